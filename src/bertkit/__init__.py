@@ -1,0 +1,74 @@
+"""BERT, whole: tokenizer, packed encoder, strict loading, fine-tuning, pipelines.
+
+The public names are loaded when first used, so ``import bertkit`` is quick and does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_MODULE_OF = {
+    **dict.fromkeys(
+        (
+            "BertModel",
+            "BertForPreTraining",
+            "BertForMaskedLM",
+            "BertForNextSentencePrediction",
+            "BertForSequenceClassification",
+            "BertForTokenClassification",
+            "BertForQuestionAnswering",
+            "BertForMultipleChoice",
+        ),
+        "bertkit.model.bert",
+    ),
+    **dict.fromkeys(
+        (
+            "AutoModel",
+            "AutoTokenizer",
+            "AutoModelForMaskedLM",
+            "AutoModelForMultipleChoice",
+            "AutoModelForNextSentencePrediction",
+            "AutoModelForPreTraining",
+            "AutoModelForQuestionAnswering",
+            "AutoModelForSequenceClassification",
+            "AutoModelForTokenClassification",
+        ),
+        "bertkit.checkpoints.pretrained",
+    ),
+    **dict.fromkeys(
+        ("BertTokenizer", "BasicTokenizer", "WordpieceTokenizer", "FullTokenizer"), "bertkit.tokenization"
+    ),
+    **dict.fromkeys(
+        (
+            "BertkitError",
+            "CheckpointError",
+            "ConfigError",
+            "DataError",
+            "InputError",
+            "MissingExtraError",
+            "ResourceError",
+            "TrainingError",
+        ),
+        "bertkit.errors",
+    ),
+    "BertConfig": "bertkit.config",
+    "BertClassifier": "bertkit.training.estimator",
+    "pipeline": "bertkit.inference.pipelines",
+}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

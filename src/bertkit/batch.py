@@ -1,0 +1,240 @@
+"""Sequences of different lengths side by side in flat tensors: the only home of ``cu_seqlens``.
+
+Axes, in the order of the suffix letters used in this package::
+
+    B sequences   S longest sequence   T all tokens of the batch, flat   D model width   N heads   H width of one head
+
+Inside the encoder every tensor is ``(T, ...)``: no padding exists there. A padded ``(B, S)`` batch is packed on entry
+(:func:`pack_padded`) and unpacked on exit (:class:`Padding`), so both ways in share all code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from bertkit.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each sequence lies in a flat ``(T, ...)`` tensor.
+
+    lengths: tokens of each sequence, B Python ints, each at least 1, so that no kernel waits for a device to learn
+        them. Sequence b owns rows ``starts[b] : starts[b] + lengths[b]``.
+    """
+
+    lengths: tuple[int, ...]
+
+    @property
+    def num_sequences(self) -> int:
+        """B."""
+        return len(self.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return sum(self.lengths)
+
+    @property
+    def max_seqlen(self) -> int:
+        """S, the tokens of the longest sequence."""
+        return max(self.lengths)
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """``(0, l0, l0 + l1, ..., T)``: B + 1 Python ints."""
+        return (0, *accumulate(self.lengths))
+
+    def cu_seqlens(self, device: torch.device | str = "cpu") -> Tensor:
+        """:attr:`boundaries` as int32 ``(B + 1,)`` on ``device``, the form variable-length kernels take."""
+        return torch.tensor(self.boundaries, dtype=torch.int32, device=device)
+
+    def first_rows(self, device: torch.device | str = "cpu") -> Tensor:
+        """Row of each sequence's first token, where [CLS] stands: int64 ``(B,)``."""
+        return torch.tensor(self.boundaries[:-1], dtype=torch.int64, device=device)
+
+    def spans(self) -> list[tuple[int, int]]:
+        """``(start, end)`` rows of each sequence."""
+        return list(pairwise(self.boundaries))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Packed model input.
+
+    input_ids, token_type_ids, position_ids: int64 ``(T,)``.
+    layout: where the sequences lie.
+    targets: what a head's loss compares with, by the keyword the head's ``forward`` has for it: ``labels``
+        ``(B,)`` or ``(B, num_labels)`` for a sequence head, ``(T,)`` for a token head (-100 = not a target),
+        ``start_positions`` and ``end_positions`` ``(B,)``, ``next_sentence_label`` ``(B,)``.
+    inputs_embeds: float ``(T, D)`` in place of the word embeddings of ``input_ids``; rarely needed.
+    """
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    position_ids: Tensor
+    layout: Layout
+    targets: Mapping[str, Tensor] = field(default_factory=dict)
+    inputs_embeds: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on ``device``."""
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device),
+            token_type_ids=self.token_type_ids.to(device),
+            position_ids=self.position_ids.to(device),
+            targets={name: target.to(device) for name, target in self.targets.items()},
+            inputs_embeds=None if self.inputs_embeds is None else self.inputs_embeds.to(device),
+        )
+
+
+def pack(
+    sequences: Sequence[Sequence[int]],
+    token_type_ids: Sequence[Sequence[int]] | None = None,
+    targets: Mapping[str, Tensor] | None = None,
+) -> Batch:
+    """Put sequences of token ids one after another, without padding.
+
+    Args:
+        sequences: B sequences of token ids, special tokens included (lists or 1-D integer arrays).
+        token_type_ids: the segment of each token, same lengths; None means segment 0 throughout.
+        targets: see :class:`Batch`.
+
+    Returns:
+        A batch whose positions count from 0 in each sequence.
+
+    Raises:
+        InputError: no sequence at all, an empty sequence, or segments of another length than their sequence.
+    """
+    lengths = tuple(len(ids) for ids in sequences)
+    _check_lengths(lengths)
+    input_ids = _flat(sequences)
+    if token_type_ids is None:
+        segments = torch.zeros_like(input_ids)
+    else:
+        for row, (ids, types) in enumerate(zip(sequences, token_type_ids, strict=True)):
+            if len(ids) != len(types):
+                raise InputError(f"sequence {row} has {len(ids)} token ids but {len(types)} token_type_ids")
+        segments = _flat(token_type_ids)
+    return Batch(input_ids, segments, positions_of(lengths), Layout(lengths), dict(targets or {}))
+
+
+def positions_of(lengths: Sequence[int]) -> Tensor:
+    """``0 1 2 0 1 0 1 2 3 ...``: position of each token in its own sequence, int64 ``(T,)``."""
+    lengths_B = torch.tensor(lengths, dtype=torch.int64)
+    starts_B = lengths_B.cumsum(0) - lengths_B
+    return torch.arange(int(lengths_B.sum())) - starts_B.repeat_interleave(lengths_B)
+
+
+def _flat(sequences: Sequence[Sequence[int]]) -> Tensor:
+    return torch.cat([torch.as_tensor(ids, dtype=torch.int64) for ids in sequences])
+
+
+def _check_lengths(lengths: Sequence[int]) -> None:
+    if not lengths:
+        raise InputError("the batch is empty: give at least one sequence")
+    if 0 in lengths:
+        raise InputError(f"sequence {list(lengths).index(0)} has no token at all (its attention_mask is all 0)")
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """How a padded ``(B, S)`` batch was packed, to bring results back.
+
+    rows: flat index ``b * S + s`` of each real token, int64 ``(T,)``; None when every position is real.
+    shape: ``(B, S)``.
+    """
+
+    rows: Tensor | None
+    shape: tuple[int, int]
+
+    def pack(self, x: Tensor) -> Tensor:
+        """``(B, S, ...)`` to ``(T, ...)``: drop the padding."""
+        flat = x.flatten(0, 1)
+        return flat if self.rows is None else flat.index_select(0, self.rows)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """``(T, ...)`` to ``(B, S, ...)`` with zeros at padded positions."""
+        if self.rows is None:
+            return x.unflatten(0, self.shape)
+        out = x.new_zeros((self.shape[0] * self.shape[1], *x.shape[1:]))
+        return out.index_copy(0, self.rows, x).unflatten(0, self.shape)
+
+    def unpack_attention(self, probs: Sequence[Tensor]) -> Tensor:
+        """B tensors ``(N, s, s)`` to one ``(B, N, S, S)`` with zeros in padded rows and columns."""
+        num_sequences, width = self.shape
+        out = probs[0].new_zeros((num_sequences, probs[0].shape[0], width, width))
+        columns = None if self.rows is None else self.rows % width
+        start = 0
+        for b, probs_Nss in enumerate(probs):
+            if columns is None:
+                out[b] = probs_Nss
+                continue
+            own = columns[start : start + probs_Nss.shape[-1]]
+            start += len(own)
+            out[b, :, own[:, None], own[None, :]] = probs_Nss
+        return out
+
+
+def pack_padded(
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
+) -> tuple[Batch, Padding]:
+    """Turn the padded tensors that users of other libraries pass into a packed batch.
+
+    Args:
+        input_ids: integers ``(B, S)``.
+        attention_mask: ``(B, S)``, 1 or True at real tokens; None means all are real. Padding may stand anywhere.
+        token_type_ids: ``(B, S)`` or ``(1, S)``; None means segment 0.
+        position_ids: ``(B, S)`` or ``(1, S)``; None means the column number, padded columns counted.
+        inputs_embeds: float ``(B, S, D)``.
+
+    Raises:
+        InputError: a tensor of another shape or type, an empty batch, a row without a real token.
+    """
+    if input_ids.ndim != 2:
+        raise InputError(f"input_ids must have shape (batch, sequence), got {tuple(input_ids.shape)}")
+    if input_ids.is_floating_point() or input_ids.is_complex():
+        raise InputError(f"input_ids must be integers, got {input_ids.dtype}")
+    shape = (input_ids.shape[0], input_ids.shape[1])
+    if 0 in shape:
+        raise InputError(f"the batch is empty: input_ids has shape {shape}")
+    mask = _like(attention_mask, shape, "attention_mask")
+    rows: Tensor | None = None
+    lengths = (shape[1],) * shape[0]
+    if mask is not None:
+        mask = mask.to(torch.bool)
+        lengths = tuple(mask.sum(dim=1).tolist())
+        if sum(lengths) != input_ids.numel():
+            rows = mask.flatten().nonzero().squeeze(1)
+    _check_lengths(lengths)
+    padding = Padding(rows, shape)
+    segments = _like(token_type_ids, shape, "token_type_ids")
+    positions = _like(position_ids, shape, "position_ids")
+    if positions is None:
+        positions = torch.arange(shape[1], device=input_ids.device).expand(shape)
+    batch = Batch(
+        input_ids=padding.pack(input_ids).long(),
+        token_type_ids=padding.pack(segments if segments is not None else torch.zeros_like(input_ids)).long(),
+        position_ids=padding.pack(positions).long(),
+        layout=Layout(lengths),
+        inputs_embeds=None if inputs_embeds is None else padding.pack(inputs_embeds),
+    )
+    return batch, padding
+
+
+def _like(x: Tensor | None, shape: tuple[int, int], name: str) -> Tensor | None:
+    if x is None:
+        return None
+    if x.ndim != 2 or x.shape[1] != shape[1] or x.shape[0] not in (1, shape[0]):
+        raise InputError(f"{name} must have the shape of input_ids {shape}, got {tuple(x.shape)}")
+    return x.expand(shape)

@@ -1,0 +1,222 @@
+"""The shape of a BERT and its heads: plain, frozen, checked data. Imports no torch and builds nothing.
+
+Field names are those of ``config.json`` files on the Hugging Face Hub. A field exists only where two published
+checkpoints need different values of it; keys of such files that do not change the arithmetic are listed in
+``IGNORED_KEYS``, and any other key is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bertkit.errors import CheckpointError, ConfigError, did_you_mean
+
+#: Keys of published config files that say nothing about the arithmetic of an encoder with absolute positions.
+IGNORED_KEYS = frozenset(
+    """
+    _name_or_path _attn_implementation _attn_implementation_autoset _num_labels adapters add_cross_attention
+    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing is_decoder is_encoder_decoder length_penalty max_length min_length
+    model_max_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type prefix pruned_heads remove_invalid_values repetition_penalty return_dict
+    return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss
+    tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript transformers_version
+    typical_p use_bfloat16 use_cache finetuning_task _commit_hash sentence_transformers
+    """.split()
+)
+#: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.
+REQUIRED_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "tie_word_embeddings": (True, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+}
+MODEL_TYPES = ("bert",)
+
+Size = Annotated[int, Field(ge=1, le=65_536)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class BertConfig(BaseModel):
+    """Shape of one BERT (Devlin et al. 2019, section 3). The defaults are BERT-base, uncased.
+
+    Also accepts ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
+            heads that do not divide the width, labels that are not numbered ``0 ... n-1``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model_type: Literal["bert"] = "bert"
+    vocab_size: Annotated[int, Field(ge=1, le=4_000_000, description="word pieces in the vocabulary")] = 30522
+    hidden_size: Annotated[Size, Field(description="width D of one token vector")] = 768
+    num_hidden_layers: Annotated[int, Field(ge=0, le=512, description="transformer layers, L")] = 12
+    num_attention_heads: Annotated[Size, Field(description="attention heads N; must divide hidden_size")] = 12
+    intermediate_size: Annotated[int, Field(ge=1, le=262_144, description="width F inside the feed-forward")] = 3072
+    hidden_act: Annotated[
+        Literal["gelu", "gelu_new", "relu"],
+        Field(description="gelu is the erf form, gelu_new the tanh form of the original TensorFlow code"),
+    ] = "gelu"
+    hidden_dropout_prob: Annotated[Probability, Field(description="dropout on hidden vectors (appendix A.2)")] = 0.1
+    attention_probs_dropout_prob: Annotated[Probability, Field(description="dropout on attention probabilities")] = 0.1
+    max_position_embeddings: Annotated[
+        int, Field(ge=1, le=1_000_000, description="longest input in word pieces, special tokens included")
+    ] = 512
+    type_vocab_size: Annotated[int, Field(ge=1, le=1024, description="segments (sentence A, sentence B)")] = 2
+    initializer_range: Annotated[float, Field(gt=0.0, le=10.0, description="sd of the truncated normal")] = 0.02
+    layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0, description="added to the variance in LayerNorm")] = 1e-12
+    pad_token_id: Annotated[int, Field(ge=0, description="id of [PAD]; its word embedding gets no gradient")] = 0
+    classifier_dropout: Annotated[
+        Probability | None, Field(description="dropout before a task head; None means hidden_dropout_prob")
+    ] = None
+    id2label: Annotated[dict[int, str], Field(description="name of each label, numbered from 0")] = {
+        0: "LABEL_0",
+        1: "LABEL_1",
+    }
+    problem_type: Annotated[
+        Literal["regression", "single_label_classification", "multi_label_classification"] | None,
+        Field(description="loss of the sequence classifier; None: regression for one label, else single label"),
+    ] = None
+    architectures: Annotated[list[str] | None, Field(description="class names the file was saved from")] = None
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labels_from_any_form(cls, values: Any) -> Any:
+        """``num_labels`` and ``label2id`` are derived from ``id2label``: accept them, and check that they agree."""
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        num_labels = values.pop("num_labels", None)
+        label2id = values.pop("label2id", None)
+        if values.get("id2label") is None:
+            values.pop("id2label", None)
+            if label2id:
+                values["id2label"] = {number: label for label, number in label2id.items()}
+            elif num_labels is not None:
+                if not isinstance(num_labels, int) or not 1 <= num_labels <= 1_000_000:
+                    raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r}")
+                values["id2label"] = {number: f"LABEL_{number}" for number in range(num_labels)}
+        elif num_labels is not None and num_labels != len(values["id2label"]):
+            raise ValueError(f"num_labels={num_labels!r} but id2label names {len(values['id2label'])} labels")
+        return values
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
+                f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
+            )
+        if self.pad_token_id >= self.vocab_size:
+            raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
+        if sorted(self.id2label) != list(range(len(self.id2label))):
+            raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(self.id2label)[:10]}")
+        if len(set(self.id2label.values())) != len(self.id2label):
+            raise ValueError(f"id2label uses a label twice: {list(self.id2label.values())[:10]}")
+        return self
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of a task head."""
+        return len(self.id2label)
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """Number of each label."""
+        return {label: number for number, label in self.id2label.items()}
+
+    @property
+    def head_size(self) -> int:
+        """Width H of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    def replace(self, **changes: Any) -> BertConfig:
+        """A copy with some fields changed; ``num_labels`` and ``label2id`` are accepted as in the constructor."""
+        values = self.model_dump()
+        if changes.keys() & {"num_labels", "label2id", "id2label"}:
+            values.pop("id2label")
+        return BertConfig(**{**values, **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of a ``config.json`` that other BERT software reads."""
+        values = self.model_dump()
+        values["id2label"] = {str(number): label for number, label in self.id2label.items()}
+        values["label2id"] = self.label2id
+        values["position_embedding_type"] = "absolute"
+        return {key: value for key, value in values.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
+        """Read the content of a published ``config.json``; every key must be known.
+
+        Raises:
+            ConfigError: as the constructor; also a ``model_type`` or a setting this encoder does not compute.
+        """
+        model_type = values.get("model_type", "bert")
+        if model_type not in MODEL_TYPES:
+            raise ConfigError(f"model_type is {model_type!r}; this version of bertkit reads {', '.join(MODEL_TYPES)}")
+        for key, allowed in REQUIRED_VALUES.items():
+            if key in values and values[key] not in allowed:
+                raise ConfigError(f"{key} is {values[key]!r}; this encoder computes only {key}={allowed[0]!r}")
+        passive = IGNORED_KEYS | REQUIRED_VALUES.keys()
+        return cls(**{key: value for key, value in values.items() if key not in passive})
+
+    @classmethod
+    def from_json_file(cls, path: str | Path) -> BertConfig:
+        """Read a ``config.json`` or the original ``bert_config.json``.
+
+        Raises:
+            CheckpointError: the file is missing, not JSON, not an object, or holds a wrong value; names the file.
+        """
+        path = Path(path)
+        try:
+            if path.stat().st_size > 50_000_000:
+                raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes; a config has a few thousand")
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(f"{path} does not exist") from None
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise CheckpointError(f"{path} is not a readable JSON file: {error}") from None
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object of settings")
+        try:
+            return cls.from_dict(values)
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+    def to_json_file(self, path: str | Path) -> None:
+        """Write ``config.json``."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _explain(error: ValidationError) -> str:
+    """Pydantic's findings as one sentence each: field, what was given, what is expected."""
+    told = []
+    for finding in error.errors(include_url=False):
+        field = ".".join(str(part) for part in finding["loc"])
+        if finding["type"] == "extra_forbidden":
+            told.append(f"unknown field {field!r}{did_you_mean(field, BertConfig.model_fields)}")
+        elif finding["type"] == "value_error":
+            told.append(str(finding["ctx"]["error"]))
+        else:
+            got = repr(finding["input"])
+            told.append(f"{field} = {got if len(got) < 80 else got[:77] + '...'}: {finding['msg'].lower()}")
+    return "; ".join(told)

@@ -1,0 +1,98 @@
+"""Every error a user of bertkit can cause, in one tree.
+
+::
+
+    BertkitError
+    ├── ConfigError        (ValueError)    a setting or a command-line value is wrong          exit code 2
+    ├── InputError         (ValueError)    a call's arguments or texts are wrong                exit code 2
+    ├── DataError          (ValueError)    a corpus, data file, row or label is wrong           exit code 3
+    ├── CheckpointError    (ValueError)    a model, tokenizer or run folder does not fit        exit code 4
+    ├── TrainingError      (RuntimeError)  training cannot go on (a loss that is not finite)    exit code 4
+    ├── MissingExtraError  (ImportError)   an optional package is not installed                 exit code 5
+    └── ResourceError      (RuntimeError)  disk, memory or network ran out                      exit code 5
+
+Each class also inherits from the built-in error that fits, so that callers may catch either. A message says what went
+wrong, where (file and line, row, tensor), what was found, what was expected, and what to do next. ``assert`` is kept
+for faults of bertkit itself; those, and any other exception, end a command with exit code 1 and a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from importlib import import_module
+from types import ModuleType
+from typing import ClassVar
+
+
+class BertkitError(Exception):
+    """Root of every error a user can cause. ``exit_code`` is what the command line returns for it."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class ConfigError(BertkitError, ValueError):
+    """A setting is wrong: an unknown field, a value out of bounds, settings that contradict each other."""
+
+
+class InputError(BertkitError, ValueError):
+    """A call is wrong: an empty batch, a text that is too long, tensors of the wrong shape or type."""
+
+
+class DataError(BertkitError, ValueError):
+    """A data file is wrong. The message names the file and the row or line."""
+
+    exit_code = 3
+
+
+class CheckpointError(BertkitError, ValueError):
+    """A checkpoint, tokenizer or run folder is missing, damaged, unsafe, or does not fit the model."""
+
+    exit_code = 4
+
+
+class TrainingError(BertkitError, RuntimeError):
+    """Training cannot go on, for example because the loss is no longer finite."""
+
+    exit_code = 4
+
+
+class MissingExtraError(BertkitError, ImportError):
+    """An optional package is not installed. The message has the command that installs it."""
+
+    exit_code = 5
+
+
+class ResourceError(BertkitError, RuntimeError):
+    """The machine cannot do it: disk full, out of memory, no network."""
+
+    exit_code = 5
+
+
+def require(module: str, *, extra: str, needed_for: str) -> ModuleType:
+    """Import an optional package, or say which extra brings it.
+
+    Raises:
+        MissingExtraError: the package is not installed. One that is installed but broken shows its own error.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise MissingExtraError(
+            f"{needed_for} needs {module!r}, which is not installed. Run: pip install 'bertkit[{extra}]'"
+        ) from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` when a known name is close to ``name``, else an empty string."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def shorten(names: Iterable[object], *, limit: int = 5) -> str:
+    """At most ``limit`` names, comma separated, then ``and N more``."""
+    listed = list(names)
+    shown = ", ".join(repr(name) for name in listed[:limit])
+    return shown if len(listed) <= limit else f"{shown} and {len(listed) - limit} more"

