@@ -1,0 +1,139 @@
+"""What a fine-tuning run can be told: plain, frozen, checked data. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bertkit.config import BertConfig
+from bertkit.errors import ConfigError, did_you_mean
+
+#: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
+LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
+#: Fewest updates a run makes, because small data sets fail from too few steps (Zhang et al. 2021), and the most epochs
+#: this rule may ask for.
+MIN_UPDATES, MAX_EPOCHS = 1000, 20
+#: The same for a linear head on frozen features, where a step costs almost nothing.
+MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
+
+
+class FinetuneConfig(BaseModel):
+    """Settings of one fine-tuning run. ``None`` means "choose for me"; :meth:`resolved` shows the choice.
+
+    Raises:
+        ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    protocol: Annotated[
+        Literal["sane", "original"],
+        Field(
+            description="sane: AdamW with bias correction, enough steps; original: the 2018 recipe "
+            "(no bias correction, 3 epochs, learning rate 2e-5, warm-up from 0)"
+        ),
+    ] = "sane"
+    learning_rate: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, 1e-2 frozen encoder"),
+    ] = None
+    epochs: Annotated[
+        int | None, Field(ge=1, le=1000, description="passes over the data; default 3, more on small data")
+    ] = None
+    batch_size: Annotated[int, Field(ge=1, le=65_536, description="sequences in a batch")] = 32
+    accumulation: Annotated[int, Field(ge=1, le=4096, description="batches in one optimizer step")] = 1
+    max_length: Annotated[
+        int | None, Field(ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, csv 256")
+    ] = None
+    max_tokens: Annotated[
+        int, Field(ge=1, description="tokens in memory at once; larger batches are split, with the same result")
+    ] = 4096
+    warmup: Annotated[float, Field(ge=0, lt=1, description="share of the steps in which the rate rises")] = 0.1
+    weight_decay: Annotated[float, Field(ge=0, le=1, description="decay of weights; never of LayerNorm and bias")] = (
+        0.01
+    )
+    layer_decay: Annotated[
+        float | None, Field(gt=0, le=1, description="learning-rate factor from a layer to the one below")
+    ] = None
+    max_grad_norm: Annotated[float, Field(gt=0, description="gradients longer than this are scaled down to it")] = 1.0
+    seed: Annotated[int, Field(ge=0, lt=2**31, description="first seed: data order, new head, dropout")] = 0
+    seeds: Annotated[int, Field(ge=1, le=1000, description="runs, with seed, seed + 1, ...")] = 1
+    class_weights: Annotated[
+        Literal["none", "balanced"], Field(description="balanced: rare labels weigh more in the loss")
+    ] = "none"
+    freeze_encoder: Annotated[bool, Field(description="train only the classifier, on features computed once")] = False
+    patience: Annotated[
+        int | None, Field(ge=1, description="stop after this many epochs without a better dev score")
+    ] = None
+    max_train_rows: Annotated[
+        int | None, Field(ge=1, description="use a random sample of the training rows; metrics.json states it")
+    ] = None
+    dev_share: Annotated[
+        float, Field(gt=0, lt=1, description="share of the training rows kept for dev when there is no dev split")
+    ] = 0.1
+    baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
+    checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.freeze_encoder and self.layer_decay is not None:
+            raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
+        return self
+
+    def resolved(self, *, task: str, model: BertConfig, num_train_rows: int) -> FinetuneConfig:
+        """The same settings with every choice made, as they are used and recorded.
+
+        Args:
+            task: name of the task.
+            model: shape of the encoder; its positions bound ``max_length``.
+            num_train_rows: training rows after any cut.
+        """
+        updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
+        max_length = self.max_length or min(LONG_TEXT_TASKS.get(task, 128), model.max_position_embeddings)
+        if max_length > model.max_position_embeddings:
+            raise ConfigError(
+                f"max_length={max_length} but the model has {model.max_position_embeddings} positions; "
+                f"give at most that many"
+            )
+        return self.model_copy(
+            update={
+                "learning_rate": self.learning_rate or self._default_learning_rate(model),
+                "epochs": self.epochs or self._default_epochs(updates_per_epoch),
+                "max_length": max_length,
+            }
+        )
+
+    def _default_learning_rate(self, model: BertConfig) -> float:
+        if self.freeze_encoder:
+            return 1e-2
+        if self.protocol == "original" or model.hidden_size >= 1024:
+            return 2e-5
+        return 1e-4 if model.num_hidden_layers <= 8 and model.hidden_size <= 512 else 3e-5
+
+    def _default_epochs(self, updates_per_epoch: int) -> int:
+        if self.freeze_encoder:
+            return min(MAX_HEAD_EPOCHS, max(10, math.ceil(MIN_HEAD_UPDATES / updates_per_epoch)))
+        if self.protocol == "original":
+            return 3
+        return min(MAX_EPOCHS, max(3, math.ceil(MIN_UPDATES / updates_per_epoch)))
+
+
+def _explain(error: ValidationError) -> str:
+    told = []
+    for finding in error.errors(include_url=False):
+        field = ".".join(str(part) for part in finding["loc"])
+        if finding["type"] == "extra_forbidden":
+            told.append(f"unknown setting {field!r}{did_you_mean(field, FinetuneConfig.model_fields)}")
+        elif finding["type"] == "value_error":
+            told.append(str(finding["ctx"]["error"]))
+        else:
+            told.append(f"{field} = {finding['input']!r}: {finding['msg'].lower()}")
+    return "; ".join(told)
