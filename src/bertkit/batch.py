@@ -72,6 +72,7 @@ class Batch:
     targets: what a head's loss compares with, by the keyword the head's ``forward`` has for it: ``labels``
         ``(B,)`` or ``(B, num_labels)`` for a sequence head, ``(T,)`` for a token head (-100 = not a target),
         ``start_positions`` and ``end_positions`` ``(B,)``, ``next_sentence_label`` ``(B,)``.
+    logit_rows: int64 ``(R,)``, the flat rows where a masked-LM head computes logits; None means all T.
     inputs_embeds: float ``(T, D)`` in place of the word embeddings of ``input_ids``; rarely needed.
     """
 
@@ -80,7 +81,12 @@ class Batch:
     position_ids: Tensor
     layout: Layout
     targets: Mapping[str, Tensor] = field(default_factory=dict)
+    logit_rows: Tensor | None = None
     inputs_embeds: Tensor | None = None
+
+    def with_target(self, name: str, target: Tensor) -> Batch:
+        """The same batch with one more target."""
+        return replace(self, targets={**self.targets, name: target})
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on ``device``."""
@@ -90,6 +96,7 @@ class Batch:
             token_type_ids=self.token_type_ids.to(device),
             position_ids=self.position_ids.to(device),
             targets={name: target.to(device) for name, target in self.targets.items()},
+            logit_rows=None if self.logit_rows is None else self.logit_rows.to(device),
             inputs_embeds=None if self.inputs_embeds is None else self.inputs_embeds.to(device),
         )
 

@@ -1,0 +1,152 @@
+"""Self-attention over packed sequences: one module, three kernels.
+
+Axes, in the order of the suffix letters::
+
+    T all tokens of the batch, flat   N heads   H width of one head   D = N * H   b sequences of one bucket   s its length
+
+Vaswani et al. 2017, section 3.2; Devlin et al. 2019 drop attention probabilities, not the output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bertkit.batch import Layout
+from bertkit.config import BertConfig
+from bertkit.model.dropout import Dropout, dropout
+from bertkit.model.linear import Linear
+
+#: ``(q, k, v, layout, dropout rate) -> out``, each tensor ``(T, N, H)``.
+Kernel = Callable[[Tensor, Tensor, Tensor, Layout, float], Tensor]
+
+
+def attention_probabilities(q_sNH: Tensor, k_sNH: Tensor) -> Tensor:
+    """Softmax of the scaled dot products of one sequence: ``(N, s, s)``, rows sum to 1."""
+    scores_Nss = torch.einsum("qnh,knh->nqk", q_sNH, k_sNH) / math.sqrt(q_sNH.shape[-1])
+    return scores_Nss.softmax(dim=-1)
+
+
+def attend_reference(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
+    """One sequence at a time, as the paper writes it. The other kernels are tested against it."""
+    out = []
+    for start, end in layout.spans():
+        probs_Nss = attention_probabilities(q_TNH[start:end], k_TNH[start:end])
+        out.append(torch.einsum("nqk,knh->qnh", dropout(probs_Nss, p), v_TNH[start:end]))
+    return torch.cat(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Sequences of similar length that one batched product serves.
+
+    rows: flat rows, int64 ``(b * s,)``, each sequence filled up to s with its own first row; None when the b
+        sequences lie one after another and all have length s: then they are rows ``start : start + b * s``.
+    mask: float ``(b, 1, 1, s)``, 0 at real keys and -inf at filled-up ones; None with ``rows`` None.
+    real: positions of the real tokens among ``rows``, int64; None with ``rows`` None.
+    """
+
+    shape: tuple[int, int]
+    start: int
+    rows: Tensor | None = None
+    mask: Tensor | None = None
+    real: Tensor | None = None
+
+
+def _similar(shortest: int, longest: int) -> bool:
+    """Whether filling ``shortest`` up to ``longest`` costs less than another call."""
+    return longest <= shortest + 8 + shortest // 8
+
+
+@lru_cache(maxsize=256)
+def buckets(lengths: tuple[int, ...]) -> tuple[Bucket, ...]:
+    """Group the sequences of a packed batch by length. Depends on the lengths only, so all layers share it."""
+    starts = Layout(lengths).boundaries
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    groups: list[list[int]] = []
+    for b in order:
+        if groups and _similar(lengths[groups[-1][0]], lengths[b]):
+            groups[-1].append(b)
+        else:
+            groups.append([b])
+    return tuple(_bucket(sorted(group), lengths, starts) for group in groups)
+
+
+def _bucket(group: list[int], lengths: tuple[int, ...], starts: tuple[int, ...]) -> Bucket:
+    longest = max(lengths[b] for b in group)
+    shape = (len(group), longest)
+    adjacent = group[-1] - group[0] + 1 == len(group)
+    if adjacent and all(lengths[b] == longest for b in group):
+        return Bucket(shape, starts[group[0]])
+    first_b1 = torch.tensor([[starts[b]] for b in group])
+    length_b1 = torch.tensor([[lengths[b]] for b in group])
+    column_1s = torch.arange(longest)[None, :]
+    real_bs = column_1s < length_b1
+    rows = torch.where(real_bs, first_b1 + column_1s, first_b1).flatten()
+    mask = torch.zeros(real_bs.shape).masked_fill_(~real_bs, -torch.inf)[:, None, None, :]
+    return Bucket(shape, starts[group[0]], rows, mask, real_bs.flatten().nonzero().squeeze(1))
+
+
+def attend_bucketed(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
+    """Batched products over sequences of similar length; runs on every device and type, with dropout.
+
+    The gaps that buckets fill up cost attention only, which is a few per cent of the work at usual lengths; the
+    linear layers never see them.
+    """
+    plan = buckets(layout.lengths)
+    if len(plan) == 1 and plan[0].rows is None:
+        return _attend_bucket(q_TNH, k_TNH, v_TNH, plan[0], p)
+    parts, rows = [], []
+    for bucket in plan:
+        if bucket.rows is None:
+            span = slice(bucket.start, bucket.start + bucket.shape[0] * bucket.shape[1])
+            parts.append(_attend_bucket(q_TNH[span], k_TNH[span], v_TNH[span], bucket, p))
+            rows.append(torch.arange(span.start, span.stop))
+        else:
+            assert bucket.real is not None
+            index = bucket.rows.to(q_TNH.device)
+            gathered = (x.index_select(0, index) for x in (q_TNH, k_TNH, v_TNH))
+            real = bucket.real.to(q_TNH.device)
+            parts.append(_attend_bucket(*gathered, bucket, p).index_select(0, real))
+            rows.append(bucket.rows[bucket.real])
+    back = torch.cat(rows).argsort().to(q_TNH.device)
+    return torch.cat(parts).index_select(0, back)
+
+
+def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) -> Tensor:
+    q_bNsH, k_bNsH, v_bNsH = (x.unflatten(0, bucket.shape).transpose(1, 2) for x in (q, k, v))
+    mask = None if bucket.mask is None else bucket.mask.to(q.device, q.dtype)
+    if p == 0.0:
+        out_bNsH = F.scaled_dot_product_attention(q_bNsH, k_bNsH, v_bNsH, attn_mask=mask)
+    else:
+        scores_bNss = (q_bNsH / math.sqrt(q.shape[-1])) @ k_bNsH.mT
+        probs_bNss = (scores_bNss if mask is None else scores_bNss + mask).softmax(dim=-1)
+        out_bNsH = dropout(probs_bNss, p) @ v_bNsH
+    return out_bNsH.transpose(1, 2).flatten(0, 1)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention; query, key and value are one matrix product."""
+
+    def __init__(self, config: BertConfig, attend: Kernel = attend_bucketed) -> None:
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size)
+        self.out = Linear(config.hidden_size, config.hidden_size)
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
+        self.attend = attend
+
+    def forward(self, x_TD: Tensor, layout: Layout, want_probs: bool = False) -> tuple[Tensor, list[Tensor] | None]:
+        """``(T, D)`` to ``(T, D)``, before dropout and residual; with ``want_probs`` also B tensors ``(N, s, s)``."""
+        q_TNH, k_TNH, v_TNH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(dim=1)
+        out_TNH = self.attend(q_TNH, k_TNH, v_TNH, layout, self.dropout.rate())
+        probs = None
+        if want_probs:
+            probs = [attention_probabilities(q_TNH[start:end], k_TNH[start:end]) for start, end in layout.spans()]
+        return self.out(out_TNH.flatten(1)), probs

@@ -1,0 +1,396 @@
+"""The models: encoder, and encoder + head. Names, arguments and results are those of the field's common interface.
+
+Each class can be called two ways. Called like a function it takes padded ``(B, S)`` tensors and returns padded ones;
+:meth:`forward_packed` takes a :class:`bertkit.batch.Batch` and returns flat ones. The first only packs, calls the
+second, and unpacks. Padding is never computed: padded positions of results are 0 and take no part in any loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch, Padding, pack_padded
+from bertkit.config import BertConfig
+from bertkit.errors import InputError, did_you_mean
+from bertkit.model.dropout import Dropout
+from bertkit.model.embeddings import Embeddings
+from bertkit.model.encoder import Encoder
+from bertkit.model.heads import Pooler, PreTrainingHeads
+from bertkit.model.linear import Linear
+from bertkit.model.losses import LossTerm, class_loss, masked_lm_loss, span_loss, token_loss
+from bertkit.model.output import ModelOutput
+from bertkit.model.pretrained import PretrainedModel, initialize
+
+
+class PackedModel(PretrainedModel):
+    """Turns padded calls into packed ones."""
+
+    #: Keywords of ``forward`` that a loss compares with; those in ``token_targets`` have one value a token.
+    targets: ClassVar[tuple[str, ...]] = ()
+    token_targets: ClassVar[tuple[str, ...]] = ()
+    #: Output fields with one row a token.
+    token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
+
+    def forward_packed(
+        self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
+    ) -> ModelOutput:
+        """Run a packed batch; see the class."""
+        raise AssertionError("each class has its own")
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+        return_dict: bool = True,
+        **targets: Tensor | None,
+    ) -> ModelOutput | tuple[Any, ...]:
+        """Run a padded batch.
+
+        Args:
+            input_ids: int64 ``(B, S)``.
+            attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
+            token_type_ids: ``(B, S)``, the segment of each token; None: all 0.
+            position_ids: ``(B, S)``; None: the column number.
+            inputs_embeds: ``(B, S, D)`` in place of the word embeddings.
+            output_attentions: also return the attention probabilities of every layer.
+            output_hidden_states: also return the embeddings and the output of every layer.
+            return_dict: False returns a tuple of the fields that are not None.
+            **targets: what the loss compares with; the class's ``targets`` names them.
+
+        Raises:
+            InputError: shapes or types that do not agree, ids outside their tables, an unknown keyword.
+        """
+        given = {name: target for name, target in targets.items() if target is not None}
+        for name in given:
+            if name not in self.targets:
+                raise InputError(
+                    f"{type(self).__name__} takes no {name!r}{did_you_mean(name, self.targets)}; "
+                    f"it takes {', '.join(self.targets) or 'no targets'}"
+                )
+        batch, padding = pack_padded(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        for name, target in given.items():
+            batch = batch.with_target(name, self._pack_target(name, target, padding))
+        out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
+        self._unpack(out, padding)
+        return out if return_dict else out.to_tuple()
+
+    def _pack_target(self, name: str, target: Tensor, padding: Padding) -> Tensor:
+        if name not in self.token_targets:
+            return target
+        if target.shape != padding.shape:
+            raise InputError(f"{name} must have the shape of input_ids {padding.shape}, got {tuple(target.shape)}")
+        packed = padding.pack(target)
+        lost = int((target != -100).sum() - (packed != -100).sum())
+        if lost:
+            raise InputError(f"{name} has {lost} targets where attention_mask is 0; set them to -100")
+        return packed
+
+    def _unpack(self, out: ModelOutput, padding: Padding) -> None:
+        for name in self.token_fields:
+            value = getattr(out, name)
+            if value is not None:
+                setattr(out, name, padding.unpack(value))
+        if out.hidden_states is not None:
+            out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
+        if out.attentions is not None:
+            out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
+
+
+class BertModel(PackedModel):
+    """The encoder with its pooler: ``last_hidden_state`` and ``pooler_output``.
+
+    Args:
+        config: the shape.
+        add_pooling_layer: False leaves the pooler out, and ``pooler_output`` is None.
+    """
+
+    base_prefix = ""
+
+    def __init__(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
+        super().__init__(config)
+        self.embeddings = Embeddings(config)
+        self.encoder = Encoder(config)
+        self.pooler = Pooler(config) if add_pooling_layer else None
+        self.init_weights()
+
+    def forward_packed(
+        self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
+    ) -> ModelOutput:
+        """Packed batch to ``last_hidden_state`` ``(T, D)`` and ``pooler_output`` ``(B, D)``."""
+        x_TD, states, attentions = self.encoder(
+            self.embeddings(batch), batch.layout, want_states=output_hidden_states, want_probs=output_attentions
+        )
+        return ModelOutput(
+            last_hidden_state=x_TD,
+            pooler_output=self.pool(x_TD, batch) if self.pooler is not None else None,
+            hidden_states=tuple(states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )
+
+    def pool(self, x_TD: Tensor, batch: Batch) -> Tensor:
+        """Pooled vector of each sequence, ``(B, D)``."""
+        assert self.pooler is not None
+        return self.pooler(x_TD.index_select(0, batch.layout.first_rows(x_TD.device)))  # type: ignore[no-any-return]
+
+
+class HeadModel(PackedModel):
+    """Encoder + head. A class says which parts it has, how logits come from the encoder, and its loss."""
+
+    uses_pooler: ClassVar[bool] = True
+    token_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
+
+    def _set_head(self, name: str, head: torch.nn.Module) -> None:
+        initialize(head, self.config.initializer_range)
+        setattr(self, name, head)
+
+    def _set_classifier(self, name: str, num_outputs: int) -> None:
+        rate = self.config.classifier_dropout
+        self.dropout = Dropout(self.config.hidden_dropout_prob if rate is None else rate)
+        self._set_head(name, Linear(self.config.hidden_size, num_outputs))
+
+    def forward_packed(
+        self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
+    ) -> ModelOutput:
+        """Packed batch to logits, and with ``batch.targets`` to ``loss``, ``loss_sum`` and ``num_targets``."""
+        encoded = self.bert.forward_packed(
+            batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states
+        )
+        out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
+        terms = self._head(encoded, batch, out)
+        if terms:
+            out.loss = torch.stack([term.mean() for term in terms]).sum()
+            if len(terms) == 1:
+                out.loss_sum, out.num_targets = terms[0].total, terms[0].count
+        return out
+
+    def num_targets(self, batch: Batch) -> float:
+        """What the loss of ``batch`` will be divided by, known before the forward pass.
+
+        Targets of -100 do not count. With class weights it is the sum of the targets' weights.
+        """
+        return _count(batch.targets[self.targets[0]])
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        """Fill ``out`` with logits; return the terms of the loss, none without targets."""
+        raise AssertionError("each class has its own")
+
+
+def _count(labels: Tensor) -> float:
+    return float(labels.numel() if labels.is_floating_point() else (labels != -100).sum())
+
+
+class BertForPreTraining(HeadModel):
+    """Masked LM and next sentence: ``prediction_logits``, ``seq_relationship_logits`` (0 = is next, 1 = random).
+
+    Targets: ``labels`` ``(B, S)``, -100 where nothing is to be predicted; ``next_sentence_label`` ``(B,)``. A packed
+    batch with ``logit_rows`` has the vocabulary projected at those rows only, as pre-training wants it.
+    """
+
+    targets = ("labels", "next_sentence_label")
+    token_targets = ("labels",)
+    token_fields = ("prediction_logits",)
+    head_prefixes = ("cls.",)
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self._set_head("cls", PreTrainingHeads(config, masked_lm=True, next_sentence=True))
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        out.prediction_logits = _predict_words(self, encoded, batch)
+        out.seq_relationship_logits = self.cls.seq_relationship(encoded.pooler_output)
+        terms = []
+        if "labels" in batch.targets:
+            terms.append(masked_lm_loss(out.prediction_logits, batch.targets["labels"], batch.logit_rows))
+        if "next_sentence_label" in batch.targets:
+            terms.append(class_loss(out.seq_relationship_logits, batch.targets["next_sentence_label"]))
+        return terms
+
+
+class BertForMaskedLM(HeadModel):
+    """Scores of every word piece at every position: ``logits``. Targets: ``labels`` ``(B, S)``, -100 = not masked."""
+
+    targets = token_targets = ("labels",)
+    token_fields = ("logits",)
+    head_prefixes = ("cls.predictions.",)
+    uses_pooler = False
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self._set_head("cls", PreTrainingHeads(config, masked_lm=True))
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        out.logits = _predict_words(self, encoded, batch)
+        return [masked_lm_loss(out.logits, batch.targets["labels"], batch.logit_rows)] if batch.targets else []
+
+
+def _predict_words(model: HeadModel, encoded: ModelOutput, batch: Batch) -> Tensor:
+    """Vocabulary logits at all rows ``(T, V)``, or at ``batch.logit_rows`` ``(R, V)``."""
+    assert encoded.last_hidden_state is not None
+    x_RD = encoded.last_hidden_state
+    if batch.logit_rows is not None:
+        x_RD = x_RD.index_select(0, batch.logit_rows)
+    return model.cls.predictions(x_RD, model.bert.embeddings.word_embeddings.weight)  # type: ignore[no-any-return, union-attr, operator]
+
+
+class BertForNextSentencePrediction(HeadModel):
+    """Does sentence B follow A? ``logits`` ``(B, 2)``: 0 = is next, 1 = random. Targets: ``labels`` ``(B,)``."""
+
+    targets = ("labels",)
+    head_prefixes = ("cls.seq_relationship.",)
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self._set_head("cls", PreTrainingHeads(config, next_sentence=True))
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        out.logits = self.cls.seq_relationship(encoded.pooler_output)
+        return [class_loss(out.logits, batch.targets["labels"])] if batch.targets else []
+
+
+class BertForSequenceClassification(HeadModel):
+    """One label, several labels or a number for a sentence or pair: ``logits`` ``(B, C)``.
+
+    Targets: ``labels``, int64 ``(B,)`` for one label; float ``(B, C)`` for several; float ``(B,)`` for regression with
+    one output. ``config.problem_type`` decides; where it is None: one output is regression, integers are one label.
+
+    ``class_weights``: None, or float ``(C,)``; each example's loss is multiplied by its label's weight, and the mean is
+    over the sum of the weights, as in ``torch.nn.CrossEntropyLoss``.
+    """
+
+    targets = ("labels",)
+    head_prefixes = ("classifier.",)
+    label_head = True
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self._set_classifier("classifier", config.num_labels)
+        self.class_weights: Tensor | None = None
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        out.logits = self.classifier(self.dropout(encoded.pooler_output))
+        if not batch.targets:
+            return []
+        return [class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)]
+
+    def num_targets(self, batch: Batch) -> float:
+        labels = batch.targets["labels"]
+        if self.class_weights is None or labels.is_floating_point():
+            return _count(labels)
+        return float(self.class_weights.to(labels.device)[labels[labels != -100]].sum())
+
+
+class BertForTokenClassification(HeadModel):
+    """A label for each token: ``logits`` ``(B, S, C)``. Targets: ``labels`` ``(B, S)``, -100 = ignored."""
+
+    targets = token_targets = ("labels",)
+    token_fields = ("logits",)
+    head_prefixes = ("classifier.",)
+    label_head = True
+    uses_pooler = False
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self._set_classifier("classifier", config.num_labels)
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        out.logits = self.classifier(self.dropout(encoded.last_hidden_state))
+        return [token_loss(out.logits, batch.targets["labels"])] if batch.targets else []
+
+
+class BertForQuestionAnswering(HeadModel):
+    """Start and end of the answer in a context: ``start_logits``, ``end_logits`` ``(B, S)``.
+
+    Targets: ``start_positions`` and ``end_positions`` ``(B,)``, counted in tokens of the sequence; an example with a
+    position outside its sequence is ignored. The loss is the mean of the two cross-entropies.
+    Deviates from the common implementation: padded positions take no part in the softmax of the loss.
+    """
+
+    targets = ("start_positions", "end_positions")
+    token_fields = ("start_logits", "end_logits")
+    head_prefixes = ("qa_outputs.",)
+    uses_pooler = False
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self._set_head("qa_outputs", Linear(config.hidden_size, 2))
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        out.start_logits, out.end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(dim=-1)
+        if not batch.targets:
+            return []
+        start, end = (batch.targets[name] for name in self.targets)
+        return [span_loss(out.start_logits, out.end_logits, start, end, batch.layout)]
+
+    def num_targets(self, batch: Batch) -> float:
+        lengths_B = torch.tensor(batch.layout.lengths, device=batch.input_ids.device)
+        inside = [(batch.targets[name] >= 0) & (batch.targets[name] < lengths_B) for name in self.targets]
+        return float((inside[0] & inside[1]).sum())
+
+
+class BertForMultipleChoice(HeadModel):
+    """The right one of several continuations: ``logits`` ``(B, choices)`` from input ``(B, choices, S)``.
+
+    Targets: ``labels`` ``(B,)``. A packed batch holds the B * choices sequences in order; with
+    ``targets["labels"]`` the number of choices is known, without it ``logits`` is ``(1, B * choices)``.
+    """
+
+    targets = ("labels",)
+    head_prefixes = ("classifier.",)
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self._set_classifier("classifier", 1)
+
+    def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> ModelOutput | tuple[Any, ...]:
+        """As in the other classes, with a choices axis after the batch axis."""
+        if input_ids.ndim != 3:
+            raise InputError(f"input_ids must have shape (batch, choices, sequence), got {tuple(input_ids.shape)}")
+        choices = input_ids.shape[1]
+        merge = {key: _merge_choices(key, value, self.targets) for key, value in kwargs.items()}
+        merged = [None if arg is None else arg.flatten(0, 1) for arg in args]
+        out = super().forward(input_ids.flatten(0, 1), *merged, **{**merge, "return_dict": True})
+        assert isinstance(out, ModelOutput)
+        assert out.logits is not None
+        out.logits = out.logits.view(-1, choices)
+        return out if kwargs.get("return_dict", True) else out.to_tuple()
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+        scores_B1 = self.classifier(self.dropout(encoded.pooler_output))
+        questions = len(batch.targets["labels"]) if batch.targets else 1
+        if batch.layout.num_sequences % questions:
+            raise InputError(f"{batch.layout.num_sequences} sequences cannot be shared by {questions} questions")
+        out.logits = scores_B1.view(questions, -1)
+        return [class_loss(out.logits, batch.targets["labels"])] if batch.targets else []
+
+
+def _merge_choices(key: str, value: Any, targets: tuple[str, ...]) -> Any:
+    return value.flatten(0, 1) if isinstance(value, Tensor) and key not in targets else value
+
+
+#: The classes by the names that ``config.json`` files list under ``architectures``.
+MODEL_CLASSES: dict[str, type[PackedModel]] = {
+    cls.__name__: cls
+    for cls in (
+        BertModel,
+        BertForPreTraining,
+        BertForMaskedLM,
+        BertForNextSentencePrediction,
+        BertForSequenceClassification,
+        BertForTokenClassification,
+        BertForQuestionAnswering,
+        BertForMultipleChoice,
+    )
+}

@@ -1,0 +1,107 @@
+"""The losses of the heads, as a sum and a count, so that micro-batches and devices can share one mean."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bertkit.batch import Layout
+from bertkit.errors import InputError
+
+
+class LossTerm(NamedTuple):
+    """``total``: scalar sum over the targets; ``count``: what the mean divides it by."""
+
+    total: Tensor
+    count: float
+
+    def mean(self) -> Tensor:
+        """``total / count``; nan when there was no target, as in ``torch.nn.CrossEntropyLoss``."""
+        return self.total / self.count if self.count else self.total * float("nan")
+
+
+def class_loss(
+    logits_BC: Tensor, labels: Tensor, problem_type: str | None = None, class_weights: Tensor | None = None
+) -> LossTerm:
+    """Cross-entropy for one label, binary cross-entropy for several, squared error for a number.
+
+    Args:
+        logits_BC: ``(B, C)``.
+        labels: int64 ``(B,)``, float ``(B, C)``, or float ``(B,)``; see ``BertForSequenceClassification``.
+        problem_type: None decides by C and the type of the labels.
+        class_weights: ``(C,)``, for one label only.
+
+    Raises:
+        InputError: labels of another shape or type, or a label outside ``0 ... C - 1``.
+    """
+    num_labels = logits_BC.shape[-1]
+    if problem_type is None:
+        whole = not labels.is_floating_point()
+        problem_type = "regression" if num_labels == 1 else "single_label" if whole else "multi_label"
+    if problem_type.startswith("single_label"):
+        if labels.is_floating_point() or labels.shape != logits_BC.shape[:1]:
+            raise InputError(
+                f"labels must be integers of shape {tuple(logits_BC.shape[:1])}, "
+                f"got {labels.dtype} of shape {tuple(labels.shape)}"
+            )
+        return token_loss(logits_BC, labels, class_weights)
+    if labels.numel() != logits_BC.numel():
+        raise InputError(f"labels must have shape {tuple(logits_BC.shape)}, got {tuple(labels.shape)}")
+    labels_BC = labels.view_as(logits_BC).to(logits_BC.dtype)
+    if problem_type == "regression":
+        return LossTerm(F.mse_loss(logits_BC, labels_BC, reduction="sum"), float(labels.numel()))
+    total = F.binary_cross_entropy_with_logits(logits_BC, labels_BC, reduction="sum")
+    return LossTerm(total, float(labels.numel()))
+
+
+def token_loss(logits_TC: Tensor, labels_T: Tensor, class_weights: Tensor | None = None) -> LossTerm:
+    """Cross-entropy of rows; a label of -100 is not a target."""
+    _check_labels(labels_T, logits_TC.shape[-1])
+    weights = None if class_weights is None else class_weights.to(logits_TC.device, logits_TC.dtype)
+    total = F.cross_entropy(logits_TC, labels_T, weight=weights, ignore_index=-100, reduction="sum")
+    targets = labels_T[labels_T != -100]
+    return LossTerm(total, float(len(targets) if weights is None else weights[targets].sum()))
+
+
+def masked_lm_loss(logits: Tensor, labels_T: Tensor, rows_R: Tensor | None = None) -> LossTerm:
+    """Cross-entropy at the labelled rows.
+
+    Args:
+        logits: ``(T, V)``; with ``rows_R``, ``(R, V)``, the logits at those rows.
+        labels_T: int64, -100 where nothing is to be predicted.
+        rows_R: the rows that have logits; they must include all labelled ones.
+
+    Raises:
+        InputError: a labelled row has no logits.
+    """
+    labels = labels_T if rows_R is None else labels_T.index_select(0, rows_R)
+    if rows_R is not None and (labels != -100).sum() != (labels_T != -100).sum():
+        raise InputError("logit_rows leaves out rows that labels marks as targets")
+    labelled = (labels != -100).nonzero().squeeze(1)
+    if len(labelled) < len(labels):
+        logits, labels = logits.index_select(0, labelled), labels.index_select(0, labelled)
+    return token_loss(logits, labels)
+
+
+def span_loss(start_T: Tensor, end_T: Tensor, starts_B: Tensor, ends_B: Tensor, layout: Layout) -> LossTerm:
+    """Mean of the cross-entropies of start and end, each a softmax over the tokens of its own sequence."""
+    lengths_B = torch.tensor(layout.lengths, device=start_T.device)
+    column_1S = torch.arange(layout.max_seqlen, device=start_T.device)[None, :]
+    real_BS = column_1S < lengths_B[:, None]
+    total = start_T.new_zeros(())
+    inside_B = (starts_B >= 0) & (starts_B < lengths_B) & (ends_B >= 0) & (ends_B < lengths_B)
+    for logits_T, positions_B in ((start_T, starts_B), (end_T, ends_B)):
+        logits_BS = logits_T.new_full(real_BS.shape, -torch.inf).masked_scatter(real_BS, logits_T)
+        total = total + F.cross_entropy(logits_BS[inside_B], positions_B[inside_B], reduction="sum") / 2
+    return LossTerm(total, float(inside_B.sum()))
+
+
+def _check_labels(labels: Tensor, num_labels: int) -> None:
+    if labels.device.type != "cpu" or not labels.numel():
+        return
+    wrong = (labels != -100) & ((labels < 0) | (labels >= num_labels))
+    if wrong.any():
+        raise InputError(f"label {int(labels[wrong][0])} is outside 0 ... {num_labels - 1}")

@@ -1,0 +1,59 @@
+"""What a model returns: one dataclass for every head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class ModelOutput:
+    """Results of one forward pass; what was not asked for, or what the head does not have, is None.
+
+    Shapes are given for a padded call (B sequences of width S); a packed call has ``(T, ...)`` in place of
+    ``(B, S, ...)``. Padded positions hold zeros.
+
+    loss: scalar, mean over the targets, when labels were given.
+    logits: ``(B, C)`` sequence heads, ``(B, S, C)`` token heads, ``(B, S, V)`` masked LM, ``(B, choices)``.
+    start_logits, end_logits: ``(B, S)``, question answering.
+    prediction_logits, seq_relationship_logits: ``(B, S, V)`` and ``(B, 2)``, pre-training.
+    last_hidden_state: ``(B, S, D)``, the top layer.
+    pooler_output: ``(B, D)``, tanh of a linear layer on [CLS]; None for a model without pooler.
+    hidden_states: L + 1 tensors ``(B, S, D)``: the embeddings, then every layer.
+    attentions: L tensors ``(B, N, S, S)``: probabilities after softmax, before dropout; packed: L lists of B
+        tensors ``(N, s, s)``.
+    loss_sum, num_targets: the loss before division, and what it is divided by, for accumulation over micro-batches.
+
+    Fields can be read as ``out.logits``, ``out["logits"]``, or by number among those that are not None (``out[0]``).
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    start_logits: Tensor | None = None
+    end_logits: Tensor | None = None
+    prediction_logits: Tensor | None = None
+    seq_relationship_logits: Tensor | None = None
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Any, ...] | None = None
+    loss_sum: Tensor | None = None
+    num_targets: float | None = None
+
+    def keys(self) -> list[str]:
+        """Names of the fields that are present, in order; the two for accumulation are left out."""
+        names = (f.name for f in fields(self) if f.name not in ("loss_sum", "num_targets"))
+        return [name for name in names if getattr(self, name) is not None]
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        """The present fields, in order."""
+        return tuple(getattr(self, name) for name in self.keys())
+
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if isinstance(key, str):
+            if key not in self.keys():
+                raise KeyError(f"{key!r} is not in this output; it has {self.keys()}")
+            return getattr(self, key)
+        return self.to_tuple()[key]
