@@ -1,0 +1,56 @@
+"""The state of every random generator a run draws from, so that a resumed run draws what the whole run would have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def seed_generators(seed: int) -> None:
+    """Seed Python's, numpy's and torch's generators (torch's of every device)."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def capture_generators() -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Their states: tensors, and values that JSON can hold."""
+    tensors = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        tensors |= {f"cuda.{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
+    version, internal, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    values = {
+        "python": [version, list(internal), gauss],
+        "numpy": [name, np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
+    }
+    return tensors, values
+
+
+def restore_generators(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Put the states of :func:`capture_generators` back. States of devices that are absent here are left out."""
+    torch.set_rng_state(tensors["torch"])
+    for index in range(torch.cuda.device_count()):
+        if (state := tensors.get(f"cuda.{index}")) is not None:
+            torch.cuda.set_rng_state(state, index)
+    version, internal, gauss = values["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = values["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed every generator inside a ``with`` block; the caller's own states come back afterwards."""
+    tensors, values = capture_generators()
+    seed_generators(seed)
+    try:
+        yield
+    finally:
+        restore_generators(tensors, values)

@@ -1,0 +1,66 @@
+"""Ctrl-C and SIGTERM while training: finish the step, save, then leave."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+
+class Interrupted(KeyboardInterrupt):
+    """Work was stopped by a signal after everything was saved.
+
+    ``exit_code`` is what a command should return: 130 for Ctrl-C, 143 for SIGTERM.
+    """
+
+    def __init__(self, message: str, signum: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.signum = signum
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the number of the signal, as shells have it."""
+        return 128 + int(self.signum)
+
+
+class Interrupts:
+    """Inside a ``with`` block the first Ctrl-C or SIGTERM is only noted; a second one stops at once.
+
+    Signals can be caught in the main thread only. In another thread this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def check(self) -> None:
+        """Call at a point where it is safe to stop.
+
+        Raises:
+            Interrupted: a signal came since the block was entered.
+        """
+        if self.signum is not None:
+            raise Interrupted(f"stopped by {signal.Signals(self.signum).name}", self.signum)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.signum is not None:
+            self._restore()
+            raise KeyboardInterrupt("stopped at once by a second signal")
+        self.signum = number
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._restore()

@@ -1,0 +1,387 @@
+"""The one training loop, read from top to bottom: :meth:`Trainer.run`, then :meth:`Trainer.train_step`.
+
+Fine-tuning, a head on frozen features, and later pre-training and distillation differ in the model's loss and in the
+data; this file is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
+
+from bertkit.console import Progress, clock, say
+from bertkit.errors import CheckpointError, TrainingError, shorten
+from bertkit.optim import Schedule, set_learning_rate
+from bertkit.training.checkpoint import Snapshot, load_snapshot, newest_whole, save_snapshot, step_folders, step_name
+from bertkit.training.failures import save_failed_batch
+from bertkit.training.generators import capture_generators, restore_generators
+from bertkit.training.interrupts import Interrupted, Interrupts
+from bertkit.training.plan import BatchT, Plan
+
+
+class Loss(Protocol):
+    """What :class:`Trainer` reads of a forward pass. Every head of :mod:`bertkit.model` returns it."""
+
+    #: Sum of the loss over the targets of the batch; None where the batch has no targets.
+    loss_sum: Tensor | None
+
+
+class Trainable(Protocol):
+    """A model that can be trained: an ``nn.Module`` with these two methods."""
+
+    def forward_packed(self, batch: Any) -> Loss: ...
+
+    def num_targets(self, batch: Any) -> float: ...
+
+
+#: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
+Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """How long to train and when to look up from it.
+
+    num_steps: optimizer steps of the whole run.
+    learning_rate: peak rate, which the schedule scales.
+    max_grad_norm: gradients with a larger global norm are scaled down to it.
+    monitor: name of the dev score, larger is better, that chooses the best epoch; None keeps the last.
+    patience: stop after this many evaluations without a better score; None never stops early.
+    checkpoint_every_s: seconds between two saved states.
+    keep: states that are kept; older ones are deleted after a newer one was read back whole.
+    """
+
+    num_steps: int
+    learning_rate: float
+    max_grad_norm: float = 1.0
+    monitor: str | None = None
+    patience: int | None = None
+    checkpoint_every_s: float = 120.0
+    keep: int = 2
+    label: str = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One optimizer step. ``loss`` is the mean over its targets, ``grad_norm`` the global norm before clipping."""
+
+    step: int
+    loss: float
+    grad_norm: float
+    learning_rate: float
+    num_targets: float
+
+
+@dataclass(slots=True)
+class Progression:
+    """How far a run is: all of its state that is not a tensor. Plain values, saved as JSON."""
+
+    step: int = 0
+    evaluated_step: int = 0
+    epoch_loss_sum: float = 0.0
+    epoch_num_targets: float = 0.0
+    best_step: int | None = None
+    best_score: float | None = None
+    num_stale: int = 0
+    stopped_early: bool = False
+    seconds: float = 0.0
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer(Generic[BatchT]):
+    """Train a model on a plan of batches.
+
+    Args:
+        model: an ``nn.Module`` that is :class:`Trainable`. Its parameters are updated in place.
+        plan: the data.
+        optimizer: over the model's trainable parameters.
+        schedule: factor of the peak rate at each step.
+        options: see :class:`LoopOptions`.
+        evaluate: called after each epoch, in eval mode without gradients.
+        log: called with one flat record per step and per epoch.
+        folder: where checkpoints go; None keeps everything in memory and cannot be resumed.
+        identity: what must be equal for a checkpoint to belong to this run (settings, data); compared on resume.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        plan: Plan[BatchT],
+        optimizer: Optimizer,
+        schedule: Schedule,
+        options: LoopOptions,
+        *,
+        evaluate: Evaluate | None = None,
+        log: Callable[[dict[str, Any]], None] = lambda record: None,
+        folder: Path | None = None,
+        identity: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.plan = plan
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.options = options
+        self.evaluate = evaluate
+        self.log = log
+        self.folder = folder
+        self.identity = json.loads(json.dumps(dict(identity or {})))  # as it will be read back
+        self.at = Progression()
+        self.best: dict[str, Tensor] | None = None
+        self._trained = [p for group in optimizer.param_groups for p in group["params"]]
+        self._saved_at = time.monotonic()
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def run(self) -> Progression:
+        """Train to the end, from wherever :attr:`at` stands.
+
+        Raises:
+            TrainingError: a loss or gradient that is not finite; the step was not taken, its batch was saved.
+            Interrupted: Ctrl-C or SIGTERM; the state was saved (a ``KeyboardInterrupt`` with an exit code).
+            ResourceError: the disk is full; the checkpoint before is intact.
+        """
+        started = time.monotonic() - self.at.seconds
+        self._saved_at = time.monotonic()
+        self.model.train()
+        options = self.options
+        with Interrupts() as signals, self._progress() as shown:
+            try:
+                while True:
+                    if self._epoch_ended():
+                        self._end_epoch(signals.check)
+                    if self.at.step >= options.num_steps or self.at.stopped_early:
+                        break
+                    signals.check()
+                    result = self.train_step()
+                    self.at.seconds = time.monotonic() - started
+                    shown.advance(note=f"loss {result.loss:.3f}")
+                    if self.folder is not None and time.monotonic() - self._saved_at >= options.checkpoint_every_s:
+                        self.save()
+            except Interrupted as stop:
+                raise Interrupted(self._save_and_explain(stop), stop.signum) from None
+        return self.at
+
+    def train_step(self) -> StepResult:
+        """One optimizer step over all micro-batches of the plan's next batch.
+
+        The loss is summed over the micro-batches and divided by the number of targets of the whole batch, which is
+        known beforehand; so the split into micro-batches changes rounding only.
+        """
+        began = time.perf_counter()
+        step = self.at.step
+        batches = [self._on_device(batch) for batch in self.plan.micro_batches(step)]
+        model = cast(Trainable, self.model)
+        num_targets = sum(model.num_targets(batch) for batch in batches)
+        loss_sums = []
+        for batch in batches:
+            loss_sum = model.forward_packed(batch).loss_sum
+            assert loss_sum is not None, "the plan made a batch without targets"
+            (loss_sum / num_targets).backward()
+            loss_sums.append(loss_sum.detach())
+        grads = [p.grad for p in self._trained if p.grad is not None]
+        norm = get_total_norm(grads)
+        loss_sum_value, grad_norm = torch.stack([torch.stack(loss_sums).sum(), norm]).tolist()  # the only wait
+        rate = self.options.learning_rate * self.schedule(step)
+        result = StepResult(step, loss_sum_value / num_targets, grad_norm, rate, num_targets)
+        if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
+            self._refuse(result, batches)
+        if grad_norm > self.options.max_grad_norm:
+            clip_grads_with_norm_(self._trained, self.options.max_grad_norm, norm)
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.at.step = step + 1
+        self.at.epoch_loss_sum += loss_sum_value
+        self.at.epoch_num_targets += num_targets
+        self._log_step(result, time.perf_counter() - began)
+        return result
+
+    def _on_device(self, batch: BatchT) -> BatchT:
+        device = self._trained[0].device
+        return batch if device.type == "cpu" else cast(BatchT, cast(Any, batch).to(device))
+
+    def _progress(self) -> Progress:
+        return Progress(self.options.num_steps, label=self.options.label, unit="steps", done=self.at.step)
+
+    def _log_step(self, result: StepResult, seconds: float) -> None:
+        self.log(
+            {
+                "step": result.step + 1,
+                "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
+                "loss": result.loss,
+                "lr": result.learning_rate,
+                "grad_norm": result.grad_norm,
+                f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
+            }
+        )
+
+    def _refuse(self, result: StepResult, batches: Sequence[BatchT]) -> None:
+        rows = self.plan.rows(result.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        kept = (
+            ""
+            if self.folder is None
+            else f" The batch is kept in {save_failed_batch(self.folder, result, rows, batches)}."
+        )
+        raise TrainingError(
+            f"step {result.step + 1} of {self.options.num_steps}: the loss is {result.loss} and the gradient norm "
+            f"{result.grad_norm}, both must be finite. The step was not taken, so the weights are those of step "
+            f"{result.step}. Rows of the batch: {shorten(rows, limit=8)}.{kept} Look for a damaged row, or try a "
+            f"lower learning rate (now {result.learning_rate:.3g}) or a longer warm-up"
+        )
+
+    # -------------------------------------------------------------------------------------------------- epochs
+
+    def _epoch_ended(self) -> bool:
+        at = self.at
+        complete = at.step % self.plan.steps_per_epoch == 0 or at.step == self.options.num_steps
+        return complete and at.step > at.evaluated_step
+
+    def _end_epoch(self, check: Callable[[], None]) -> None:
+        """Evaluate, remember the best weights, decide whether to stop early.
+
+        Nothing of the run's state changes before the evaluation is complete, so an interrupted one is made again.
+        """
+        at = self.at
+        scores: Mapping[str, float] = {}
+        if self.evaluate is not None:
+            self.model.eval()
+            with torch.inference_mode():
+                scores = self.evaluate(check)
+            self.model.train()
+        record = {
+            "step": at.step,
+            "epoch": math.ceil(at.step / self.plan.steps_per_epoch),
+            "train_loss": at.epoch_loss_sum / max(at.epoch_num_targets, 1e-12),
+            **{f"dev_{name}": float(value) for name, value in scores.items()},
+        }
+        at.epochs.append({key: _json_number(value) for key, value in record.items()})
+        at.evaluated_step = at.step
+        at.epoch_loss_sum = at.epoch_num_targets = 0.0
+        self._remember(scores)
+        self.log({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
+
+    def _remember(self, scores: Mapping[str, float]) -> None:
+        at, monitor = self.at, self.options.monitor
+        if monitor is None:
+            at.best_step = at.step
+            return
+        score = float(scores[monitor])
+        # A score that is not a number (a correlation of constant predictions) is worse than every number.
+        score = score if math.isfinite(score) else -math.inf
+        if at.best_step is None or score > (-math.inf if at.best_score is None else at.best_score):
+            at.best_step, at.num_stale = at.step, 0
+            at.best_score = score if math.isfinite(score) else None
+            self.best = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        else:
+            at.num_stale += 1
+            at.stopped_early = self.options.patience is not None and at.num_stale >= self.options.patience
+
+    def restore_best(self) -> None:
+        """Put the weights of the best evaluation into the model; without a monitored score they are the last."""
+        if self.best is not None:
+            _copy_into(self.model, self.best)
+
+    # --------------------------------------------------------------------------------------------- checkpoints
+
+    def state_dict(self) -> Snapshot:
+        """Everything that :meth:`load_state_dict` needs to go on bit for bit."""
+        rng_tensors, rng_values = capture_generators()
+        tensors = {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
+        for name, p in self._named_trained():
+            tensors |= {f"optimizer/{name}/{key}": value for key, value in self.optimizer.state[p].items()}
+        tensors |= {f"generator/{name}": state for name, state in rng_tensors.items()}
+        if self.best is not None and self.at.best_step != self.at.step:
+            tensors |= {f"best/{name}": value for name, value in self.best.items()}
+        values = {"progression": asdict(self.at), "generators": rng_values, "identity": self.identity}
+        return Snapshot(tensors, values)
+
+    def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
+        """Go on where the snapshot was taken.
+
+        Raises:
+            CheckpointError: it belongs to other settings, other data or another model.
+        """
+        theirs = snapshot.values["identity"]
+        if differing := sorted(k for k in theirs.keys() | self.identity if theirs.get(k) != self.identity.get(k)):
+            told = "; ".join(f"{key} was {theirs.get(key)!r}, now {self.identity.get(key)!r}" for key in differing[:5])
+            raise CheckpointError(f"{source} belongs to another run: {told}. Resume with the same settings and data")
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "generator": {}, "best": {}}
+        for key, tensor in snapshot.tensors.items():
+            kind, _, name = key.partition("/")
+            parts[kind][name] = tensor
+        expected = {name: p.shape for name, p in self.model.named_parameters()}
+        if expected != {name: tensor.shape for name, tensor in parts["model"].items()}:
+            raise CheckpointError(f"{source} holds the weights of a model of another shape")
+        _copy_into(self.model, parts["model"])
+        self._load_optimizer(parts["optimizer"])
+        restore_generators(parts["generator"], snapshot.values["generators"])
+        self.at = Progression(**snapshot.values["progression"])
+        best = parts["model"] if self.at.best_step == self.at.step else parts["best"]
+        self.best = {name: tensor.to(self._trained[0].device) for name, tensor in best.items()} or None
+
+    def _load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        by_name: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            name, _, kind = key.rpartition("/")
+            by_name.setdefault(name, {})[kind] = tensor
+        names = {id(p): name for name, p in self._named_trained()}
+        order = [names[id(p)] for p in self._trained]  # torch numbers parameters in the order of the groups
+        state = {number: by_name[name] for number, name in enumerate(order) if name in by_name}
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+    def _named_trained(self) -> list[tuple[str, nn.Parameter]]:
+        trained = {id(p) for p in self._trained}
+        return [(name, p) for name, p in self.model.named_parameters() if id(p) in trained]
+
+    def save(self) -> Path:
+        """Write a checkpoint, read it back, then delete all but the newest :attr:`LoopOptions.keep`."""
+        assert self.folder is not None, "save() needs a folder"
+        path = save_snapshot(self.folder, step_name(self.at.step), self.state_dict())
+        for old in step_folders(self.folder)[self.options.keep :]:
+            shutil.rmtree(old, ignore_errors=True)
+        self._saved_at = time.monotonic()
+        return path
+
+    def resume(self) -> bool:
+        """Load the newest whole checkpoint of :attr:`folder` and say so; False where there is none.
+
+        Raises:
+            CheckpointError: every checkpoint is damaged, or it belongs to another run.
+        """
+        assert self.folder is not None, "resume() needs a folder"
+        found = newest_whole(self.folder)
+        for reason in found.skipped:
+            say(f"skipped a damaged checkpoint: {reason}")
+        if found.path is None:
+            return False
+        self.load_state_dict(load_snapshot(found.path), str(found.path))
+        say(f"resumed {self.options.label} after step {self.at.step} of {self.options.num_steps} ({found.path})")
+        return True
+
+    def _save_and_explain(self, stop: Interrupted) -> str:
+        done = f"{stop} after step {self.at.step} of {self.options.num_steps} ({clock(self.at.seconds)})"
+        if self.folder is None:
+            return f"{done}; nothing was saved, because this run has no folder"
+        return f"{done}; saved in {self.save()}. Run the same command with --resume to go on"
+
+
+def _copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(values[name])
+
+
+def _json_number(value: float | int) -> float | int | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,109 @@
+"""Which examples an optimizer step sees: a pure function of (seed, epoch, index), so a resumed run replays nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from bertkit.errors import DataError
+
+#: What one forward pass takes: a :class:`bertkit.batch.Batch`, or a trainer's own kind.
+BatchT = TypeVar("BatchT")
+
+
+class Plan(Protocol[BatchT]):
+    """Where a :class:`~bertkit.training.loop.Trainer` gets its data from."""
+
+    #: Optimizer steps of one pass over the data.
+    steps_per_epoch: int
+    #: What :meth:`size` counts, for the log: ``tokens`` or ``rows``.
+    unit: str
+
+    def micro_batches(self, step: int) -> list[BatchT]:
+        """The parts of optimizer step ``step`` (counted from 0 over the whole run), small enough for memory."""
+        ...
+
+    def rows(self, step: int) -> list[int]:
+        """Numbers of the examples in step ``step``."""
+        ...
+
+    def size(self, step: int) -> int:
+        """How much work step ``step`` is, in :attr:`unit`."""
+        ...
+
+
+class EpochPlan(Generic[BatchT]):
+    """Every example once an epoch, in a new order each epoch.
+
+    Args:
+        lengths: work of each example, for :meth:`size` and for the split into micro-batches (tokens, or 1 each).
+        collate: example numbers to a batch.
+        step_size: examples in one optimizer step; the last step of an epoch has what is left.
+        max_tokens: most work in one micro-batch; a longer single example is a micro-batch of its own.
+        seed: fixes the order.
+        unit: see :class:`Plan`.
+
+    Raises:
+        DataError: there is no example.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        collate: Callable[[list[int]], BatchT],
+        *,
+        step_size: int,
+        max_tokens: int,
+        seed: int,
+        unit: str = "tokens",
+    ) -> None:
+        if len(lengths) == 0:
+            raise DataError("there is no training example")
+        self.lengths = list(lengths)
+        self.collate = collate
+        self.step_size = step_size
+        self.max_tokens = max_tokens
+        self.seed = seed
+        self.unit = unit
+        self.steps_per_epoch = math.ceil(len(self.lengths) / step_size)
+        self._order: tuple[int, Any] = (-1, None)
+
+    def rows(self, step: int) -> list[int]:
+        epoch, index = divmod(step, self.steps_per_epoch)
+        if self._order[0] != epoch:
+            self._order = (epoch, epoch_order(len(self.lengths), self.seed, epoch))
+        chosen = self._order[1][index * self.step_size : (index + 1) * self.step_size]
+        return [int(row) for row in chosen]
+
+    def size(self, step: int) -> int:
+        return sum(self.lengths[row] for row in self.rows(step))
+
+    def micro_batches(self, step: int) -> list[BatchT]:
+        # Sorted by length, so that each micro-batch holds similar lengths; within a step the order has no influence
+        # on the gradient.
+        rows = sorted(self.rows(step), key=self.lengths.__getitem__)
+        return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
+
+
+def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A permutation that depends on nothing but its arguments: int64 ``(num_examples,)``."""
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
+    return generator.permutation(num_examples)
+
+
+def split_by_budget(rows: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Cut ``rows`` into runs of at most ``max_tokens`` (or of one row), about equally heavy."""
+    total = sum(lengths[row] for row in rows)
+    fair_share = total / math.ceil(total / max_tokens) if total else 0.0
+    parts: list[list[int]] = []
+    weight = 0
+    for row in rows:
+        if not parts or weight >= fair_share or weight + lengths[row] > max_tokens:
+            parts.append([])
+            weight = 0
+        parts[-1].append(row)
+        weight += lengths[row]
+    return parts
