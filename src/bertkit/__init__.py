@@ -38,9 +38,7 @@ _MODULE_OF = {
         ),
         "bertkit.checkpoints.pretrained",
     ),
-    **dict.fromkeys(
-        ("BertTokenizer", "BasicTokenizer", "WordpieceTokenizer", "FullTokenizer"), "bertkit.tokenization"
-    ),
+    **dict.fromkeys(("BertTokenizer", "BasicTokenizer", "WordpieceTokenizer", "FullTokenizer"), "bertkit.tokenization"),
     **dict.fromkeys(
         (
             "BertkitError",
@@ -59,7 +57,7 @@ _MODULE_OF = {
     "pipeline": "bertkit.inference.pipelines",
 }
 
-__all__ = ["__version__", *sorted(_MODULE_OF)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_MODULE_OF)]
 
 
 def __getattr__(name: str) -> Any:

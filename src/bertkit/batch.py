@@ -163,15 +163,15 @@ class Padding:
 
     def pack(self, x: Tensor) -> Tensor:
         """``(B, S, ...)`` to ``(T, ...)``: drop the padding."""
-        flat = x.flatten(0, 1)
+        flat: Tensor = x.flatten(0, 1)
         return flat if self.rows is None else flat.index_select(0, self.rows)
 
     def unpack(self, x: Tensor) -> Tensor:
         """``(T, ...)`` to ``(B, S, ...)`` with zeros at padded positions."""
-        if self.rows is None:
-            return x.unflatten(0, self.shape)
-        out = x.new_zeros((self.shape[0] * self.shape[1], *x.shape[1:]))
-        return out.index_copy(0, self.rows, x).unflatten(0, self.shape)
+        flat: Tensor = x
+        if self.rows is not None:
+            flat = x.new_zeros((self.shape[0] * self.shape[1], *x.shape[1:])).index_copy(0, self.rows, x)
+        return flat.view(*self.shape, *x.shape[1:])
 
     def unpack_attention(self, probs: Sequence[Tensor]) -> Tensor:
         """B tensors ``(N, s, s)`` to one ``(B, N, S, S)`` with zeros in padded rows and columns."""

@@ -2,7 +2,8 @@
 
 Axes, in the order of the suffix letters::
 
-    T all tokens of the batch, flat   N heads   H width of one head   D = N * H   b sequences of one bucket   s its length
+    T all tokens of the batch, flat   N heads   H width of one head   D = N * H
+    b sequences of one bucket         s length of one sequence, or of the longest in a bucket
 
 Vaswani et al. 2017, section 3.2; Devlin et al. 2019 drop attention probabilities, not the output.
 """
@@ -111,9 +112,9 @@ def attend_bucketed(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout,
         else:
             assert bucket.real is not None
             index = bucket.rows.to(q_TNH.device)
-            gathered = (x.index_select(0, index) for x in (q_TNH, k_TNH, v_TNH))
+            q, k, v = (x.index_select(0, index) for x in (q_TNH, k_TNH, v_TNH))
             real = bucket.real.to(q_TNH.device)
-            parts.append(_attend_bucket(*gathered, bucket, p).index_select(0, real))
+            parts.append(_attend_bucket(q, k, v, bucket, p).index_select(0, real))
             rows.append(bucket.rows[bucket.real])
     back = torch.cat(rows).argsort().to(q_TNH.device)
     return torch.cat(parts).index_select(0, back)

@@ -1,20 +1,15 @@
-"""The models: encoder, and encoder + head. Names, arguments and results are those of the field's common interface.
-
-Each class can be called two ways. Called like a function it takes padded ``(B, S)`` tensors and returns padded ones;
-:meth:`forward_packed` takes a :class:`bertkit.batch.Batch` and returns flat ones. The first only packs, calls the
-second, and unpacks. Padding is never computed: padded positions of results are 0 and take no part in any loss.
-"""
+"""The models: encoder, and encoder + head. Names, arguments and results are those of the field's common interface."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bertkit.batch import Batch, Padding, pack_padded
+from bertkit.batch import Batch
 from bertkit.config import BertConfig
-from bertkit.errors import InputError, did_you_mean
+from bertkit.errors import InputError
 from bertkit.model.dropout import Dropout
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
@@ -22,87 +17,10 @@ from bertkit.model.heads import Pooler, PreTrainingHeads
 from bertkit.model.linear import Linear
 from bertkit.model.losses import LossTerm, class_loss, masked_lm_loss, span_loss, token_loss
 from bertkit.model.output import ModelOutput
-from bertkit.model.pretrained import PretrainedModel, initialize
+from bertkit.model.packed import PackedModel
+from bertkit.model.pretrained import initialize
 
-
-class PackedModel(PretrainedModel):
-    """Turns padded calls into packed ones."""
-
-    #: Keywords of ``forward`` that a loss compares with; those in ``token_targets`` have one value a token.
-    targets: ClassVar[tuple[str, ...]] = ()
-    token_targets: ClassVar[tuple[str, ...]] = ()
-    #: Output fields with one row a token.
-    token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
-
-    def forward_packed(
-        self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
-    ) -> ModelOutput:
-        """Run a packed batch; see the class."""
-        raise AssertionError("each class has its own")
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        *,
-        output_attentions: bool = False,
-        output_hidden_states: bool = False,
-        return_dict: bool = True,
-        **targets: Tensor | None,
-    ) -> ModelOutput | tuple[Any, ...]:
-        """Run a padded batch.
-
-        Args:
-            input_ids: int64 ``(B, S)``.
-            attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
-            token_type_ids: ``(B, S)``, the segment of each token; None: all 0.
-            position_ids: ``(B, S)``; None: the column number.
-            inputs_embeds: ``(B, S, D)`` in place of the word embeddings.
-            output_attentions: also return the attention probabilities of every layer.
-            output_hidden_states: also return the embeddings and the output of every layer.
-            return_dict: False returns a tuple of the fields that are not None.
-            **targets: what the loss compares with; the class's ``targets`` names them.
-
-        Raises:
-            InputError: shapes or types that do not agree, ids outside their tables, an unknown keyword.
-        """
-        given = {name: target for name, target in targets.items() if target is not None}
-        for name in given:
-            if name not in self.targets:
-                raise InputError(
-                    f"{type(self).__name__} takes no {name!r}{did_you_mean(name, self.targets)}; "
-                    f"it takes {', '.join(self.targets) or 'no targets'}"
-                )
-        batch, padding = pack_padded(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        for name, target in given.items():
-            batch = batch.with_target(name, self._pack_target(name, target, padding))
-        out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
-        self._unpack(out, padding)
-        return out if return_dict else out.to_tuple()
-
-    def _pack_target(self, name: str, target: Tensor, padding: Padding) -> Tensor:
-        if name not in self.token_targets:
-            return target
-        if target.shape != padding.shape:
-            raise InputError(f"{name} must have the shape of input_ids {padding.shape}, got {tuple(target.shape)}")
-        packed = padding.pack(target)
-        lost = int((target != -100).sum() - (packed != -100).sum())
-        if lost:
-            raise InputError(f"{name} has {lost} targets where attention_mask is 0; set them to -100")
-        return packed
-
-    def _unpack(self, out: ModelOutput, padding: Padding) -> None:
-        for name in self.token_fields:
-            value = getattr(out, name)
-            if value is not None:
-                setattr(out, name, padding.unpack(value))
-        if out.hidden_states is not None:
-            out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
-        if out.attentions is not None:
-            out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
+Part = TypeVar("Part", bound=nn.Module)
 
 
 class BertModel(PackedModel):
@@ -152,14 +70,14 @@ class HeadModel(PackedModel):
         super().__init__(config)
         self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
 
-    def _set_head(self, name: str, head: torch.nn.Module) -> None:
-        initialize(head, self.config.initializer_range)
-        setattr(self, name, head)
+    def _head_part(self, part: Part) -> Part:
+        """A freshly initialised part of the head."""
+        initialize(part, self.config.initializer_range)
+        return part
 
-    def _set_classifier(self, name: str, num_outputs: int) -> None:
+    def _classifier_dropout(self) -> Dropout:
         rate = self.config.classifier_dropout
-        self.dropout = Dropout(self.config.hidden_dropout_prob if rate is None else rate)
-        self._set_head(name, Linear(self.config.hidden_size, num_outputs))
+        return Dropout(self.config.hidden_dropout_prob if rate is None else rate)
 
     def forward_packed(
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
@@ -173,7 +91,7 @@ class HeadModel(PackedModel):
         if terms:
             out.loss = torch.stack([term.mean() for term in terms]).sum()
             if len(terms) == 1:
-                out.loss_sum, out.num_targets = terms[0].total, terms[0].count
+                out.loss_sum, out.num_targets = terms[0].total, terms[0].num_targets
         return out
 
     def num_targets(self, batch: Batch) -> float:
@@ -206,7 +124,7 @@ class BertForPreTraining(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self._set_head("cls", PreTrainingHeads(config, masked_lm=True, next_sentence=True))
+        self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True, next_sentence=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
         out.prediction_logits = _predict_words(self, encoded, batch)
@@ -229,20 +147,20 @@ class BertForMaskedLM(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self._set_head("cls", PreTrainingHeads(config, masked_lm=True))
+        self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
         out.logits = _predict_words(self, encoded, batch)
         return [masked_lm_loss(out.logits, batch.targets["labels"], batch.logit_rows)] if batch.targets else []
 
 
-def _predict_words(model: HeadModel, encoded: ModelOutput, batch: Batch) -> Tensor:
+def _predict_words(model: BertForPreTraining | BertForMaskedLM, encoded: ModelOutput, batch: Batch) -> Tensor:
     """Vocabulary logits at all rows ``(T, V)``, or at ``batch.logit_rows`` ``(R, V)``."""
     assert encoded.last_hidden_state is not None
     x_RD = encoded.last_hidden_state
     if batch.logit_rows is not None:
         x_RD = x_RD.index_select(0, batch.logit_rows)
-    return model.cls.predictions(x_RD, model.bert.embeddings.word_embeddings.weight)  # type: ignore[no-any-return, union-attr, operator]
+    return model.cls.predictions(x_RD, model.bert.embeddings.word_embeddings.weight)  # type: ignore[no-any-return]
 
 
 class BertForNextSentencePrediction(HeadModel):
@@ -253,7 +171,7 @@ class BertForNextSentencePrediction(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self._set_head("cls", PreTrainingHeads(config, next_sentence=True))
+        self.cls = self._head_part(PreTrainingHeads(config, next_sentence=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
         out.logits = self.cls.seq_relationship(encoded.pooler_output)
@@ -276,7 +194,8 @@ class BertForSequenceClassification(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self._set_classifier("classifier", config.num_labels)
+        self.dropout = self._classifier_dropout()
+        self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
         self.class_weights: Tensor | None = None
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
@@ -303,7 +222,8 @@ class BertForTokenClassification(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self._set_classifier("classifier", config.num_labels)
+        self.dropout = self._classifier_dropout()
+        self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
         out.logits = self.classifier(self.dropout(encoded.last_hidden_state))
@@ -325,7 +245,7 @@ class BertForQuestionAnswering(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self._set_head("qa_outputs", Linear(config.hidden_size, 2))
+        self.qa_outputs = self._head_part(Linear(config.hidden_size, 2))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
         out.start_logits, out.end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(dim=-1)
@@ -352,7 +272,8 @@ class BertForMultipleChoice(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self._set_classifier("classifier", 1)
+        self.dropout = self._classifier_dropout()
+        self.classifier = self._head_part(Linear(config.hidden_size, 1))
 
     def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> ModelOutput | tuple[Any, ...]:
         """As in the other classes, with a choices axis after the batch axis."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,8 @@ class Linear(nn.Linear):
         if self._packed is not None and not torch.is_grad_enabled() and x.dtype == torch.float32 and x.numel():
             if self._packed_from != self._source():
                 self.prepack()
-            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, activation, [], "none")  # type: ignore[no-any-return]
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, activation, [], "none")
+            return product
         out = F.linear(x, self.weight, self.bias)
         return F.gelu(out) if activation == "gelu" else out
 
@@ -48,10 +49,11 @@ class Linear(nn.Linear):
         super().train(mode)
         return self
 
-    def _apply(self, *args: object, **kwargs: object) -> Linear:
+    def _apply(self, *args: Any, **kwargs: Any) -> Linear:
         # Moving the module to another device or type makes the copy useless.
         self._packed = self._packed_from = None
-        return super()._apply(*args, **kwargs)  # type: ignore[arg-type]
+        super()._apply(*args, **kwargs)
+        return self
 
     def __getstate__(self) -> dict[str, object]:
         # The blocked copy can be neither pickled nor deep-copied.

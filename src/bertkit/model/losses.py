@@ -13,14 +13,14 @@ from bertkit.errors import InputError
 
 
 class LossTerm(NamedTuple):
-    """``total``: scalar sum over the targets; ``count``: what the mean divides it by."""
+    """``total``: scalar sum over the targets; ``num_targets``: what the mean divides it by."""
 
     total: Tensor
-    count: float
+    num_targets: float
 
     def mean(self) -> Tensor:
-        """``total / count``; nan when there was no target, as in ``torch.nn.CrossEntropyLoss``."""
-        return self.total / self.count if self.count else self.total * float("nan")
+        """``total / num_targets``; nan when there was no target, as in ``torch.nn.CrossEntropyLoss``."""
+        return self.total / self.num_targets if self.num_targets else self.total * float("nan")
 
 
 def class_loss(
