@@ -1,0 +1,163 @@
+"""Which file of a folder holds which split, and how to open it, compressed or not."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import re
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bertkit.errors import DataError, shorten
+from bertkit.tasks.task import SPLITS, Split, TextTask
+
+#: Kinds of file that can be read.
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
+#: Compressions that may follow the kind, as in ``train.tsv.xz``.
+COMPRESSIONS = (".xz", ".gz", ".bz2")
+#: Names of each split, best first; ``-``, ``_`` or ``.`` and more may follow, as in ``train_slice``.
+SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "dev": ("dev", "validation", "valid", "val", "eval"),
+    "test": ("test", "testing"),
+}
+
+
+def kind_of(path: Path) -> str | None:
+    """The suffix that says how to read the file (``.tsv`` for ``train.tsv.xz``), or None for other files."""
+    name = path.name.casefold()
+    for compression in COMPRESSIONS:
+        name = name.removesuffix(compression)
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+
+
+def split_of(path: Path) -> Split | None:
+    """The split a file's name speaks of, or None."""
+    found = _rank(path)
+    return found[0] if found else None
+
+
+def splits_of(task: TextTask, data: str | Path) -> dict[Split, Path]:
+    """The files of a task, by split, in the order train, dev, test.
+
+    Args:
+        task: its ``folders`` name the folders that may hold it.
+        data: the task's folder; a folder that contains it, as GLUE's; or one file, which counts as the split its
+            name speaks of, and as train when its name speaks of none.
+
+    Raises:
+        DataError: nothing there, no file with a split's name, or two files that claim one split equally.
+    """
+    data = Path(data)
+    if data.is_file():
+        _must_be_readable(data)
+        return {split_of(data) or "train": data}
+    if not data.is_dir():
+        near = [path.name for path in data.parent.iterdir()] if data.parent.is_dir() else []
+        beside = f"; {data.parent} has {shorten(sorted(near), limit=8)}" if near else ""
+        raise DataError(f"data {data} does not exist{beside}. Give a data file or the folder with train and dev files")
+    for folder in _candidates(task, data):
+        splits = _splits_in(folder)
+        if splits:
+            return splits
+    there = sorted(path.name for path in data.iterdir())
+    raise DataError(
+        f"no data of task {task.name} in {data}: looked for train, dev or test files with {', '.join(SUFFIXES)} "
+        f"(also {', '.join(COMPRESSIONS)}) there"
+        + (f" and in folders named {', '.join(task.folders)}" if task.folders else "")
+        + f"; found {shorten(there, limit=8) if there else 'an empty folder'}"
+    )
+
+
+def split_path(task: TextTask, data: str | Path, split: Split) -> Path:
+    """The file of one split.
+
+    Raises:
+        DataError: the split has no file. The message says which splits there are and how to get one held out.
+    """
+    if split not in SPLITS:
+        raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
+    data = Path(data)
+    if data.is_file() and split_of(data) is None:
+        _must_be_readable(data)
+        return data  # a file that names no split is whatever it is asked for
+    splits = splits_of(task, data)
+    if split in splits:
+        return splits[split]
+    there = ", ".join(f"{name} ({path.name})" for name, path in splits.items())
+    advice = {
+        "train": "Give the path of a file to train on",
+        "dev": "Hold rows out of train (dev_share, seeded and recorded in the protocol), or add a dev file",
+        "test": "Use dev, or give the path of the test file",
+    }[split]
+    raise DataError(f"task {task.name} has no {split} file in {data}, only {there}. {advice}")
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """The bytes of a file, decompressed by its name.
+
+    Raises:
+        DataError: it cannot be opened. Damage inside a compressed file shows while reading.
+    """
+    opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.casefold(), open)
+    try:
+        return cast(BinaryIO, opener(path, "rb"))  # type: ignore[operator]
+    except OSError as error:
+        raise DataError(f"cannot open {path}: {error.strerror or error}") from None
+
+
+def _candidates(task: TextTask, data: Path) -> list[Path]:
+    """Folders to look in, the most specific first: named after the task, then the one given."""
+    wanted = {_plain(name) for name in task.folders}
+    children = sorted(path for path in data.iterdir() if path.is_dir())
+    glue = [child for folder in children if _plain(folder.name) == "glue" for child in sorted(folder.iterdir())]
+    named = [path for path in (*children, *glue) if path.is_dir() and _plain(path.name) in wanted]
+    return [*named, data]
+
+
+def _splits_in(folder: Path) -> dict[Split, Path]:
+    ranked: dict[Split, list[tuple[int, str, Path]]] = {}
+    for path in sorted(folder.iterdir()):
+        found = _rank(path) if path.is_file() and kind_of(path) else None
+        if found:
+            split, rank, stem = found
+            ranked.setdefault(split, []).append((rank, stem, path))
+    chosen = {}
+    for split in SPLITS:
+        files = sorted(ranked.get(split, []))
+        if not files:
+            continue
+        rivals = [path.name for rank, _, path in files if rank == files[0][0]]
+        if len(rivals) > 1:
+            raise DataError(
+                f"{folder} has {len(rivals)} files for {split}: {shorten(rivals)}. Keep one, or give the file's path"
+            )
+        chosen[split] = files[0][2]
+    return chosen
+
+
+def _rank(path: Path) -> tuple[Split, int, str] | None:
+    """Split, how directly the name says so (0 best), and the name without its suffixes."""
+    suffix = kind_of(path)
+    name = path.name.casefold()
+    stem = name[: name.rindex(suffix)] if suffix else name.partition(".")[0]
+    for split, names in SPLIT_NAMES.items():
+        for rank, split_name in enumerate(names):
+            if stem == split_name:
+                return split, rank, stem
+            if re.match(re.escape(split_name) + r"[-_. ]", stem):
+                return split, 100, stem
+    return None
+
+
+def _must_be_readable(path: Path) -> None:
+    if kind_of(path) is None:
+        raise DataError(
+            f"{path}: cannot tell how to read it; the name must end in {', '.join(SUFFIXES)}, "
+            f"optionally followed by {', '.join(COMPRESSIONS)}"
+        )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
