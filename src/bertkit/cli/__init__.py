@@ -1,0 +1,167 @@
+"""The ``bertkit`` command: one table, and nothing imported until a command is chosen.
+
+Results go to stdout, talk to stderr. Exit codes: 0 ok, 1 a bug in bertkit, 2 usage, 3 data, 4 model or checkpoint,
+5 resources (memory, disk, network, a missing package), 130 interrupted (143 by SIGTERM).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bertkit import __version__
+from bertkit.errors import BertkitError, did_you_mean
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+#: Stands for a bare ``-`` (standard input or output) while the command line is parsed, where ``-`` would be an option.
+STANDARD_STREAM = "<standard stream>"
+
+HELP = """BERT, whole: fine-tune a real BERT on your labelled text, see honestly how good it is, and use it.
+
+Try it:
+
+    bertkit demo
+    bertkit finetune csv --data reviews.csv --text body --label stars --model DIR --out run
+    bertkit classify --model run "A film to remember."
+    bertkit COMMAND --help"""
+
+#: group -> command -> (where its function is, one line of help)
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "demo": ("demo:demo", "fine-tune a small BERT on text that every Python has; a few minutes"),
+        "doctor": ("look:doctor", "versions, threads, devices and optional packages, for a bug report"),
+    },
+    "Train": {
+        "finetune": ("train:finetune", "train a classifier or regressor on labelled text"),
+        "evaluate": ("train:evaluate", "score a finished run on labelled text"),
+        "predict": ("train:predict", "label a whole file with a finished run; resumable"),
+    },
+    "Use": {
+        "fill-mask": ("use:fill_mask", "what may stand in place of [MASK]"),
+        "next-sentence": ("use:next_sentence", "does the second text follow the first?"),
+        "classify": ("use:classify", "labels of texts, with probabilities"),
+        "embed": ("vectors:embed", "texts to vectors: .npy, .jsonl or .parquet"),
+        "similarity": ("vectors:similarity", "how near texts are to one another"),
+    },
+    "Look": {"inspect": ("look:inspect", "what a model folder or file holds")},
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code instead of raising.
+
+    Args:
+        argv: the arguments after the program's name; None takes ``sys.argv``.
+    """
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    name = tokens[0] if tokens else ""
+    prefix = f"bertkit {name}" if _is_command(name) else "bertkit"
+    try:
+        code = _run(tokens)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0  # the reader (head, less) had enough
+    except KeyboardInterrupt as stop:
+        _tell(f"{prefix}: {stop}" if str(stop) else f"{prefix}: interrupted")
+        return int(getattr(stop, "exit_code", 130))
+    except BertkitError as error:
+        _tell(f"{prefix}: {error}")
+        return error.exit_code
+    except (MemoryError, OSError) as error:
+        code = _resource_exit_code(error)
+        if code is None:
+            raise
+        _tell(f"{prefix}: {_describe(error)}")
+        return code
+    return code
+
+
+def entry() -> None:
+    """What the installed ``bertkit`` script calls. A bug ends with its traceback and exit code 1, as Python has it."""
+    sys.exit(main())
+
+
+def build_app() -> App:
+    """The command table as a parser. Command modules are imported when their command (or its help) is asked for."""
+    from cyclopts import App, Group
+
+    app = App(
+        name="bertkit", help=HELP, version=__version__, help_format="plaintext", result_action="return_value"
+    )
+    for number, (group, commands) in enumerate(COMMANDS.items()):
+        shown = Group(group, sort_key=number)
+        for order, (name, (place, summary)) in enumerate(commands.items()):
+            app.command(f"bertkit.cli.{place}", name=name, help=summary, group=shown, sort_key=order)
+    return app
+
+
+def _run(tokens: list[str]) -> int:
+    from cyclopts import CycloptsError
+
+    if not tokens:
+        tokens = ["--help"]
+    if not tokens[0].startswith("-") and not _is_command(tokens[0]):
+        names = [name for commands in COMMANDS.values() for name in commands]
+        _tell(
+            f"bertkit: unknown command {tokens[0]!r}{did_you_mean(tokens[0], names)}; 'bertkit --help' lists all commands"
+        )
+        return 2
+    app = build_app()
+    ends = tokens.index("--") if "--" in tokens else len(tokens)
+    tokens[:ends] = [STANDARD_STREAM if token == "-" else token for token in tokens[:ends]]
+    try:
+        command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        error.verbose = False
+        name = tokens[0] if _is_command(tokens[0]) else ""
+        message = str(error).replace(STANDARD_STREAM, "-")
+        _tell(f"{' '.join(['bertkit', name]).strip()}: {message} See: {' '.join(['bertkit', name]).strip()} --help")
+        return 2
+    result: Any = command(*bound.args, **bound.kwargs)
+    return result if isinstance(result, int) else 0
+
+
+def _is_command(name: str) -> bool:
+    return any(name in commands for commands in COMMANDS.values())
+
+
+def _tell(message: str) -> None:
+    """An error for the person at the terminal; shown even when talk is off."""
+    stream = sys.stderr
+    if stream is not None:
+        text = message + "\n"
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+
+
+def _resource_exit_code(error: BaseException) -> int | None:
+    """5 for an exhausted machine, 2 for a path that the user got wrong, None for what must be a bug."""
+    if isinstance(error, MemoryError):
+        return 5
+    assert isinstance(error, OSError)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS, errno.ENOMEM, errno.EIO):
+        return 5
+    named_by_user = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
+    return 2 if named_by_user or isinstance(error, FileExistsError) else None
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory: use smaller inputs, or --truncate with a smaller --max-length"
+    assert isinstance(error, OSError)
+    return f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+
+
+def _silence_stdout() -> None:
+    """Python flushes stdout once more at exit; let that go nowhere instead of complaining about the closed pipe."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # stdout is no real file, for example under a test
+        pass

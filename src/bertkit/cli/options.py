@@ -1,0 +1,135 @@
+"""What all commands share: common options, texts from arguments, files or stdin, and how results are written."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli import STANDARD_STREAM
+from bertkit.errors import ConfigError, DataError
+
+Flag = Parameter(negative=())
+
+Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
+Texts = Annotated[str, Parameter(help="Texts; a single - reads one text a line from standard input.")]
+File = Annotated[Path | None, Parameter(help="Read one text a line from this file (UTF-8).")]
+Truncate = Annotated[
+    bool, Parameter(negative=(), help="Read only the beginning of a text that is too long, instead of refusing it.")
+]
+MaxLength = Annotated[int | None, Parameter(help="Most tokens of one text; default: all that the model can read.")]
+
+
+@Parameter(name="*", group="Common options")
+@dataclass(frozen=True)
+class Common:
+    """Options that every command takes."""
+
+    json: Annotated[bool, Parameter(negative=(), help="Write results as JSON, one object a line.")] = False
+    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0
+    device: Annotated[str | None, Parameter(help="cpu, cuda, cuda:1 ...; default: a GPU where there is one.")] = None
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No talk and no progress.")] = False
+
+    def begin(self) -> None:
+        """Seed all generators and set how much is said. Call it once torch may be imported."""
+        import numpy as np
+        import torch
+
+        from bertkit.console import set_quiet
+
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"--seed must be from 0 to {2**32 - 1}, got {self.seed}")
+        set_quiet(self.quiet)
+        random.seed(self.seed)
+        np.random.seed(self.seed)
+        torch.manual_seed(self.seed)
+
+
+COMMON = Common()
+
+
+def read_texts(texts: tuple[str, ...], file: Path | None) -> list[str] | Iterator[str]:
+    """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily).
+
+    Raises:
+        ConfigError: none of the three was given, or more than one.
+        DataError: a line is not UTF-8.
+    """
+    from_stdin = texts == (STANDARD_STREAM,) or (file is not None and str(file) == STANDARD_STREAM)
+    if STANDARD_STREAM in texts and len(texts) > 1:
+        raise ConfigError("- stands alone: give texts as arguments or on standard input, not both")
+    if file is not None and texts:
+        raise ConfigError("give texts as arguments or with --file, not both")
+    if from_stdin:
+        return _lines(sys.stdin.buffer, "standard input")
+    if file is not None:
+        return _lines_of_file(file)
+    if not texts:
+        raise ConfigError("no text: give texts as arguments, --file FILE, or - for one text a line on standard input")
+    return list(texts)
+
+
+def _lines_of_file(path: Path) -> Iterator[str]:
+    if not path.is_file():
+        raise DataError(f"{path} is not a file")
+    with path.open("rb") as lines:
+        yield from _lines(lines, str(path))
+
+
+def _lines(lines: Iterable[bytes], where: str) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{where}, line {number}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start}); convert it, "
+                "for example with: iconv -f latin1 -t utf-8"
+            ) from None
+        yield text.rstrip("\r\n")
+
+
+class Tee:
+    """Remembers the items of a stream until their results come back, so that both can be written side by side."""
+
+    def __init__(self, items: Iterable[str]) -> None:
+        self._items = iter(items)
+        self._kept: list[str] = []
+        self._taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for item in self._items:
+            self._kept.append(item)
+            yield item
+
+    def next_kept(self) -> str:
+        """The oldest item that was not asked for yet."""
+        item = self._kept[self._taken]
+        self._taken += 1
+        if self._taken >= 4096:
+            del self._kept[: self._taken]
+            self._taken = 0
+        return item
+
+
+def with_texts(texts: Iterable[str], run: Any) -> Iterator[tuple[str, Any]]:
+    """Pairs of text and result; ``run`` takes an iterator of texts and gives an iterator of results in order."""
+    tee = Tee(texts)
+    for result in run(iter(tee)):
+        yield tee.next_kept(), result
+
+
+def write_json(value: Any) -> None:
+    """One JSON object on a line of stdout."""
+    write_line(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def write_line(line: str) -> None:
+    """One line of stdout, also where the terminal cannot show every character."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")

@@ -1,0 +1,176 @@
+"""Labels for texts and pairs: text classification, regression, and whether one text follows another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.batch import Batch
+from bertkit.errors import InputError
+from bertkit.inference.base import Pipeline, to_numpy
+from bertkit.inference.engine import Done
+from bertkit.inference.inputs import join_pairs, read_request
+from bertkit.model.pretrained import PretrainedModel
+from bertkit.postprocess import softmax
+
+Function = Literal["softmax", "sigmoid", "none"]
+
+
+def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``1 / (1 + exp(-x))``, without overflow for large negative numbers."""
+    half: NDArray[np.float32] = 0.5 * (1.0 + np.tanh(0.5 * logits))
+    return half
+
+
+FUNCTIONS: dict[str, Callable[[NDArray[np.float32]], NDArray[Any]]] = {
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+    "none": lambda logits: logits,
+}
+
+
+class LogitsPipeline(Pipeline):
+    """A model with one row of logits a text."""
+
+    def _logits(self, batch: Batch) -> Sequence[NDArray[np.float32]]:
+        return list(to_numpy(self.model.forward_packed(batch).logits, "logits"))
+
+
+class TextClassificationPipeline(LogitsPipeline):
+    """Labels with their probabilities: ``pipeline("text-classification", model=...)``."""
+
+    task: ClassVar[str] = "text-classification"
+
+    def __call__(
+        self,
+        inputs: Any,
+        text_pair: Any = None,
+        *,
+        top_k: int | None | Literal["best"] = "best",
+        function_to_apply: Function | None = None,
+        truncation: bool = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Any:
+        """Classify texts, or pairs of texts.
+
+        Args:
+            inputs: a text; a pair ``{"text": ..., "text_pair": ...}`` or ``("first", "second")``; a collection or an
+                iterable of those.
+            text_pair: the second text (or texts) when they are not in ``inputs``.
+            top_k: as many labels, best first; None for all; not given: the best one.
+            function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
+                model, sigmoid for a multi-label model and for any other model of one label, softmax else.
+            truncation: see :class:`~bertkit.inference.base.Pipeline`.
+            max_length: see :class:`~bertkit.inference.base.Pipeline`.
+            progress: see :class:`~bertkit.inference.base.Pipeline`.
+
+        Returns:
+            As in ``transformers``: ``{"label": ..., "score": ...}`` a text, and a list of those a text when ``top_k``
+            is given. One bare text gives a list of one such dict. With ``truncation=True`` each dict also says
+            ``truncated``.
+
+        Raises:
+            InputError: an input that is no text, one that is too long, a wrong ``top_k`` or function.
+            CheckpointError: the model computes values that are not finite.
+        """
+        ranked = top_k != "best"
+        count = 1 if top_k == "best" else self._read_top_k(top_k)
+        function = self._read_function(function_to_apply)
+        labels = self.model.config.id2label
+
+        def present(done: Done[NDArray[np.float32]]) -> Any:
+            scores = function(done.value)
+            note = {"truncated": done.truncated} if truncation else {}
+            best = np.argsort(-scores, kind="stable")[:count].tolist()
+            found = [{"label": labels[number], "score": float(scores[number]), **note} for number in best]
+            return found if ranked else found[0]
+
+        inputs = join_pairs(inputs, text_pair)
+        results = self._run(
+            read_request(inputs, tuple_is_pair=True),
+            self._logits,
+            present,
+            truncation=truncation,
+            max_length=max_length,
+            progress=progress,
+        )
+        return [results] if isinstance(inputs, str) and not ranked else results
+
+    def _read_top_k(self, top_k: int | None | str) -> int:
+        if top_k is None:
+            return self.model.config.num_labels
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+            raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
+        return top_k
+
+    def _read_function(self, name: str | None) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
+        config = self.model.config
+        if name is None:
+            if config.problem_type == "regression":
+                name = "none"
+            elif config.problem_type == "multi_label_classification" or config.num_labels == 1:
+                name = "sigmoid"
+            else:
+                name = "softmax"
+        if name not in FUNCTIONS:
+            raise InputError(f"function_to_apply={name!r} is unknown; choose from {', '.join(FUNCTIONS)}")
+        return FUNCTIONS[name]
+
+
+class NextSentencePipeline(LogitsPipeline):
+    """Whether one text follows another: ``pipeline("next-sentence", model=...)``."""
+
+    task: ClassVar[str] = "next-sentence"
+
+    def __init__(self, model: PretrainedModel, tokenizer: Any) -> None:
+        super().__init__(model, tokenizer)
+        if model.config.type_vocab_size < 2:
+            raise InputError("this model knows one segment only, so it cannot tell two texts apart")
+
+    def __call__(
+        self,
+        inputs: Any,
+        text_pair: Any = None,
+        *,
+        truncation: bool = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Any:
+        """Judge pairs of texts (Devlin et al. 2019, section 3.1, "Task #2").
+
+        Args:
+            inputs: a pair ``("first", "second")`` or ``{"text": ..., "text_pair": ...}``; a collection or an iterable
+                of pairs; or the first text (or texts), with ``text_pair``.
+            text_pair: the second text or texts.
+            truncation: see :class:`~bertkit.inference.base.Pipeline`; the longer half is cut first.
+            max_length: see :class:`~bertkit.inference.base.Pipeline`.
+            progress: see :class:`~bertkit.inference.base.Pipeline`.
+
+        Returns:
+            ``{"label": "is_next" | "not_next", "score": p, "is_next": q}`` a pair: p is the probability of that label,
+            q the one that the second text follows the first. The head's output 0 means "is next", as in the original
+            code. With ``truncation=True`` each dict also says ``truncated``.
+
+        Raises:
+            InputError: a single text, an input that is no text, or one that is too long.
+            CheckpointError: the model computes values that are not finite.
+        """
+
+        def present(done: Done[NDArray[np.float32]]) -> dict[str, Any]:
+            is_next = float(softmax(done.value)[0])
+            label, score = ("is_next", is_next) if is_next >= 0.5 else ("not_next", 1.0 - is_next)
+            note = {"truncated": done.truncated} if truncation else {}
+            return {"label": label, "score": score, "is_next": is_next, **note}
+
+        return self._run(
+            read_request(join_pairs(inputs, text_pair), tuple_is_pair=True, pair_required=True),
+            self._logits,
+            present,
+            truncation=truncation,
+            max_length=max_length,
+            progress=progress,
+        )

@@ -1,0 +1,155 @@
+"""What may stand in place of ``[MASK]``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertkit.batch import Batch
+from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.base import Pipeline, to_numpy
+from bertkit.inference.engine import Done
+from bertkit.inference.inputs import read_request
+from bertkit.model.pretrained import PretrainedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """The best tokens for the M masks of one text.
+
+    input_ids: the text's token ids ``(S,)``.
+    places: positions of the masks in it ``(M,)``.
+    scores, tokens: probability and id of the best K tokens for each mask ``(M, K)``, best first.
+    """
+
+    input_ids: NDArray[np.int64]
+    places: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    tokens: NDArray[np.int64]
+
+
+class FillMaskPipeline(Pipeline):
+    """The masked-language-model head at work: ``pipeline("fill-mask", model=...)``."""
+
+    task: ClassVar[str] = "fill-mask"
+
+    def __init__(self, model: PretrainedModel, tokenizer: Any) -> None:
+        super().__init__(model, tokenizer)
+        if tokenizer.mask_token_id is None:
+            raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
+
+    def __call__(
+        self,
+        inputs: Any,
+        *,
+        targets: str | Sequence[str] | None = None,
+        top_k: int = 5,
+        truncation: bool = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Any:
+        """Guess masked tokens.
+
+        Args:
+            inputs: a text with one or more ``[MASK]``, a collection of such texts, or an iterable of them.
+            targets: the only words to consider; each must be one token of the vocabulary. Scores stay probabilities
+                over the whole vocabulary.
+            top_k: guesses for each mask, best first.
+            truncation: see :class:`~bertkit.inference.base.Pipeline`; a mask in the part that is cut is not filled.
+            max_length: see :class:`~bertkit.inference.base.Pipeline`.
+            progress: see :class:`~bertkit.inference.base.Pipeline`.
+
+        Returns:
+            As in ``transformers``, for a text with one mask a list of ``{"score", "token", "token_str", "sequence"}``.
+            For a text with several masks one such list for each mask, in order: every mask is judged on its own with
+            the others still hidden, so the scores of different masks are not those of a joint guess; ``sequence`` then
+            shows the special tokens too. With ``truncation=True`` each dict also says ``truncated``.
+
+        Raises:
+            InputError: a text without a mask (its index is named), a target that is not one token, a wrong ``top_k``.
+            CheckpointError: the model computes values that are not finite.
+
+        Deviates: ``transformers`` replaces a target that is several tokens by its first one, with a warning.
+        """
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+            raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
+        target_ids = None if targets is None else torch.tensor(self._read_targets(targets), device=self.device)
+
+        def present(done: Done[Guesses]) -> Any:
+            if not len(done.value.places):
+                cut = f" in its first {done.num_tokens} tokens, and truncation cut the rest" if done.truncated else ""
+                raise InputError(f"text {done.index} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
+            return self._describe(done.value, {"truncated": done.truncated} if truncation else {})
+
+        return self._run(
+            read_request(inputs, tuple_is_pair=False),
+            lambda batch: self._guess(batch, top_k, target_ids),
+            present,
+            truncation=truncation,
+            max_length=max_length,
+            progress=progress,
+        )
+
+    def _read_targets(self, targets: str | Sequence[str]) -> list[int]:
+        listed = [targets] if isinstance(targets, str) else list(targets)
+        if not listed:
+            raise InputError("targets is empty; give at least one word, or None for the whole vocabulary")
+        found: dict[int, None] = {}
+        for target in listed:
+            if not isinstance(target, str):
+                raise InputError(f"a target must be a str, got {type(target).__name__}")
+            pieces = [target] if target in self.tokenizer.vocab else self.tokenizer.tokenize(target)
+            if len(pieces) != 1 or pieces[0] == self.tokenizer.unk_token:
+                read_as = " ".join(pieces) if pieces else "nothing"
+                raise InputError(
+                    f"target {target!r} is not one token of this vocabulary (it is read as {read_as}); a mask stands for "
+                    "exactly one token"
+                )
+            found[self.tokenizer.vocab[pieces[0]]] = None
+        return list(found)
+
+    def _guess(self, batch: Batch, top_k: int, target_ids: torch.Tensor | None) -> list[Guesses]:
+        rows = (batch.input_ids == self.tokenizer.mask_token_id).nonzero().squeeze(1)
+        ids = batch.input_ids.cpu().numpy()
+        if len(rows):
+            # The head runs at the masked positions only.
+            logits_RV = self.model.forward_packed(replace(batch, logit_rows=rows)).logits
+            probs_RV = logits_RV.float().softmax(dim=-1)
+            if target_ids is not None:
+                probs_RV = probs_RV[:, target_ids]
+            scores_RK, tokens_RK = probs_RV.topk(min(top_k, probs_RV.shape[1]), dim=-1)
+            tokens = (tokens_RK if target_ids is None else target_ids[tokens_RK]).cpu().numpy()
+            scores = to_numpy(scores_RK, "masked-token probabilities")
+        else:
+            scores, tokens = np.empty((0, 0), np.float32), np.empty((0, 0), np.int64)
+        places = rows.cpu().numpy()
+        found = []
+        for start, end in batch.layout.spans():
+            mine = slice(*np.searchsorted(places, (start, end)).tolist())
+            found.append(Guesses(ids[start:end], places[mine] - start, scores[mine], tokens[mine]))
+        return found
+
+    def _describe(self, guesses: Guesses, note: dict[str, bool]) -> Any:
+        single = len(guesses.places) == 1
+        filled = []
+        for place, scores, tokens in zip(guesses.places, guesses.scores, guesses.tokens, strict=True):
+            row = []
+            for score, token in zip(scores.tolist(), tokens.tolist(), strict=True):
+                ids = guesses.input_ids.copy()
+                ids[place] = token
+                row.append(
+                    {
+                        "score": score,
+                        "token": token,
+                        "token_str": self.tokenizer.decode([token]),
+                        "sequence": self.tokenizer.decode(ids.tolist(), skip_special_tokens=single),
+                        **note,
+                    }
+                )
+            filled.append(row)
+        return filled[0] if single else filled

@@ -1,0 +1,114 @@
+"""What a caller may pass to a pipeline, brought to one form: a stream of texts, and the shape of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from bertkit.errors import InputError
+
+Shape = Literal["one", "list", "lazy"]
+
+
+class Text(NamedTuple):
+    """One text, or one pair of texts."""
+
+    text: str
+    pair: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The texts of one call.
+
+    texts: checked one by one as they are drawn, so a generator is never run ahead of what is needed.
+    shape: ``one`` answer for one text, a ``list`` for a sized collection, a ``lazy`` iterator for any other iterable.
+    total: number of texts where it is known without drawing them.
+    """
+
+    texts: Iterator[Text]
+    shape: Shape
+    total: int | None
+
+
+def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = False) -> Request:
+    """Accept a text, a pair, a collection of those, or any iterable of them.
+
+    Args:
+        inputs: a ``str``; a pair ``{"text": ..., "text_pair": ...}``; a list (or array, Series, anything with a
+            length) of texts and pairs, where a pair may also be a 2-tuple or 2-list; or an iterator of them.
+        tuple_is_pair: whether a bare tuple of two strings is one pair (tasks about pairs) or a collection of two.
+        pair_required: refuse single texts.
+
+    Raises:
+        InputError: something that is none of these; raised when that item is drawn, with its index.
+    """
+    bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and _is_text(inputs[0])
+    if isinstance(inputs, str | bytes | Mapping) or bare_pair:
+        item = _read_item(inputs, "the input", pair_required)
+        return Request(iter([item]), "one", 1)
+    if not isinstance(inputs, Iterable):
+        raise InputError(f"a pipeline takes a text or an iterable of texts, got {type(inputs).__name__}")
+    total = len(inputs) if isinstance(inputs, Sized) else None
+    items = (_read_item(item, f"text {index}", pair_required) for index, item in enumerate(inputs))
+    return Request(items, "lazy" if total is None else "list", total)
+
+
+def join_pairs(inputs: Any, text_pair: Any) -> Any:
+    """``pipe(first, second)`` and ``pipe(firsts, seconds)`` in the form of ``pipe(pairs)``.
+
+    Raises:
+        InputError: two collections of different lengths, or a text beside a collection.
+    """
+    if text_pair is None:
+        return inputs
+    if isinstance(inputs, str) and isinstance(text_pair, str):
+        return (inputs, text_pair)
+    if isinstance(inputs, str) or isinstance(text_pair, str):
+        raise InputError("give two texts, or two lists of texts of the same length; got one text and one list")
+    firsts, seconds = list(inputs), list(text_pair)
+    if len(firsts) != len(seconds):
+        raise InputError(f"got {len(firsts)} first texts but {len(seconds)} second texts")
+    return list(zip(firsts, seconds, strict=True))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _read_item(item: Any, where: str, pair_required: bool) -> Text:
+    if isinstance(item, str):
+        if pair_required:
+            raise InputError(
+                f"{where} is a single text; this task needs a pair: ('first', 'second') or "
+                "{'text': 'first', 'text_pair': 'second'}"
+            )
+        return Text(item, None)
+    if isinstance(item, Mapping):
+        return _read_mapping(item, where, pair_required)
+    if isinstance(item, Sequence) and not isinstance(item, bytes) and len(item) == 2:
+        _check_text(item[0], f"the first half of {where}")
+        _check_text(item[1], f"the second half of {where}")
+        return Text(item[0], item[1])
+    _check_text(item, where)
+    raise AssertionError("unreachable: the check above raises")
+
+
+def _read_mapping(item: Mapping[str, Any], where: str, pair_required: bool) -> Text:
+    unknown = sorted(str(key) for key in item if key not in ("text", "text_pair"))
+    if unknown or "text" not in item:
+        raise InputError(f"{where} is a dict with the keys {sorted(map(str, item))}; expected 'text' and 'text_pair'")
+    _check_text(item["text"], f"'text' of {where}")
+    pair = item.get("text_pair")
+    if pair is None and pair_required:
+        raise InputError(f"{where} has no 'text_pair'; this task needs two texts")
+    if pair is not None:
+        _check_text(pair, f"'text_pair' of {where}")
+    return Text(item["text"], pair)
+
+
+def _check_text(value: Any, where: str) -> None:
+    if not isinstance(value, str):
+        hint = "; decode it first, for example with .decode('utf-8')" if isinstance(value, bytes) else ""
+        raise InputError(f"{where} must be a str, got {type(value).__name__}{hint}")

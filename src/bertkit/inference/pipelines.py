@@ -1,0 +1,122 @@
+"""``pipeline(task, model=...)``: from a task's name to something that takes text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertkit.errors import ConfigError, InputError, did_you_mean
+from bertkit.inference.base import Pipeline
+from bertkit.inference.classify import NextSentencePipeline, TextClassificationPipeline
+from bertkit.inference.embed import FeatureExtractionPipeline, SentenceSimilarityPipeline
+from bertkit.inference.fill_mask import FillMaskPipeline
+from bertkit.model.bert import (
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForSequenceClassification,
+    BertModel,
+)
+from bertkit.model.pretrained import PretrainedModel
+from bertkit.tokenization import BertTokenizer
+
+#: Task name -> the pipeline and the model class that a checkpoint is loaded as.
+TASKS: dict[str, tuple[type[Pipeline], type[PretrainedModel]]] = {
+    "fill-mask": (FillMaskPipeline, BertForMaskedLM),
+    "next-sentence": (NextSentencePipeline, BertForNextSentencePrediction),
+    "text-classification": (TextClassificationPipeline, BertForSequenceClassification),
+    "feature-extraction": (FeatureExtractionPipeline, BertModel),
+    "sentence-similarity": (SentenceSimilarityPipeline, BertModel),
+}
+ALIASES = {"sentiment-analysis": "text-classification"}
+
+
+def pipeline(
+    task: str,
+    model: str | Path | PretrainedModel | None = None,
+    tokenizer: str | Path | BertTokenizer | None = None,
+    device: str | torch.device | None = None,
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """Make something that takes text and gives the task's results.
+
+    Args:
+        task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
+            ``feature-extraction``, ``sentence-similarity``.
+        model: a folder, a Hub name, a run folder of ``bertkit finetune``, or a model object. Loading is strict: a
+            checkpoint without the task's head is an error, never a random head.
+        tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
+        device: for example ``"cpu"`` or ``"cuda:0"``; None takes a GPU where there is one, and leaves a model object
+            where it is.
+        revision: commit, tag or branch of a Hub name.
+        dtype: type of the weights, float32 by default.
+
+    A model loaded here for the CPU is prepacked: faster, at the cost of a second copy of its matrices in memory. Call
+    ``model.prepack()`` yourself for the same with a model object.
+
+    Returns:
+        The task's pipeline; see its ``__call__`` for inputs, options and results.
+
+    Raises:
+        InputError: an unknown task, no model, a model of another class, or a model object without its tokenizer.
+        ConfigError: a device that is not there.
+        CheckpointError: the model or tokenizer cannot be loaded.
+    """
+    name = ALIASES.get(task, task)
+    if name not in TASKS:
+        raise InputError(
+            f"no pipeline for task {task!r}{did_you_mean(str(task), [*TASKS, *ALIASES])}; available: "
+            f"{', '.join([*TASKS, *ALIASES])}"
+        )
+    pipeline_class, model_class = TASKS[name]
+    if model is None:
+        raise InputError(f"pipeline({task!r}) needs model=: a folder, a Hub name or a model; there is no default model")
+    if isinstance(model, str | Path):
+        place = find_device(device)
+        chosen = _load_tokenizer(model if tokenizer is None else tokenizer, revision)
+        loaded = model_class.from_pretrained(model, revision=revision, device=place, dtype=dtype)
+        if place.type == "cpu":
+            loaded.prepack()  # nobody else holds this model, so the copy of its weights cannot go stale
+        return pipeline_class(loaded, chosen)
+    _check_model(model, model_class, name)
+    if tokenizer is None:
+        raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
+    if device is not None or dtype is not None:
+        model.to(device=None if device is None else find_device(device), dtype=dtype)
+    return pipeline_class(model, _load_tokenizer(tokenizer, revision))
+
+
+def find_device(device: str | torch.device | None) -> torch.device:
+    """The device to compute on; None or ``"auto"`` takes the first GPU where there is one, else the CPU.
+
+    Raises:
+        ConfigError: no such device on this machine.
+    """
+    if device is None or device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ConfigError(f"device {device!r} is unknown; use 'cpu', 'cuda', 'cuda:1' or 'auto'") from None
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device {str(found)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices")
+    if found.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("device 'mps' is not there")
+    return found
+
+
+def _load_tokenizer(source: str | Path | BertTokenizer, revision: str | None) -> BertTokenizer:
+    if not isinstance(source, str | Path):
+        return source
+    return BertTokenizer.from_pretrained(source) if revision is None else BertTokenizer.from_pretrained(
+        source, revision=revision
+    )
+
+
+def _check_model(model: Any, model_class: type[PretrainedModel], task: str) -> None:
+    fits = isinstance(model, PretrainedModel) if model_class is BertModel else isinstance(model, model_class)
+    if not fits:
+        raise InputError(f"task {task!r} needs a {model_class.__name__}, got {type(model).__name__}")
