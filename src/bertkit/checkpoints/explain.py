@@ -1,0 +1,116 @@
+"""A table that does not fit, in words: every difference, layers taken together, and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+from bertkit.checkpoints.match import PROBLEMS, Match, Row, Status
+from bertkit.checkpoints.names import layer_number
+
+#: Lines shown for one kind of difference. Layers are taken together, so real checkpoints stay far below it.
+MAX_LINES = 60
+_LAYER = re.compile(r"(?<=\.layer\.)\d+(?=\.)")
+
+
+def explain(match: Match, where: str, *, file_labels: int | None = None) -> str:
+    """The message of the error for a checkpoint that does not fit.
+
+    Args:
+        match: the table, with at least one problem.
+        where: the file.
+        file_labels: labels in the file's own config.
+    """
+    groups = {status: _group(match.of(status)) for status in (*PROBLEMS, Status.UNUSED)}
+    spare = [line[0] for status in (Status.UNEXPECTED, Status.UNUSED) for line in groups[status]]
+    wanted = [line[0] for line in groups[Status.MISSING]]
+    told = [f"{where} does not fit {match.spec.name}; nothing was loaded."]
+    for status in PROBLEMS:
+        others = spare if status is Status.MISSING else wanted if status is Status.UNEXPECTED else []
+        told.extend(_section(status, match.of(status), groups[status], others))
+    told.extend(_hints(match, file_labels))
+    return "\n".join(told)
+
+
+def _group(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    """(name, what is said of it): rows that differ only in the layer number become one line."""
+    layers: dict[tuple[str, str], set[int]] = {}
+    for row in rows:
+        said = row.note or ("" if row.status is Status.MISSING and len(row.theirs) > 1 else str(list(row.shape)))
+        for name in row.theirs:
+            number = _LAYER.search(name)
+            key = (_LAYER.sub("{}", name, count=1), said)
+            layers.setdefault(key, set()).update({int(number[0])} if number else ())
+    return [(printable(name.replace("{}", ranges(numbers))), said) for (name, said), numbers in layers.items()]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``{0-3,7}`` for 0 1 2 3 7; a single number without braces."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in parts]
+    return texts[0] if len(texts) == 1 and "-" not in texts[0] else "{" + ",".join(texts) + "}"
+
+
+def printable(name: str) -> str:
+    """A name from a file as it may be shown on a terminal."""
+    shown = name if name.isprintable() else repr(name)
+    return shown if len(shown) <= 160 else shown[:157] + "..."
+
+
+def _section(status: Status, rows: Sequence[Row], lines: Sequence[tuple[str, str]], others: Sequence[str]) -> list[str]:
+    if not rows:
+        return []
+    told = [f"  {status.value} ({sum(len(row.theirs) for row in rows)}):"]
+    for name, said in lines[:MAX_LINES]:
+        near = difflib.get_close_matches(name, others[:MAX_LINES], n=1, cutoff=0.85)
+        told.append(f"    {name}  {said}".rstrip() + (f"   <- looks like {near[0]}" if near else ""))
+    if len(lines) > MAX_LINES:
+        told.append(f"    ... and {len(lines) - MAX_LINES} more")
+    return told
+
+
+def _hints(match: Match, file_labels: int | None) -> list[str]:
+    """What to do, for the causes that are common."""
+    spec, config, problems = match.spec, match.config, match.problems
+    hints = []
+    if all(row.status is Status.MISSING for row in problems if row.part == "encoder") and not match.exact:
+        hints.append(f"No tensor has a name of the {match.table.family} family: this is another kind of model.")
+        return ["  " + hint for hint in hints]
+    layers = _layers_in_file(match)
+    if layers != config.num_hidden_layers:
+        hints.append(f"The config says num_hidden_layers={config.num_hidden_layers}, the file holds {layers} layers.")
+    head_rows = [row for row in problems if row.part in spec.heads]
+    absent = [row for row in head_rows if row.status is Status.MISSING]
+    misfit = [row for row in head_rows if row.status is Status.MISSHAPED and row.part == "classifier"]
+    if absent:
+        ask = "num_labels=N (or id2label=...)" if spec.label_head else "new_head=True"
+        hints.append(
+            f"The file has no {' and no '.join(dict.fromkeys(row.part for row in absent))} that {spec.name} can use. "
+            f"To train a new one, ask for it: {spec.name}.from_pretrained(..., {ask})."
+        )
+    elif any(row.part == "pooler" and row.status is Status.MISSING for row in problems) and spec.heads:
+        hints.append(f"The file has no pooler, which {spec.name} needs; new_head=True makes pooler and head new.")
+    if misfit:
+        given = f"; the file's own config names {file_labels}" if file_labels not in (None, config.num_labels) else ""
+        hints.append(
+            f"The file's classifier has another number of labels than the {match.config.num_labels} asked for{given}. "
+            "Leave num_labels and id2label out to use it, or give new_head=True to replace it by a new one."
+        )
+    return ["  " + hint for hint in hints]
+
+
+def _layers_in_file(match: Match) -> int:
+    numbers = {
+        layer_number(match.table.canonical(name))
+        for row in match.rows
+        if row.part == "encoder" or row.status is Status.UNEXPECTED
+        for name in row.theirs
+        if row.status is not Status.MISSING
+    }
+    return len(numbers - {None})

@@ -1,0 +1,253 @@
+"""Does a file fit a model class? One table of rows, used to load, to explain an error, and to ``inspect``.
+
+There are three outcomes: every row fits; some rows are new because a new head was asked for; or the table has a
+problem, and then nothing is loaded. Works on headers and configs only. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from bertkit.checkpoints.header import TensorInfo
+from bertkit.checkpoints.names import CLASSES, ClassSpec, NameTable, Rule, sizes
+from bertkit.config import BertConfig
+
+#: Types whose values can be weights.
+FLOAT_TYPES = ("F32", "F16", "BF16", "F64")
+
+
+class Status(Enum):
+    """What became of one tensor."""
+
+    EXACT = "exact"
+    NEW = "new"
+    TIED = "tied"
+    UNUSED = "unused"
+    IGNORED = "ignored"
+    MISSING = "missing"
+    MISSHAPED = "mis-shaped"
+    WRONG_TYPE = "of a wrong type"
+    UNEXPECTED = "unexpected"
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether such a row forbids to load."""
+        return self in PROBLEMS
+
+
+PROBLEMS = (Status.MISSING, Status.MISSHAPED, Status.WRONG_TYPE, Status.UNEXPECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tensor of the model, or one of the file that the model has no place for.
+
+    ours: name in the model; empty for a tensor that only the file has.
+    theirs: names in the file (where missing: the names looked for).
+    shape: of ours, or of theirs where there is no ours.
+    dtype: type in the file, as safetensors calls it; empty where there is none.
+    part: part of the name table, or "unknown".
+    note: what is wrong or special, for people.
+    """
+
+    status: Status
+    ours: str
+    theirs: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    part: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRequest:
+    """Whether the caller asked for a new head.
+
+    labels: ``num_labels=`` or ``id2label=`` was given: a new head if the file has none.
+    new_head: ``new_head=True`` was given: a new head whatever the file has.
+    """
+
+    labels: bool = False
+    new_head: bool = False
+
+
+@dataclass(frozen=True)
+class Match:
+    """The whole table for one file and one class."""
+
+    spec: ClassSpec
+    table: NameTable
+    config: BertConfig
+    rows: tuple[Row, ...]
+    new_parts: tuple[str, ...]
+    has_pooler: bool
+
+    def of(self, *statuses: Status) -> list[Row]:
+        """Rows with one of these statuses."""
+        return [row for row in self.rows if row.status in statuses]
+
+    @cached_property
+    def problems(self) -> tuple[Row, ...]:
+        """Rows that forbid to load; none means the file fits."""
+        return tuple(self.of(*PROBLEMS))
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """Tensors of the model that come from the file."""
+        return tuple(row.ours for row in self.of(Status.EXACT))
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Tensors of the model that are drawn at random because a new head was asked for."""
+        return tuple(row.ours for row in self.of(Status.NEW))
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Tensors of the file that belong to heads this class does not have."""
+        return tuple(name for row in self.of(Status.UNUSED) for name in row.theirs)
+
+    def __str__(self) -> str:
+        counts = {"exact": len(self.exact), "new": len(self.new), "unused in the file": len(self.unused)}
+        return f"{self.spec.name}: " + ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
+def match(
+    tensors: Mapping[str, TensorInfo],
+    config: BertConfig,
+    spec: ClassSpec,
+    table: NameTable,
+    request: HeadRequest = HeadRequest(),
+) -> Match:
+    """Compare the tensors of a file with what a class of this config needs.
+
+    Args:
+        tensors: by name in the file.
+        config: sizes; with the labels of a new head where one is asked for.
+        spec: the class.
+        table: names of the family.
+        request: whether a new head may or must be made.
+    """
+    return _Matcher(tensors, config, spec, table).match(request)
+
+
+class _Matcher:
+    """Works through the file's names, crossing off each that finds its place."""
+
+    def __init__(
+        self, tensors: Mapping[str, TensorInfo], config: BertConfig, spec: ClassSpec, table: NameTable
+    ) -> None:
+        self.config, self.spec, self.table = config, spec, table
+        self.letters = sizes(config, spec)
+        self.rows: list[Row] = []
+        self.left: dict[str, TensorInfo] = {}  # by canonical name
+        self.prefix = ""
+        for name, info in sorted(tensors.items()):
+            canonical = table.canonical(name)
+            if name.startswith(table.prefix):
+                self.prefix = table.prefix
+            if canonical in self.left:
+                first = self.left[canonical].name
+                self.rows.append(_surplus(Status.UNEXPECTED, info, f"a second name for {first}"))
+            else:
+                self.left[canonical] = info
+        for name, original in table.ties:  # a file may hold only the copy
+            if name in self.left and original not in self.left:
+                self.left[original] = self.left.pop(name)
+        self.known = {
+            name: part
+            for part in table.parts
+            for rule in table.rules(part, config.num_hidden_layers)
+            for name in rule.theirs
+        }
+
+    def match(self, request: HeadRequest) -> Match:
+        spec = self.spec
+        new_parts = tuple(part for part in spec.heads if self._is_new(part, request))
+        parts = ["encoder", *spec.heads]
+        has_pooler = spec.pooler and (bool(spec.heads) or self._has_any("pooler"))
+        if has_pooler:
+            parts.insert(1, "pooler")
+            if new_parts and not self._has_any("pooler"):
+                new_parts = ("pooler", *new_parts)
+        kept = dict(self.left)
+        for part in parts:
+            for rule in self.table.rules(part, self.config.num_hidden_layers):
+                self.rows.append(self._new(rule, part) if part in new_parts else self._row(rule, part))
+        used = kept.keys() - self.left.keys()
+        self._ties(kept, used, new_parts)
+        self.rows.extend(self._leftovers())
+        return Match(spec, self.table, self.config, tuple(self.rows), new_parts, has_pooler)
+
+    def _is_new(self, part: str, request: HeadRequest) -> bool:
+        if request.new_head:
+            return True
+        asked = request.labels and self.spec.label_head
+        return asked and (not self._has_any(part) or self._owner(part) is not None)
+
+    def _owner(self, part: str) -> str | None:
+        """The other class that the file's classifier was trained for: the same names and shapes, another meaning."""
+        names = self.config.architectures or []
+        if part != "classifier" or self.spec.name in names:
+            return None
+        return next((name for name in names if name in CLASSES and part in CLASSES[name].heads), None)
+
+    def _has_any(self, part: str) -> bool:
+        return any(name in self.left for rule in self.table.parts[part] for name in rule.theirs)
+
+    def _new(self, rule: Rule, part: str) -> Row:
+        return Row(Status.NEW, self._our_name(rule, part), (), rule.our_shape(self.letters), "", part)
+
+    def _row(self, rule: Rule, part: str) -> Row:
+        """Take a rule's tensors out of the file and say how they fit."""
+        ours, shape, owner = self._our_name(rule, part), rule.our_shape(self.letters), self._owner(part)
+        wanted = rule.their_shape(self.letters)
+        written = tuple((self.prefix if part in self.table.prefixed else "") + name for name in rule.theirs)
+        if owner is not None and self._has_any(part):
+            return Row(Status.MISSING, ours, written, shape, "", part, f"the one in the file belongs to {owner}")
+        found = [self.left.pop(name, None) for name in rule.theirs]
+        infos = [info for info in found if info is not None]
+        if len(infos) < len(found):
+            absent = tuple(name for name, info in zip(written, found, strict=True) if info is None)
+            return Row(Status.MISSING, ours, absent, wanted, "", part)
+        names, dtype = tuple(info.name for info in infos), "/".join(sorted({info.dtype for info in infos}))
+        for info in infos:
+            if info.dtype not in FLOAT_TYPES:
+                note = f"the file has {info.dtype}, weights are one of {', '.join(FLOAT_TYPES)}"
+                return Row(Status.WRONG_TYPE, ours, (info.name,), shape, info.dtype, part, note)
+            if info.shape != wanted:
+                note = f"the file has {list(info.shape)}, the config asks for {list(wanted)}"
+                return Row(Status.MISSHAPED, ours, (info.name,), shape, dtype, part, note)
+        return Row(Status.EXACT, ours, names, shape, dtype, part)
+
+    def _our_name(self, rule: Rule, part: str) -> str:
+        return self.table.written_prefix(part, self.spec.base_prefix) + rule.ours
+
+    def _ties(self, kept: Mapping[str, TensorInfo], used: Iterable[str], new_parts: Iterable[str]) -> None:
+        """A tied copy in the file must have the shape (and, checked when read, the values) of its original."""
+        for name, original in self.table.ties:
+            head = self.known[original] if self.known[original] != "encoder" else "masked-lm head"
+            if name not in self.left or original not in used or head not in self.spec.heads or head in new_parts:
+                continue
+            info, twin = self.left.pop(name), kept[original]
+            same = info.shape == twin.shape and info.dtype == twin.dtype
+            note = f"always equal to {twin.name}" if same else f"differs from {twin.name} in shape or type"
+            status = Status.TIED if same else Status.MISSHAPED
+            self.rows.append(Row(status, "", (info.name, twin.name), info.shape, info.dtype, head, note))
+
+    def _leftovers(self) -> Iterator[Row]:
+        ties = dict(self.table.ties)
+        for name, info in sorted(self.left.items()):
+            part = self.known.get(name) or ("masked-lm head" if name in ties else "unknown")
+            if name in self.table.ignored:
+                yield _surplus(Status.IGNORED, info, "a buffer without weights")
+            elif part == "unknown" and self.table.in_encoder(name):
+                yield _surplus(Status.UNEXPECTED, info, "")
+            else:
+                yield _surplus(Status.UNUSED, info, "", part)
+
+
+def _surplus(status: Status, info: TensorInfo, note: str, part: str = "unknown") -> Row:
+    return Row(status, "", (info.name,), info.shape, info.dtype, part, note)

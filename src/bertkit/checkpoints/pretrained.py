@@ -1,0 +1,230 @@
+"""``from_pretrained`` and ``save_pretrained``, and the classes that choose by ``model_type``.
+
+See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from posixpath import commonpath
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+import torch
+
+from bertkit.checkpoints.convert import to_ours, to_theirs
+from bertkit.checkpoints.explain import explain
+from bertkit.checkpoints.huggingface import config_path, find_weights, write_folder
+from bertkit.checkpoints.match import HeadRequest, Match, match
+from bertkit.checkpoints.names import CLASSES, TABLES, ClassSpec
+from bertkit.checkpoints.vocabulary import check_vocabulary
+from bertkit.config import BertConfig
+from bertkit.errors import CheckpointError, InputError
+from bertkit.model.bert import MODEL_CLASSES
+from bertkit.model.pretrained import PretrainedModel, initialize
+from bertkit.sources import resolve
+
+if TYPE_CHECKING:
+    from bertkit.tokenization import BertTokenizer
+
+ModelT = TypeVar("ModelT", bound=PretrainedModel)
+
+
+def load_model(
+    cls: type[ModelT],
+    name_or_path: str | Path,
+    *,
+    num_labels: int | None = None,
+    id2label: Mapping[Any, str] | None = None,
+    label2id: Mapping[str, int] | None = None,
+    problem_type: str | None = None,
+    new_head: bool = False,
+    seed: int = 0,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> ModelT:
+    """Load a checkpoint into a class: exactly, or with the new head that was asked for, or not at all.
+
+    Args:
+        cls: a model class.
+        name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
+        num_labels: labels of a classifier. Where the file has a classifier it must have that many rows.
+        id2label: names of the labels, by number; asks for as many as it names.
+        label2id: the same the other way round.
+        problem_type: loss of a sequence classifier; see :class:`bertkit.config.BertConfig`.
+        new_head: draw the class's heads anew whatever the file holds (and the pooler, where the file has none).
+        seed: of the new head's weights. The global generators are not touched.
+        revision: branch, tag or commit on the Hub.
+        device: where the model goes; None means the CPU.
+        dtype: type of the weights; None means float32, whatever the file holds.
+
+    Returns:
+        The model in eval mode; ``model.load_report`` tells what was exact, new and unused.
+
+    Raises:
+        CheckpointError: missing, damaged, unsafe, or not fitting; lists every tensor that differs.
+        ConfigError: labels that contradict each other.
+        InputError: labels for a class without labels, a ``dtype`` that is no float type.
+    """
+    spec = _spec_of(cls)
+    kind = _float_type(dtype)
+    labels = {"num_labels": num_labels, "id2label": id2label, "label2id": label2id}
+    labels = {key: value for key, value in labels.items() if value is not None}
+    if labels and not spec.label_head:
+        raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}. A new head is new_head=True")
+    path = resolve(name_or_path, revision=revision)
+    weights = find_weights(path)
+    file_config = BertConfig.from_json_file(config_path(path))
+    config = _with_labels(file_config, labels, problem_type)
+    check_vocabulary(weights.folder, config)
+    request = HeadRequest(labels=bool(labels), new_head=new_head)
+    table = match(weights.tensors, config, spec, TABLES[config.model_type], request)
+    if table.problems:
+        raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels))
+    state = to_ours(table, weights.tensors, kind)
+    model = _build(cls, table)
+    _draw_new(model, table, seed, kind)
+    missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
+    if set(missing) != set(table.new) or unexpected:
+        raise CheckpointError(f"{cls.__name__} has tensors that bertkit's name table does not know: {sorted(missing)}")
+    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+    vars(model)["load_report"] = table
+    return model.eval() if device is None else model.eval().to(device)
+
+
+def _spec_of(cls: type[PretrainedModel]) -> ClassSpec:
+    for base in cls.__mro__:
+        if base.__name__ in CLASSES:
+            return CLASSES[base.__name__]
+    raise InputError(f"{cls.__name__} is no model that can be loaded; choose one of {', '.join(CLASSES)}")
+
+
+def _float_type(dtype: torch.dtype | str | None) -> torch.dtype:
+    kind = torch.float32 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if kind not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        raise InputError(f"dtype must be float32, float16, bfloat16 or float64, got {dtype!r}")
+    return kind
+
+
+def _with_labels(config: BertConfig, labels: dict[str, Any], problem_type: str | None) -> BertConfig:
+    """The config that was asked for; label names of the file are kept where only their number is given again."""
+    changes: dict[str, Any] = {} if problem_type is None else {"problem_type": problem_type}
+    if labels.keys() != {"num_labels"} or labels["num_labels"] != config.num_labels:
+        changes.update(labels)
+    return config.replace(**changes) if changes else config
+
+
+def _build(cls: type[ModelT], table: Match) -> ModelT:
+    """The model without memory for weights."""
+    with torch.device("meta"):
+        if not table.spec.heads and not table.has_pooler:
+            return cls(table.config, add_pooling_layer=False)  # type: ignore[call-arg]
+        return cls(table.config)
+
+
+def _draw_new(model: PretrainedModel, table: Match, seed: int, dtype: torch.dtype) -> None:
+    """Initialise the parts that were asked for, as in a new model, from a generator of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    for part in table.new_parts:
+        owners = [rule.ours.rpartition(".")[0].replace(".", "/") for rule in table.table.parts[part]]
+        name = table.table.written_prefix(part, table.spec.base_prefix) + commonpath(owners).replace("/", ".")
+        module = model.get_submodule(name).to_empty(device="cpu")
+        initialize(module, table.config.initializer_range, generator)
+        module.to(dtype)
+
+
+def save_model(model: PretrainedModel, folder: str | Path) -> None:
+    """Write ``config.json`` and ``model.safetensors`` under the names other BERT software reads.
+
+    Raises:
+        CheckpointError: ``folder`` is a file.
+        ResourceError: disk full, no permission.
+    """
+    spec = _spec_of(type(model))
+    config = model.config.replace(architectures=[spec.name])
+    tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
+    write_folder(Path(folder).expanduser(), config, dict(tensors))
+
+
+class _AutoModel:
+    """Chooses the class by the ``model_type`` of the checkpoint's config; makes no object of its own."""
+
+    #: Class by ``model_type``.
+    classes: ClassVar[Mapping[str, str]] = {}
+
+    def __new__(cls) -> NoReturn:
+        raise InputError(f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path)")
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+        """Load a checkpoint into the class of its family; arguments and errors as for :func:`load_model`.
+
+        Raises:
+            CheckpointError: also a ``model_type`` that this version does not read; lists those it does.
+        """
+        path = resolve(name_or_path, revision=options.get("revision"))
+        config = BertConfig.from_json_file(config_path(path))
+        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], name_or_path, **options)
+
+
+class AutoModel(_AutoModel):
+    """The bare encoder."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertModel"}
+
+
+class AutoModelForPreTraining(_AutoModel):
+    """Masked LM and next sentence."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForPreTraining"}
+
+
+class AutoModelForMaskedLM(_AutoModel):
+    """Masked LM."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForMaskedLM"}
+
+
+class AutoModelForNextSentencePrediction(_AutoModel):
+    """Next sentence."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForNextSentencePrediction"}
+
+
+class AutoModelForSequenceClassification(_AutoModel):
+    """One label, several labels or a number for a sentence or pair."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForSequenceClassification"}
+
+
+class AutoModelForTokenClassification(_AutoModel):
+    """A label for each token."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForTokenClassification"}
+
+
+class AutoModelForQuestionAnswering(_AutoModel):
+    """Start and end of an answer."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForQuestionAnswering"}
+
+
+class AutoModelForMultipleChoice(_AutoModel):
+    """The right one of several continuations."""
+
+    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForMultipleChoice"}
+
+
+class AutoTokenizer:
+    """Chooses the tokenizer of a checkpoint; makes no object of its own."""
+
+    def __new__(cls) -> NoReturn:
+        raise InputError("AutoTokenizer is not a tokenizer: call AutoTokenizer.from_pretrained(name_or_path)")
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> BertTokenizer:
+        """Load the tokenizer beside a checkpoint; arguments and errors as ``BertTokenizer.from_pretrained``."""
+        from bertkit.tokenization import BertTokenizer
+
+        return BertTokenizer.from_pretrained(name_or_path, **options)
