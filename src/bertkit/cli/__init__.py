@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bertkit import __version__
@@ -26,7 +27,7 @@ HELP = """BERT, whole: fine-tune a real BERT on your labelled text, see honestly
 Try it:
 
     bertkit demo
-    bertkit finetune csv --data reviews.csv --text body --label stars --model DIR --out run
+    bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
     bertkit classify --model run "A film to remember."
     bertkit COMMAND --help"""
 
@@ -87,17 +88,27 @@ def entry() -> None:
     sys.exit(main())
 
 
-def build_app() -> App:
-    """The command table as a parser. Command modules are imported when their command (or its help) is asked for."""
+def build_app(command: str | None = None) -> App:
+    """The parser: of one command, whose module is imported, or of the whole table, importing nothing."""
     from cyclopts import App, Group
 
+    general = Group("General", sort_key=len(COMMANDS))
     app = App(
-        name="bertkit", help=HELP, version=__version__, help_format="plaintext", result_action="return_value"
+        name="bertkit",
+        help=HELP,
+        version=__version__,
+        help_format="plaintext",
+        result_action="return_value",
+        group_commands=general,
     )
-    for number, (group, commands) in enumerate(COMMANDS.items()):
-        shown = Group(group, sort_key=number)
+    for number, (title, commands) in enumerate(COMMANDS.items()):
+        group = Group(title, sort_key=number)
         for order, (name, (place, summary)) in enumerate(commands.items()):
-            app.command(f"bertkit.cli.{place}", name=name, help=summary, group=shown, sort_key=order)
+            if command is None:
+                app.command(f"bertkit.cli.{place}", name=name, help=summary, group=group, sort_key=order)
+            elif name == command:
+                module, _, function = place.partition(":")
+                app.command(getattr(import_module(f"bertkit.cli.{module}"), function), name=name)
     return app
 
 
@@ -112,7 +123,7 @@ def _run(tokens: list[str]) -> int:
             f"bertkit: unknown command {tokens[0]!r}{did_you_mean(tokens[0], names)}; 'bertkit --help' lists all commands"
         )
         return 2
-    app = build_app()
+    app = build_app(tokens[0] if _is_command(tokens[0]) else None)
     ends = tokens.index("--") if "--" in tokens else len(tokens)
     tokens[:ends] = [STANDARD_STREAM if token == "-" else token for token in tokens[:ends]]
     try:
