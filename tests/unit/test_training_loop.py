@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 from bertkit.errors import CheckpointError, TrainingError
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.loop import Progression, StepResult
+from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
 
@@ -139,7 +139,7 @@ def test_a_gradient_that_is_not_finite_stops_too() -> None:
     trainer = toy_trainer(model, DATA)
     model.classifier.weight.register_hook(lambda grad: grad * math.inf)
     before = weights(model)
-    with pytest.raises(TrainingError, match="gradient norm (nan|inf)"):
+    with pytest.raises(TrainingError, match=r"gradient norm (nan|inf)"):
         trainer.run()
     assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
 
