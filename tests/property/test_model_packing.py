@@ -51,7 +51,7 @@ def test_packed_equals_padded(lengths, seed, name, extra):
     with torch.no_grad():
         flat = model.forward_packed(pack(sequences, types), output_hidden_states=True)
         wide = model(ids, mask, segments, output_hidden_states=True)
-    for field in flat.keys():
+    for field in flat:
         ours, theirs = getattr(flat, field), getattr(wide, field)
         if field == "hidden_states":
             for a, b in zip(ours, theirs, strict=True):

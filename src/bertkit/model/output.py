@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -50,6 +51,9 @@ class ModelOutput:
     def to_tuple(self) -> tuple[Any, ...]:
         """The present fields, in order."""
         return tuple(getattr(self, name) for name in self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def __getitem__(self, key: str | int | slice) -> Any:
         if isinstance(key, str):
