@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -62,16 +62,16 @@ def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype)
     return state
 
 
-def _read(streams: Mapping[Path, BinaryIO], info: TensorInfo, out: Tensor) -> None:
+def _read(streams: Mapping[Path, BufferedReader], info: TensorInfo, out: Tensor) -> None:
     """Fill ``out``, a contiguous CPU tensor of the right shape, with the file's values."""
     stored = _DTYPES[info.dtype]
     target = out if out.dtype == stored else torch.empty(info.shape, dtype=stored)
     stream = streams[info.file]
     stream.seek(info.start)
-    buffer = memoryview(target.reshape(-1).view(torch.uint8).numpy())
+    buffer = memoryview(target.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     done = 0
     while done < len(buffer):
-        count = stream.readinto(buffer[done:])  # type: ignore[attr-defined]
+        count = stream.readinto(buffer[done:])
         if not count:
             raise CheckpointError(f"{info.file} was cut off while {info.name!r} was being read")
         done += count

@@ -12,9 +12,10 @@ import os
 import stat
 from collections import Counter
 from dataclasses import dataclass
+from io import BufferedReader
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from bertkit.errors import CheckpointError, shorten
 
@@ -86,7 +87,7 @@ def read_header(file: Path) -> Header:
     return Header(file, tensors, metadata)
 
 
-def open_regular(file: Path) -> BinaryIO:
+def open_regular(file: Path) -> BufferedReader:
     """Open a file for reading, unless it is a folder, a pipe or a device.
 
     Raises:
@@ -129,7 +130,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"it holds {name}, which is not JSON")
 
 
-def _read(stream: BinaryIO, count: int, file: Path) -> bytes:
+def _read(stream: BufferedReader, count: int, file: Path) -> bytes:
     content = stream.read(count)
     if len(content) != count:
         raise _damaged(file, f"it ended {count - len(content)} bytes too early while being read")

@@ -182,6 +182,7 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         folder.mkdir(parents=True, exist_ok=True)
         save_file(dict(tensors), weights, {"format": "pt"})
         config.to_json_file(settings)
+        weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             _sync(draft)
         weights.replace(folder / WEIGHTS)

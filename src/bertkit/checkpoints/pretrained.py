@@ -5,12 +5,13 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from posixpath import commonpath
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from bertkit.checkpoints.convert import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
@@ -115,9 +116,21 @@ def _with_labels(config: BertConfig, labels: dict[str, Any], problem_type: str |
     return config.replace(**changes) if changes else config
 
 
+class _NoRandom(TorchFunctionMode):
+    """Leaves out random initialisation. On the meta device it would draw nothing, but import a compiler (1 s)."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
 def _build(cls: type[ModelT], table: Match) -> ModelT:
-    """The model without memory for weights."""
-    with torch.device("meta"):
+    """The model without memory for weights, and without drawing any."""
+    with torch.device("meta"), _NoRandom():
         if not table.spec.heads and not table.has_pooler:
             return cls(table.config, add_pooling_layer=False)  # type: ignore[call-arg]
         return cls(table.config)

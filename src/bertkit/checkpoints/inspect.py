@@ -1,0 +1,310 @@
+"""What is in a checkpoint, told without building the model: for people and, as a dict, for programs.
+
+Headers, config and vocabulary are read; weights only to hash them and to find values that are not finite. Works on
+checkpoints that cannot be loaded too, and says why, as long as the header is readable. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.checkpoints.explain import explain, printable, ranges
+from bertkit.checkpoints.header import TensorInfo, open_regular
+from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
+from bertkit.checkpoints.match import HeadRequest, Match, Row, Status, match
+from bertkit.checkpoints.names import CLASSES, TABLES, ClassSpec, NameTable, layer_number
+from bertkit.checkpoints.vocabulary import check_vocabulary, find_vocabulary
+from bertkit.config import BertConfig
+from bertkit.errors import CheckpointError
+from bertkit.sources import resolve
+
+#: Bits of the exponent, all set in a value that is not finite, as (integer type, mask).
+_EXPONENT = {
+    "F64": ("<u8", 0x7FF << 52),
+    "F32": ("<u4", 0xFF << 23),
+    "F16": ("<u2", 0x1F << 10),
+    "BF16": ("<u2", 0xFF << 7),
+}
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One weights file: its name, bytes and hash (hexadecimal SHA-256, or None where none was asked for)."""
+
+    name: str
+    num_bytes: int
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """What :func:`inspect` found.
+
+    path: where the checkpoint lies.
+    loadable: whether at least one class loads it without a new head.
+    problems: why not, or what is wrong besides; one text each.
+    config: content of the config; None where it cannot be used.
+    viewed_as: class whose table :attr:`tensors` is: the one it was saved from, else the bare encoder.
+    num_parameters: values in the file, without copies and buffers.
+    parameters: the same by part.
+    dtypes: number of tensors by type.
+    tensors: status, name of ours, names of theirs, shape, type and part of each tensor.
+    heads: whether each head is in the file.
+    classes: for each class "exact", or what to add ("num_labels=", "new_head=True"), or "no".
+    unused: tensors of the file that the class of :attr:`viewed_as` has no place for.
+    labels: names of the labels, where the file has a classifier.
+    tokenizer: vocabulary file, size and settings; None where there is none.
+    files: the weights files.
+    """
+
+    path: str
+    loadable: bool
+    problems: tuple[str, ...]
+    config: dict[str, Any] | None
+    viewed_as: str
+    num_parameters: int
+    parameters: dict[str, int]
+    dtypes: dict[str, int]
+    tensors: tuple[Row, ...]
+    heads: dict[str, bool]
+    classes: dict[str, str]
+    unused: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    tokenizer: dict[str, Any] | None
+    files: tuple[FileReport, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        plain = asdict(self)
+        plain["tensors"] = [{**asdict(row), "status": row.status.value} for row in self.tensors]
+        return plain
+
+    def render(self) -> str:
+        """Text for a terminal; layers that are alike share a line."""
+        width = max(len(key) for key, _ in self._facts())
+        lines = [f"{key:<{width}}  {value}".rstrip() for key, value in self._facts()]
+        lines += ["", f"tensors, as {self.viewed_as} sees them (ours <- theirs):", *_table(self.tensors)]
+        if self.problems:
+            lines += ["", *(f"problem: {problem}" for problem in self.problems)]
+        return "\n".join(lines)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        config, tokenizer = self.config or {}, self.tokenizer
+        facts = [("model", self.path), ("can be loaded", "yes" if self.loadable else "no, see the problems below")]
+        if config:
+            facts.append(
+                ("family", f"{config['model_type']}, saved from {', '.join(config.get('architectures') or ['?'])}")
+            )
+            facts.append(("shape", ", ".join(f"{key} {config[key]:,}" for key in _SHAPE_KEYS)))
+        types = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
+        facts.append(("parameters", f"{self.num_parameters:,} in {sum(self.dtypes.values())} tensors ({types})"))
+        facts += [("", f"{count:>13,}  {part}") for part, count in self.parameters.items()]
+        facts.append(("heads in the file", ", ".join(head for head, there in self.heads.items() if there) or "none"))
+        facts.append(("heads not there", ", ".join(head for head, there in self.heads.items() if not there) or "none"))
+        for verdict in dict.fromkeys(self.classes.values()):
+            names = ", ".join(name for name, other in self.classes.items() if other == verdict)
+            facts.append((_VERDICTS.get(verdict, verdict), names))
+        if self.labels is not None:
+            shown = ", ".join(printable(label) for label in self.labels[:20])
+            facts.append(("labels", f"{len(self.labels)}: {shown}{', ...' if len(self.labels) > 20 else ''}"))
+        if tokenizer is None:
+            facts.append(("tokenizer", "none beside the weights"))
+        else:
+            facts.append(("tokenizer", f"{tokenizer['size']:,} word pieces in {tokenizer['file']}"))
+        facts += [
+            ("file", f"{file.name}, {file.num_bytes:,} bytes" + (f", sha256 {file.sha256}" if file.sha256 else ""))
+            for file in self.files
+        ]
+        return facts
+
+
+_SHAPE_KEYS = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+_VERDICTS = {
+    "exact": "loads exactly",
+    "num_labels=": "with num_labels=N",
+    "new_head=True": "with new_head=True",
+    "no": "does not load",
+}
+
+
+def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files: bool = True) -> ModelReport:
+    """Look into a checkpoint.
+
+    Args:
+        name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
+        revision: on the Hub.
+        hash_files: read the files to hash them.
+
+    Raises:
+        CheckpointError: nothing there, or the weights' header cannot be read. A config that cannot be used, tensors
+            that do not fit and values that are not finite are told in ``problems`` instead.
+    """
+    path = resolve(name_or_path, revision=revision)
+    weights = find_weights(path)
+    problems: list[str] = []
+    config = _attempt(problems, lambda: BertConfig.from_json_file(config_path(path)))
+    table = TABLES[config.model_type if config else "bert"]
+    if config is not None:
+        _attempt(problems, lambda: check_vocabulary(weights.folder, config))
+    broken = [printable(info.name) for info in weights.tensors.values() if _count_not_finite(info)]
+    if broken:
+        problems.append(f"values that are not finite in {', '.join(broken[:20])}{' ...' if len(broken) > 20 else ''}")
+    sound = not problems
+    view = _view(weights, config, table)
+    classes = {} if config is None else {name: _verdict(weights, config, spec, table) for name, spec in CLASSES.items()}
+    if view is not None and view.problems:
+        problems.append(explain(view, weights.where))
+    parts = _parameters(weights.tensors.values(), table)
+    heads = {part: part in parts for part in table.parts if part != "encoder"}
+    found = _attempt(problems, lambda: find_vocabulary(weights.folder))
+    return ModelReport(
+        path=str(path),
+        loadable=sound and "exact" in classes.values(),
+        problems=tuple(dict.fromkeys(problems)),
+        config=None if config is None else config.to_dict(),
+        viewed_as=view.spec.name if view is not None else "nobody (the config cannot be used)",
+        num_parameters=sum(parts.values()),
+        parameters=parts,
+        dtypes=_count(info.dtype for info in weights.tensors.values()),
+        tensors=view.rows if view is not None else tuple(_unmatched(info) for info in weights.tensors.values()),
+        heads=heads,
+        classes=classes,
+        unused=view.unused if view is not None else (),
+        labels=tuple(config.id2label.values()) if config is not None and heads["classifier"] else None,
+        tokenizer=None if found is None else {"file": found.file.name, "size": found.size, "settings": found.settings},
+        files=tuple(_file_report(file, hash_files) for file in weights.files),
+    )
+
+
+def _attempt(problems: list[str], look: Any) -> Any:
+    """What ``look`` returns, or None and its complaint among the problems."""
+    try:
+        return look()
+    except CheckpointError as error:
+        problems.append(str(error))
+        return None
+
+
+def _view(weights: Weights, config: BertConfig | None, table: NameTable) -> Match | None:
+    if config is None:
+        return None
+    saved_from = [name for name in config.architectures or () if name in CLASSES]
+    spec = CLASSES[saved_from[0] if saved_from else "BertModel"]
+    return match(weights.tensors, config, spec, table, HeadRequest())
+
+
+def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameTable) -> str:
+    requests = {"exact": HeadRequest()}
+    if spec.heads:
+        requests |= {"num_labels=": HeadRequest(labels=spec.label_head), "new_head=True": HeadRequest(new_head=True)}
+    for verdict, request in requests.items():
+        if not match(weights.tensors, config, spec, table, request).problems:
+            return verdict
+    return "no"
+
+
+def _parameters(tensors: Iterable[TensorInfo], table: NameTable) -> dict[str, int]:
+    """Values by part; the encoder in embeddings and layers; tied copies and buffers are not counted."""
+    counts: dict[str, int] = {}
+    names = {rule.theirs[0].partition(".")[0]: part for part, rules in table.parts.items() for rule in rules}
+    ties = dict(table.ties)
+    kept = {table.canonical(info.name): info for info in tensors}
+    for name, info in kept.items():
+        if name in table.ignored or (name in ties and ties[name] in kept):
+            continue
+        part = _part_of(name, table) or names.get(name.partition(".")[0], "unknown")
+        if part == "encoder":
+            part = "layers" if layer_number(name) is not None else "embeddings"
+        counts[part] = counts.get(part, 0) + info.num_values
+    order = ["embeddings", "layers", *table.parts, "unknown"]
+    return {part: counts[part] for part in order if part in counts}
+
+
+def _part_of(name: str, table: NameTable) -> str | None:
+    number = layer_number(name)
+    pattern = name if number is None else name.replace(f".{number}.", ".{i}.", 1)
+    name = dict(table.ties).get(pattern, pattern)
+    return next((part for part, rules in table.parts.items() if any(name in rule.theirs for rule in rules)), None)
+
+
+def _count(items: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for item in items:
+        counts[item] = counts.get(item, 0) + 1
+    return counts
+
+
+def _unmatched(info: TensorInfo) -> Row:
+    return Row(Status.UNUSED, "", (info.name,), info.shape, info.dtype, "unknown")
+
+
+def _count_not_finite(info: TensorInfo) -> int:
+    """Values of a tensor that are infinite or not a number; 0 for types that have none."""
+    if info.dtype not in _EXPONENT:
+        return 0
+    kind, mask = _EXPONENT[info.dtype]
+    item, count = np.dtype(kind).itemsize, 0
+    with open_regular(info.file) as stream:
+        stream.seek(info.start)
+        left = info.end - info.start
+        while left > 0 and (block := stream.read(min(left, _BLOCK * item))):
+            left -= len(block)
+            bits = np.frombuffer(block[: len(block) // item * item], dtype=kind)
+            count += int(np.count_nonzero((bits & bits.dtype.type(mask)) == mask))
+    return count
+
+
+def _file_report(file: Path, hash_it: bool) -> FileReport:
+    with open_regular(file) as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest() if hash_it else None
+    return FileReport(file.name, file.stat().st_size, digest)
+
+
+def _table(rows: Iterable[Row]) -> list[str]:
+    """One line for rows that differ only in the layer; columns: status, ours <- theirs, shape, type."""
+    layers: dict[tuple[str, ...], list[int]] = {}
+    for row in rows:
+        number = layer_number(row.ours.removeprefix("bert.") or row.theirs[0].removeprefix("bert."))
+        where = "" if number is None else f".{number}."
+        texts = [row.ours or "-", _together(row.theirs)]
+        ours, theirs = (text.replace(where, ".{#}.") if where else text for text in texts)
+        key = (row.status.value, ours, theirs, " x ".join(map(str, row.shape)), row.dtype or "-", row.note)
+        layers.setdefault(key, []).extend([] if number is None else [number])
+    lines = []
+    for (status, ours, theirs, shape, dtype, note), numbers in layers.items():
+        filled = [
+            printable(name.replace("{#}", ranges(numbers))) if numbers else printable(name) for name in (ours, theirs)
+        ]
+        same = "same name" if filled[0] == filled[1] else filled[1]
+        lines.append((status, filled[0], same, shape, dtype, note))
+    widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1, 3, 4)]
+    pattern = "  {:<%d}  {:>%d}  {:<%d}  {:<%d} <- {} {}" % (widths[0], widths[2], widths[3], widths[1])
+    return [
+        pattern.format(status, shape, dtype, ours, theirs, note).rstrip()
+        for status, ours, theirs, shape, dtype, note in lines
+    ]
+
+
+def _together(names: tuple[str, ...]) -> str:
+    """``a.{query,key,value}.weight`` for names that differ in one place."""
+    if len(names) < 2:
+        return names[0] if names else "-"
+    start = os.path.commonprefix(names)
+    end = os.path.commonprefix([name[len(start) :][::-1] for name in names])[::-1]
+    return f"{start}{{{','.join(name[len(start) : len(name) - len(end)] for name in names)}}}{end}"
