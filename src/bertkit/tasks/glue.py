@@ -22,6 +22,7 @@ COLA = TextTask(
     main_metric="matthews",
     columns=Columns(text=("sentence",), headerless=("source", "label", "star", "sentence"), quoting="none"),
     folders=("CoLA",),
+    hub_labels=True,
 )
 SST2 = TextTask(
     name="sst2",
@@ -32,6 +33,7 @@ SST2 = TextTask(
     main_metric="accuracy",
     columns=Columns(text=("sentence",), quoting="none"),
     folders=("SST-2",),
+    hub_labels=True,
 )
 MRPC = TextTask(
     name="mrpc",
@@ -47,6 +49,7 @@ MRPC = TextTask(
         quoting="none",
     ),
     folders=("MRPC",),
+    hub_labels=True,
 )
 STSB = TextTask(
     name="stsb",
@@ -57,6 +60,7 @@ STSB = TextTask(
     columns=Columns(text=("sentence1",), text_pair=("sentence2",), label=("score", "label"), quoting="none"),
     score_range=(0.0, 5.0),
     folders=("STS-B",),
+    hub_labels=True,
 )
 QQP = TextTask(
     name="qqp",
@@ -73,6 +77,7 @@ QQP = TextTask(
         empty_pair=True,
     ),
     folders=("QQP",),
+    hub_labels=True,
 )
 RTE = TextTask(
     name="rte",
@@ -82,6 +87,7 @@ RTE = TextTask(
     main_metric="accuracy",
     columns=_SENTENCES,
     folders=("RTE",),
+    hub_labels=True,
 )
 WNLI = TextTask(
     name="wnli",
@@ -92,6 +98,7 @@ WNLI = TextTask(
     main_metric="accuracy",
     columns=_SENTENCES,
     folders=("WNLI",),
+    hub_labels=True,
 )
 QNLI = TextTask(
     name="qnli",
@@ -101,5 +108,6 @@ QNLI = TextTask(
     main_metric="accuracy",
     columns=Columns(text=("question",), text_pair=("sentence",), quoting="none"),
     folders=("QNLI",),
+    hub_labels=True,
 )
 GLUE_TASKS = (COLA, SST2, MRPC, STSB, QQP, RTE, WNLI, QNLI)

@@ -35,13 +35,14 @@ def load_split(task: TextTask, data: str | Path, split: Split, *, on_error: OnEr
     checks = _TextChecks(path, bad, task.columns.empty_pair)
     rows = []
     source, pair = str(path), task.is_pair
+    hidden = -1 if task.hub_labels and split == "test" else object()
     for line, values in table.rows(names):
         if not checks.usable(line, names, values[: 2 if pair else 1]):
             continue
         label: int | float | None = None
         if has_label:
             try:
-                label = None if split == "test" and values[-1] == -1 else task.label_of(values[-1])
+                label = None if hidden == values[-1] else task.label_of(values[-1])
             except DataError as error:
                 kind = "missing label" if looks_missing(str(values[-1])) else "unknown label"
                 bad.report(path, line, kind, f"column {names[-1]!r}: {error}")

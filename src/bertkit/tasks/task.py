@@ -109,6 +109,8 @@ class TextTask:
     raw_labels: what a file holds for each label; empty means the names themselves.
     folders: names a data folder of this task may have.
     score_range: lowest and highest score of a regression task, when it has bounds.
+    hub_labels: the task has copies on the Hugging Face Hub (JSON, Parquet), where a typed integer is the number of a
+        label and -1 in test means no label.
     about: one line for people.
     notes: what was guessed when the task was made from a user's file, one sentence each.
     """
@@ -121,6 +123,7 @@ class TextTask:
     raw_labels: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
+    hub_labels: bool = False
     about: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -169,8 +172,7 @@ class TextTask:
         """The label number or score that a file's value stands for; None when the value says there is none.
 
         Args:
-            value: a cell of CSV or TSV, or a typed value of JSON or Parquet. A typed integer that is not itself one
-                of the file's label texts counts as a label number, as in the Hugging Face copies of GLUE.
+            value: a cell of CSV or TSV, or a typed value of JSON or Parquet.
 
         Raises:
             DataError: a label that is not one of the task's, or a score that is not a finite number in range. The
@@ -187,7 +189,7 @@ class TextTask:
             for names in (written, self.labels):
                 if text in names:
                     return names.index(text)
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value < len(self.labels):
+        if self.hub_labels and isinstance(value, int) and 0 <= value < len(self.labels):
             return int(value)
         expected = shorten(dict.fromkeys(written), limit=12)
         raise DataError(

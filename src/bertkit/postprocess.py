@@ -1,0 +1,143 @@
+"""From logits to answers, in numpy: shared by evaluation and by serving, so that both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+class LabelScore(TypedDict):
+    """One label and how sure the model is of it."""
+
+    label: str
+    score: float
+
+
+def softmax(logits: npt.ArrayLike, axis: int = -1) -> Floats:
+    """Probabilities that sum to 1 along ``axis``; float64 stays, everything else becomes float32.
+
+    Safe for logits of any size: the largest along the axis is subtracted first.
+    """
+    x = _floats(logits)
+    exponentials = np.exp(x - x.max(axis=axis, keepdims=True))
+    result: Floats = exponentials / exponentials.sum(axis=axis, keepdims=True)
+    return result
+
+
+def sigmoid(logits: npt.ArrayLike) -> Floats:
+    """``1 / (1 + exp(-x))`` elementwise, without overflow on either side."""
+    x = _floats(logits)
+    small = np.exp(-np.abs(x))
+    result: Floats = np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype, copy=False)
+    return result
+
+
+def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], Floats]:
+    """The k highest scores along the last axis, highest first; of equal scores the lower index first.
+
+    Args:
+        scores: ``(..., C)``.
+        k: how many; more than C means all C.
+
+    Returns:
+        Indices and scores, both ``(..., min(k, C))``.
+
+    Raises:
+        InputError: k below 1.
+    """
+    x = _floats(scores)
+    if k < 1:
+        raise InputError(f"top_k must be at least 1, got {k}")
+    size = x.shape[-1]
+    if 4 * k >= size:
+        indices = np.argsort(-x, axis=-1, kind="stable")[..., :k]
+    else:
+        # A vocabulary has 30,000 entries: sort only those that reach the k-th score, ties included by a second look.
+        indices = np.sort(np.argpartition(-x, k - 1, axis=-1)[..., :k], axis=-1)
+        kth = np.take_along_axis(x, indices, axis=-1).min(axis=-1, keepdims=True)
+        if ((x == kth).sum(axis=-1) > 1).any():
+            indices = np.argsort(-x, axis=-1, kind="stable")[..., :k]
+        else:
+            order = np.argsort(-np.take_along_axis(x, indices, axis=-1), axis=-1, kind="stable")
+            indices = np.take_along_axis(indices, order, axis=-1)
+    return indices.astype(np.int64, copy=False), np.take_along_axis(x, indices, axis=-1)
+
+
+def scores_of(logits: npt.ArrayLike, problem_type: str | None = None) -> Floats:
+    """What to report for logits ``(B, C)``, same shape.
+
+    Softmax for one label of many, sigmoid for labels that do not exclude each other, the number itself for regression.
+
+    Args:
+        logits: outputs of a sequence classifier.
+        problem_type: as in :class:`bertkit.BertConfig`; None means regression for one output, else one label of many.
+
+    Raises:
+        InputError: an unknown ``problem_type``.
+    """
+    x = _floats(logits)
+    kind = problem_type or ("regression" if x.shape[-1] == 1 else "single_label_classification")
+    if kind == "single_label_classification":
+        return softmax(x)
+    if kind == "multi_label_classification":
+        return sigmoid(x)
+    if kind == "regression":
+        return x
+    raise InputError(f"unknown problem_type {problem_type!r}")
+
+
+def label_scores(
+    logits: npt.ArrayLike,
+    id2label: Mapping[int, str],
+    *,
+    problem_type: str | None = None,
+    top: int | None = 1,
+) -> list[list[LabelScore]]:
+    """The best labels of each row, best first.
+
+    Args:
+        logits: ``(B, C)``.
+        id2label: name of each of the C outputs.
+        problem_type: see :func:`scores_of`.
+        top: labels a row; None means all C.
+
+    Returns:
+        B lists of ``{"label", "score"}``.
+
+    Raises:
+        InputError: logits of another shape, or not one name for each output.
+    """
+    x = _floats(logits)
+    if x.ndim != 2 or x.shape[1] != len(id2label):
+        raise InputError(f"logits of shape {x.shape} do not fit {len(id2label)} labels; expected (rows, labels)")
+    if len(x) == 0:
+        return []
+    indices, values = top_k(scores_of(x, problem_type), x.shape[1] if top is None else top)
+    return [
+        [LabelScore(label=id2label[index], score=value) for index, value in zip(row, found, strict=True)]
+        for row, found in zip(indices.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> npt.NDArray[Any]:
+    """Label numbers int64 ``(B,)`` of logits ``(B, C)``, or the scores float ``(B,)`` of regression logits ``(B, 1)``.
+
+    Of equal logits the lower label number wins. What :func:`bertkit.tasks.score` takes.
+    """
+    x = _floats(logits)
+    if problem_type == "regression" or (problem_type is None and x.shape[-1] == 1):
+        return x[:, 0]
+    best: npt.NDArray[np.int64] = x.argmax(axis=-1).astype(np.int64, copy=False)
+    return best
+
+
+def _floats(values: npt.ArrayLike) -> Floats:
+    x = np.asarray(values)
+    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)

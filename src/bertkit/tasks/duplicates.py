@@ -1,0 +1,79 @@
+"""Which rows say the same text, and how to hold rows out of a file without tearing them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertkit.errors import ConfigError, DataError
+from bertkit.tasks.task import Example, Examples
+
+Key = tuple[str, str | None]
+
+
+def text_key(example: Example) -> Key:
+    """The example's text or texts with case and white space made equal; rows with one key are exact duplicates."""
+    pair = example.text_pair
+    return _normal(example.text), None if pair is None else _normal(pair)
+
+
+def carve(examples: Sequence[Example], share: float, seed: int) -> tuple[Examples, Examples]:
+    """Hold out a part of the rows, for a task that has no file for it.
+
+    Each label keeps its share (scores are cut into ten groups by rank), duplicates stay on one side, and both parts
+    keep the order of the rows. A pure function of its arguments.
+
+    Args:
+        examples: labelled rows.
+        share: of the rows to hold out, above 0 and at most 0.5.
+        seed: chooses the rows.
+
+    Returns:
+        The rows that stay, and the rows held out. Every label with two different texts or more stays on both sides.
+
+    Raises:
+        ConfigError: a share out of bounds.
+        DataError: too few rows to hold any out, or rows without a label.
+    """
+    if not 0.0 < share <= 0.5:
+        raise ConfigError(f"the share to hold out must be above 0 and at most 0.5, got {share}")
+    if any(example.label is None for example in examples):
+        raise DataError("rows without a label cannot be held out for evaluation")
+    generator = np.random.Generator(np.random.PCG64(seed))
+    held = np.zeros(len(examples), dtype=bool)
+    for groups in _strata(examples):
+        rows = sum(map(len, groups))
+        # At least one group goes and one stays wherever a label has two texts.
+        wanted = max(rows * share, 1.0 if len(groups) > 1 else 0.0)
+        taken = 0
+        for number in generator.permutation(len(groups)).tolist()[: len(groups) - 1]:
+            group = groups[number]
+            if taken + len(group) / 2 <= wanted:
+                held[group] = True
+                taken += len(group)
+    if not held.any():
+        raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
+    origin = getattr(examples, "path", None)
+    stay = Examples((e for e, out in zip(examples, held, strict=True) if not out), origin, "train")
+    return stay, Examples((e for e, out in zip(examples, held, strict=True) if out), origin, "dev")
+
+
+def _strata(examples: Sequence[Example]) -> list[list[list[int]]]:
+    """For each label, the groups of rows with one text. A text under several labels counts under its first."""
+    groups: dict[Key, list[int]] = {}
+    for row, example in enumerate(examples):
+        groups.setdefault(text_key(example), []).append(row)
+    labels = np.array([examples[rows[0]].label for rows in groups.values()])
+    if labels.dtype.kind == "f":
+        ranks = np.empty(len(labels), dtype=np.int64)
+        ranks[np.argsort(labels, kind="stable")] = np.arange(len(labels))
+        labels = ranks * min(10, len(labels) // 2 or 1) // len(labels)
+    strata: dict[int, list[list[int]]] = {}
+    for label, rows in zip(labels.tolist(), groups.values(), strict=True):
+        strata.setdefault(label, []).append(rows)
+    return [strata[label] for label in sorted(strata)]
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.casefold().split())
