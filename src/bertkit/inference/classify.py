@@ -14,15 +14,9 @@ from bertkit.inference.base import Pipeline, to_numpy
 from bertkit.inference.engine import Done
 from bertkit.inference.inputs import join_pairs, read_request
 from bertkit.model.pretrained import PretrainedModel
-from bertkit.postprocess import softmax
+from bertkit.postprocess import sigmoid, softmax, top_k as highest
 
 Function = Literal["softmax", "sigmoid", "none"]
-
-
-def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """``1 / (1 + exp(-x))``, without overflow for large negative numbers."""
-    half: NDArray[np.float32] = 0.5 * (1.0 + np.tanh(0.5 * logits))
-    return half
 
 
 FUNCTIONS: dict[str, Callable[[NDArray[np.float32]], NDArray[Any]]] = {
@@ -85,8 +79,10 @@ class TextClassificationPipeline(LogitsPipeline):
         def present(done: Done[NDArray[np.float32]]) -> Any:
             scores = function(done.value)
             note = {"truncated": done.truncated} if truncation else {}
-            best = np.argsort(-scores, kind="stable")[:count].tolist()
-            found = [{"label": labels[number], "score": float(scores[number]), **note} for number in best]
+            numbers, values = (array.tolist() for array in highest(scores, count))
+            found = [
+                {"label": labels[number], "score": value, **note} for number, value in zip(numbers, values, strict=True)
+            ]
             return found if ranked else found[0]
 
         inputs = join_pairs(inputs, text_pair)

@@ -1,9 +1,9 @@
 """From a stream of texts to one result a text, in order, with no padding anywhere.
 
-Texts are drawn in windows. A window is tokenised in one call, its texts are sorted by length (longest first), laid one
-after another in one flat array, and cut into batches of about :data:`MAX_TOKENS_PER_BATCH` tokens. Results go back to
-the order in which the texts came. Sorting costs nothing here and gives attention sequences of equal length; a batch of
-about a thousand tokens stays in the processor's cache.
+Texts are drawn in windows. A window is tokenised in one call, its texts are sorted by length (longest first) and packed
+into batches of about :data:`MAX_TOKENS_PER_BATCH` tokens. Results go back to the order in which the texts came. Sorting
+costs nothing here and gives attention sequences of equal length; a batch of about a thousand tokens stays in the
+processor's cache.
 """
 
 from __future__ import annotations
@@ -11,42 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from bertkit.batch import Batch, Layout
+from bertkit.batch import Batch
 from bertkit.errors import InputError, ResourceError
+from bertkit.features import FeatureSet, TextEncoder, collate, featurize_texts, token_budget_batches
 from bertkit.inference.inputs import Text
 
-#: Tokens computed at once. A longer single text is a batch of its own.
+#: Tokens computed at once on a CPU and on other devices. A longer single text is a batch of its own.
 MAX_TOKENS_PER_BATCH = 1024
-#: Texts tokenised and sorted together. The first window of a lazy stream is small, so that its first results come soon.
+MAX_TOKENS_PER_DEVICE_BATCH = 32_768
+#: Texts, and characters, tokenised and sorted together. The first window of a lazy stream is small, so that its first
+#: results come soon.
 WINDOW_TEXTS = 2048
+WINDOW_CHARACTERS = 8_000_000
 FIRST_WINDOW_TEXTS = 64
 
 R = TypeVar("R")
 #: Runs the model on one packed batch: B results, one a sequence, in the order of the batch.
 Compute = Callable[[Batch], Sequence[R]]
-
-
-class RaggedIds(Protocol):
-    """What the tokenizer returns for many texts: flat ids and where each text begins."""
-
-    ids: NDArray[np.int32]
-    boundaries: NDArray[np.int64]
-    token_type_ids: NDArray[np.int8]
-    num_tokens_before: NDArray[np.int64]
-
-
-class RaggedEncoder(Protocol):
-    """The part of a tokenizer that the engine needs."""
-
-    def encode_ragged(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, *, max_length: int | None = None
-    ) -> RaggedIds: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +51,9 @@ class Done(Generic[R]):
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Some texts tokenised, in the order of the stream: flat arrays as in ``Ragged``."""
-
-    ids: NDArray[np.int32]
-    token_type_ids: NDArray[np.int8]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    num_tokens_before: NDArray[np.int64]
-
-
 def run(
     texts: Iterator[Text],
-    tokenizer: RaggedEncoder,
+    tokenizer: TextEncoder,
     compute: Compute[R],
     *,
     limit: int,
@@ -105,95 +80,70 @@ def run(
     """
     size = FIRST_WINDOW_TEXTS if lazy else WINDOW_TEXTS
     first_index = 0
-    while drawn := list(islice(texts, size)):
-        window = _tokenise(drawn, tokenizer, limit if truncate else None)
+    while drawn := list(_draw(texts, size)):
+        features = _features(drawn, tokenizer, limit)
         if not truncate:
-            _check_lengths(window.lengths, limit, first_index)
-        values = _run_window(window, compute, device, advance)
-        for row, (text, value) in enumerate(zip(drawn, values, strict=True)):
-            num_tokens = int(window.lengths[row])
-            yield Done(first_index + row, text, value, num_tokens, bool(window.num_tokens_before[row] > num_tokens))
+            _check_lengths(features, limit, first_index)
+        values = _run_window(features, compute, device, advance)
+        rows = zip(drawn, values, features.lengths.tolist(), features.truncated.tolist(), strict=True)
+        for index, (text, value, num_tokens, truncated) in enumerate(rows, start=first_index):
+            yield Done(index, text, value, num_tokens, truncated)
         first_index += len(drawn)
         size = min(2 * size, WINDOW_TEXTS)
 
 
-def cut_batches(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[tuple[int, int]]:
-    """Ranges ``(first, last)`` of consecutive sequences with at most ``max_tokens`` together, or one that has more."""
-    ends = np.cumsum(lengths)
-    first = 0
-    while first < len(lengths):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + max_tokens, side="right")))
-        yield first, last
-        first = last
+def _draw(texts: Iterator[Text], size: int) -> Iterator[Text]:
+    characters = 0
+    for text in islice(texts, size):
+        yield text
+        characters += len(text.text) + len(text.pair or "")
+        if characters >= WINDOW_CHARACTERS:
+            return
 
 
-def _tokenise(texts: Sequence[Text], tokenizer: RaggedEncoder, max_length: int | None) -> Window:
-    pairs = [text.pair for text in texts]
-    if all(pair is None for pair in pairs):
-        return _window(tokenizer.encode_ragged([text.text for text in texts], max_length=max_length))
-    if None not in pairs:
-        seconds = [pair for pair in pairs if pair is not None]
-        return _window(tokenizer.encode_ragged([text.text for text in texts], seconds, max_length=max_length))
-    # Singles and pairs mixed: two calls, and the rows are put back into the order of the stream.
-    singles = [row for row, pair in enumerate(pairs) if pair is None]
-    doubles = [row for row, pair in enumerate(pairs) if pair is not None]
-    one = _tokenise([texts[row] for row in singles], tokenizer, max_length)
-    two = _tokenise([texts[row] for row in doubles], tokenizer, max_length)
-    back = np.argsort(np.array(singles + doubles))
-    return Window(
-        ids=np.concatenate([one.ids, two.ids]),
-        token_type_ids=np.concatenate([one.token_type_ids, two.token_type_ids]),
-        starts=np.concatenate([one.starts, two.starts + len(one.ids)])[back],
-        lengths=np.concatenate([one.lengths, two.lengths])[back],
-        num_tokens_before=np.concatenate([one.num_tokens_before, two.num_tokens_before])[back],
+def _features(texts: Sequence[Text], tokenizer: TextEncoder, limit: int) -> FeatureSet:
+    pairs = [text.pair for text in texts if text.pair is not None]
+    if len(pairs) in (0, len(texts)):
+        return featurize_texts([text.text for text in texts], pairs or None, tokenizer, max_length=limit)
+    # Single texts and pairs mixed: two sets laid end to end, and the rows brought back into the order of the stream.
+    singles = [row for row, text in enumerate(texts) if text.pair is None]
+    doubles = [row for row, text in enumerate(texts) if text.pair is not None]
+    one, two = (_features([texts[row] for row in rows], tokenizer, limit) for rows in (singles, doubles))
+    joined = FeatureSet(
+        np.concatenate([one.input_ids, two.input_ids]),
+        np.concatenate([one.token_type_ids, two.token_type_ids]),
+        np.concatenate([one.boundaries, two.boundaries[1:] + one.boundaries[-1]]),
+        np.concatenate([one.num_tokens, two.num_tokens]),
     )
+    return joined.select(np.argsort(singles + doubles))
 
 
-def _window(ragged: RaggedIds) -> Window:
-    return Window(
-        ids=ragged.ids,
-        token_type_ids=ragged.token_type_ids,
-        starts=ragged.boundaries[:-1],
-        lengths=np.diff(ragged.boundaries),
-        num_tokens_before=ragged.num_tokens_before,
-    )
-
-
-def _check_lengths(lengths: NDArray[np.int64], limit: int, first_index: int) -> None:
-    too_long = np.flatnonzero(lengths > limit)
+def _check_lengths(features: FeatureSet, limit: int, first_index: int) -> None:
+    too_long = np.flatnonzero(features.truncated)
     if len(too_long):
         row = int(too_long[0])
-        others = f" ({len(too_long) - 1:,} more in this window are too long)" if len(too_long) > 1 else ""
+        others = f" (and {len(too_long) - 1:,} more texts near it are too long)" if len(too_long) > 1 else ""
         raise InputError(
-            f"text {first_index + row} (counted from 0) has {lengths[row]:,} tokens, special tokens included; the "
-            f"limit is {limit:,}{others}. Shorten it, or pass truncation=True (on the command line: --truncate) to read "
-            "only its beginning"
+            f"text {first_index + row} (counted from 0) has {features.num_tokens[row]:,} tokens, special tokens "
+            f"included; the limit is {limit:,}{others}. Shorten it, or pass truncation=True (on the command line: "
+            "--truncate) to read only its beginning"
         )
 
 
 def _run_window(
-    window: Window, compute: Compute[R], device: torch.device, advance: Callable[[int], None] | None
+    features: FeatureSet, compute: Compute[R], device: torch.device, advance: Callable[[int], None] | None
 ) -> list[R]:
-    order = np.argsort(-window.lengths, kind="stable")
-    lengths = window.lengths[order]
-    ends = np.cumsum(lengths)
-    # Row of the window's flat array for each row of the sorted one; the position inside its text comes on the way.
-    positions = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-    rows = np.repeat(window.starts[order], lengths) + positions
-    ids = torch.from_numpy(window.ids[rows].astype(np.int64))
-    types = torch.from_numpy(window.token_type_ids[rows].astype(np.int64))
-    places = torch.from_numpy(positions.astype(np.int64, copy=False))
-    values: list[R | None] = [None] * len(order)
-    for first, last in cut_batches(lengths, MAX_TOKENS_PER_BATCH):
-        tokens = slice(int(ends[first] - lengths[first]), int(ends[last - 1]))
-        layout = Layout(tuple(lengths[first:last].tolist()))
-        batch = Batch(ids[tokens], types[tokens], places[tokens], layout)
+    lengths = features.lengths
+    budget = MAX_TOKENS_PER_BATCH if device.type == "cpu" else MAX_TOKENS_PER_DEVICE_BATCH
+    budget = max(budget, int(lengths.max()))
+    values: list[R | None] = [None] * len(features)
+    for rows in token_budget_batches(lengths, max_tokens=budget, window=len(features)):
+        batch = collate(features, rows)
         results = _compute(compute, batch if device.type == "cpu" else batch.to(device))
-        for row, value in zip(order[first:last].tolist(), results, strict=True):
+        for row, value in zip(rows, results, strict=True):
             values[row] = value
         if advance is not None:
-            advance(last - first)
+            advance(len(rows))
     return values  # type: ignore[return-value]  # every row was in exactly one batch
 
 

