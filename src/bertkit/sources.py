@@ -75,6 +75,7 @@ def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
 
     where = f"{name!r} is no local folder or file, and"
     hub = constants.ENDPOINT
+    http_error: type[Exception] = getattr(errors, "HTTPError", OSError)  # of the HTTP client, whichever it is
     try:
         return Path(snapshot_download(name, allow_patterns=list(files), revision=revision, library_name="bertkit"))
     except errors.RevisionNotFoundError:
@@ -100,8 +101,8 @@ def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
             f"{where} it is not in the Hub cache {constants.HF_HUB_CACHE}, and {hub} does not answer as it should: "
             f"{_first_line(error.__cause__ or error)}. {_no_such_path(Path(name))}"
         ) from None
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+    except (OSError, http_error) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise ResourceError(f"cannot store {name!r} in {constants.HF_HUB_CACHE}: {error.strerror}") from error
         raise ResourceError(f"fetching {name!r} from {hub} failed: {_first_line(error)}") from error
 

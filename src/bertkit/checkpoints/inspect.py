@@ -7,7 +7,6 @@ checkpoints that cannot be loaded too, and says why, as long as the header is re
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -94,7 +93,7 @@ class ModelReport:
         lines += ["", f"tensors, as {self.viewed_as} sees them (ours <- theirs):", *_table(self.tensors)]
         if self.problems:
             lines += ["", *(f"problem: {problem}" for problem in self.problems)]
-        return "\n".join(lines)
+        return "\n".join(line.rstrip() for line in lines)
 
     def _facts(self) -> list[tuple[str, str]]:
         config, tokenizer = self.config or {}, self.tokenizer
@@ -294,9 +293,8 @@ def _table(rows: Iterable[Row]) -> list[str]:
         same = "same name" if filled[0] == filled[1] else filled[1]
         lines.append((status, filled[0], same, shape, dtype, note))
     widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1, 3, 4)]
-    pattern = "  {:<%d}  {:>%d}  {:<%d}  {:<%d} <- {} {}" % (widths[0], widths[2], widths[3], widths[1])
     return [
-        pattern.format(status, shape, dtype, ours, theirs, note).rstrip()
+        f"  {status:<{widths[0]}}  {shape:>{widths[2]}}  {dtype:<{widths[3]}}  {ours:<{widths[1]}} <- {theirs} {note}"
         for status, ours, theirs, shape, dtype, note in lines
     ]
 
@@ -305,6 +303,5 @@ def _together(names: tuple[str, ...]) -> str:
     """``a.{query,key,value}.weight`` for names that differ in one place."""
     if len(names) < 2:
         return names[0] if names else "-"
-    start = os.path.commonprefix(names)
-    end = os.path.commonprefix([name[len(start) :][::-1] for name in names])[::-1]
-    return f"{start}{{{','.join(name[len(start) : len(name) - len(end)] for name in names)}}}{end}"
+    columns = (list(dict.fromkeys(column)) for column in zip(*(name.split(".") for name in names), strict=True))
+    return ".".join(column[0] if len(column) == 1 else f"{{{','.join(column)}}}" for column in columns)
