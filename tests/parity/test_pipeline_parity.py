@@ -1,0 +1,117 @@
+"""Pipelines against ``transformers`` on real weights and real text."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from pipeline_helpers import save_tiny
+
+from bertkit import BertForNextSentencePrediction, BertForSequenceClassification, pipeline
+from bertkit.tasks import TASKS, load_split
+
+MASKED = [
+    "Paris is the [MASK] of France.",
+    "The [MASK] was shown in 1999, and [MASK] liked it.",
+    "[MASK]",
+    "He opened the [MASK] and went in (it wasn't locked).",
+]
+
+
+@pytest.fixture(scope="module")
+def texts(shared: Path) -> list[str]:
+    """Ragged real texts: tweets, sentences and reviews."""
+    chance = random.Random(0)
+    folders = {"sst2": "glue/SST-2", "mrpc": "glue/MRPC", "tweets": "tweet_sentiment"}
+    found = []
+    for name, folder in folders.items():
+        examples = load_split(TASKS[name], shared / "data" / folder, "dev")
+        found += [example.text for example in chance.sample(examples, 24)]
+    found += ["", "a", "word " * 400]
+    chance.shuffle(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def splade(shared: Path) -> Path:
+    return shared / "models" / "bert-tiny-splade-mlm"
+
+
+def test_fill_mask(splade: Path) -> None:
+    ours = pipeline("fill-mask", model=splade, device="cpu")
+    theirs = transformers.pipeline("fill-mask", model=str(splade), device="cpu")
+    for text in MASKED:
+        for options in ({}, {"top_k": 11}, {"targets": ["city", "film", "door"]}, {"targets": "he", "top_k": 3}):
+            assert_same(ours(text, **options), theirs(text, **options))
+    assert_same(ours(MASKED), theirs(MASKED))
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Equal structure, texts and tokens; scores to 1e-5."""
+    if isinstance(theirs, list):
+        assert len(ours) == len(theirs)
+        for mine, other in zip(ours, theirs, strict=True):
+            assert_same(mine, other)
+        return
+    assert set(ours) == set(theirs)
+    for key, value in theirs.items():
+        if key == "score":
+            assert ours[key] == pytest.approx(value, abs=1e-5)
+        else:
+            assert ours[key] == value, key
+
+
+def test_mean_pooling(minilm: Path, texts: list[str]) -> None:
+    ours = pipeline("feature-extraction", model=minilm, device="cpu")(texts, pooling="mean")
+    theirs = mean_vectors(minilm, texts)
+    assert np.abs(np.stack(ours) - theirs).max() <= 1e-5
+    assert np.abs(np.stack(ours)[::-1] - theirs).max() > 1e-2  # the control: another order would be seen
+
+
+def test_neighbours_are_invisible(minilm: Path, texts: list[str]) -> None:
+    pipe = pipeline("feature-extraction", model=minilm, device="cpu")
+    together = np.stack(pipe(texts, pooling="mean"))
+    backwards = np.stack(list(pipe(reversed(texts), pooling="mean")))[::-1]
+    alone = np.stack([pipe(text, pooling="mean") for text in texts])
+    assert np.abs(together - alone).max() <= 1e-5
+    assert np.abs(together - backwards).max() <= 1e-5
+
+
+def mean_vectors(folder: Path, texts: list[str]) -> np.ndarray:
+    """Masked mean of the last hidden states, one text at a time, so that no padding can play a part."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.model_max_length = 512
+    model = transformers.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.inference_mode():
+        encoded = (tokenizer(text, return_tensors="pt", truncation=False) for text in texts)
+        return np.stack([model(**item).last_hidden_state[0].mean(dim=0).numpy() for item in encoded])
+
+
+@pytest.mark.parametrize("settings", [{"num_labels": 3}, {"num_labels": 1}, {"num_labels": 1, "problem_type": "regression"}])
+def test_text_classification(tmp_path: Path, settings: dict[str, Any]) -> None:
+    folder = save_tiny(tmp_path / "m", BertForSequenceClassification, **settings)
+    ours = pipeline("text-classification", model=folder, device="cpu")
+    theirs = transformers.pipeline("text-classification", model=str(folder), device="cpu")
+    texts = ["a good film", "the end was very dull!", ""]
+    for options in ({}, {"top_k": None}, {"top_k": 2}, {"top_k": 1}, {"function_to_apply": "none"}):
+        assert_same(ours(texts, **options), theirs(texts, **options))
+        assert_same(ours(texts[0], **options), theirs(texts[0], **options))
+    pair = {"text": "a good film", "text_pair": "the end"}
+    assert_same(ours(pair), theirs(pair))
+    assert_same(ours([pair, pair], top_k=None), theirs([pair, pair], top_k=None))
+
+
+def test_next_sentence(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "m", BertForNextSentencePrediction)
+    ours = pipeline("next-sentence", model=folder, device="cpu")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.BertForNextSentencePrediction.from_pretrained(folder).eval()
+    for first, second in (("a good film", "the end"), ("", "it was dull"), ("it was dull", "")):
+        with torch.inference_mode():
+            logits = theirs(**tokenizer(first, second, return_tensors="pt")).logits
+        assert ours(first, second)["is_next"] == pytest.approx(float(logits.softmax(-1)[0, 0]), abs=1e-5)
