@@ -156,6 +156,8 @@ def save_model(model: PretrainedModel, folder: str | Path) -> None:
     """
     spec = _spec_of(type(model))
     config = model.config.replace(architectures=[spec.name])
+    if "span head" in spec.heads and config.num_labels != 2:
+        config = config.replace(num_labels=2)  # other software takes the size of the span head from the labels
     tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
     write_folder(Path(folder).expanduser(), config, dict(tensors))
 
