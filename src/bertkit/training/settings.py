@@ -71,7 +71,7 @@ class FinetuneConfig(BaseModel):
         int | None, Field(ge=1, description="use a random sample of the training rows; metrics.json states it")
     ] = None
     dev_share: Annotated[
-        float, Field(gt=0, lt=1, description="share of the training rows kept for dev when there is no dev split")
+        float, Field(gt=0, le=0.5, description="share of the training rows kept for dev when there is no dev split")
     ] = 0.1
     baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
     checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0

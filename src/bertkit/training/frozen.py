@@ -1,0 +1,153 @@
+"""A linear head on a frozen encoder: every text is encoded once, not once an epoch.
+
+The features are the encoder's pooled [CLS] vectors, what ``BertForSequenceClassification`` feeds its classifier, so
+the trained head put back into the full model predicts the same. They are kept in a cache on disk, keyed by the hash of
+the encoder's weights and of the token ids, and bounded in size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from torch import Tensor, nn
+
+from bertkit.console import say
+from bertkit.errors import ResourceError
+from bertkit.features import FeatureSet
+from bertkit.model.bert import BertForSequenceClassification
+from bertkit.model.losses import class_loss
+from bertkit.model.output import ModelOutput
+from bertkit.training.checkpoint import write_atomically
+from bertkit.training.scoring import Floats, encode_rows
+
+#: The cache keeps the features used last, up to this many bytes.
+CACHE_BYTES = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """Rows of frozen features: ``vectors`` float ``(B, D)``, ``targets["labels"]`` ``(B,)``."""
+
+    vectors: Tensor
+    targets: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to(self, device: torch.device | str) -> VectorBatch:
+        """The same batch on ``device``."""
+        moved = {name: target.to(device) for name, target in self.targets.items()}
+        return VectorBatch(self.vectors.to(device), moved)
+
+
+class FrozenHead(nn.Module):
+    """The classifier of a full model, trained on vectors. It shares the model's parameters, so nothing is copied back.
+
+    Args:
+        model: its ``dropout`` and ``classifier`` are used; its encoder is not touched.
+    """
+
+    def __init__(self, model: BertForSequenceClassification) -> None:
+        super().__init__()
+        self.dropout = model.dropout
+        self.classifier = model.classifier
+        self._owner = (model,)  # in a tuple, so that the encoder does not become a part of this module
+
+    def forward_packed(self, batch: VectorBatch) -> ModelOutput:
+        """Logits ``(B, C)``; with targets also the loss."""
+        model = self._owner[0]
+        logits = self.classifier(self.dropout(batch.vectors))
+        if not batch.targets:
+            return ModelOutput(logits=logits)
+        term = class_loss(logits, batch.targets["labels"], model.config.problem_type, model.class_weights)
+        return ModelOutput(logits=logits, loss=term.mean(), loss_sum=term.total, num_targets=term.num_targets)
+
+    def num_targets(self, batch: VectorBatch) -> float:
+        """As the full model counts them."""
+        return self._owner[0].num_targets(batch)  # type: ignore[arg-type]
+
+    def logits(self, vectors: Floats) -> Floats:
+        """Logits of all rows without gradients: float32 ``(n, C)``."""
+        with torch.inference_mode():
+            device = self.classifier.weight.device
+            out: Floats = self.classifier(torch.from_numpy(vectors).to(device)).cpu().numpy()
+            return out
+
+
+def pooled_vectors(
+    model: BertForSequenceClassification,
+    features: FeatureSet,
+    *,
+    cache: Path | None = None,
+    check: Callable[[], None] = lambda: None,
+    label: str = "encoding",
+) -> Floats:
+    """The encoder's pooled vector of every row, float32 ``(n, D)``.
+
+    Args:
+        model: put into eval mode.
+        features: the rows.
+        cache: folder to look in first and to write to; None computes always. See :func:`cache_folder`.
+        check: called before each batch; may raise to stop.
+        label: what the progress bar says.
+    """
+    file = None if cache is None else cache / f"{_key(model, features)}.safetensors"
+    if file is not None and (found := _read(file, (len(features), model.config.hidden_size))) is not None:
+        say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
+        return found
+    vectors = encode_rows(
+        model, features, lambda batch: model.bert.forward_packed(batch).pooler_output, check=check, label=label
+    )
+    if file is not None:
+        _write(file, vectors)
+    return vectors
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/bertkit/features``, by default below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "bertkit" / "features"
+
+
+def _key(model: BertForSequenceClassification, features: FeatureSet) -> str:
+    digest = hashlib.sha256(b"pooled-1")
+    digest.update(model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures"}).encode())
+    for name, parameter in model.bert.named_parameters():
+        digest.update(name.encode())
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    for array in (features.input_ids, features.token_type_ids, features.boundaries):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _read(file: Path, shape: tuple[int, int]) -> Floats | None:
+    try:
+        vectors = load_file(file)["vectors"]
+    except FileNotFoundError:
+        return None
+    except (OSError, SafetensorError, KeyError) as error:
+        say(f"the feature cache {file} cannot be used and is computed again: {error}")
+        return None
+    if vectors.shape != shape or vectors.dtype != np.float32:
+        return None
+    os.utime(file)  # the oldest are deleted first
+    return vectors
+
+
+def _write(file: Path, vectors: Floats) -> None:
+    """Keep the features for the next run. A cache that cannot be written costs time, never a result."""
+    try:
+        write_atomically(file, save({"vectors": vectors}))
+    except (OSError, ResourceError) as error:
+        say(f"the features are not cached: {error}")
+        return
+    kept = 0
+    for old in sorted(file.parent.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True):
+        kept += old.stat().st_size
+        if kept > CACHE_BYTES and old != file:
+            old.unlink(missing_ok=True)

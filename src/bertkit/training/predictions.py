@@ -1,0 +1,72 @@
+"""One line for each predicted row: what fine-tuning, ``evaluate`` and ``predict`` write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.config import BertConfig
+from bertkit.postprocess import predictions_of, scores_of
+from bertkit.tasks import Example
+
+
+def prediction_rows(
+    logits: npt.NDArray[Any],
+    config: BertConfig,
+    truncated: npt.NDArray[np.bool_],
+) -> list[dict[str, Any]]:
+    """``predicted`` and, for labels, ``probabilities`` of every row.
+
+    Args:
+        logits: ``(n, C)``.
+        config: names the labels and says whether this is regression.
+        truncated: rows whose text did not fit, ``(n,)``.
+
+    Returns:
+        n dictionaries: ``predicted`` (label name, or number), ``probabilities`` (label name to probability; absent for
+        regression), ``truncated``.
+    """
+    predicted = predictions_of(logits, config.problem_type).tolist()
+    regression = config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1)
+    if regression:
+        return [
+            {"predicted": value, "truncated": cut} for value, cut in zip(predicted, truncated.tolist(), strict=True)
+        ]
+    names = [config.id2label[number] for number in range(config.num_labels)]
+    shares = scores_of(logits, config.problem_type).tolist()
+    return [
+        {"predicted": names[number], "probabilities": dict(zip(names, share, strict=True)), "truncated": cut}
+        for number, share, cut in zip(predicted, shares, truncated.tolist(), strict=True)
+    ]
+
+
+def with_texts(
+    rows: Iterable[Mapping[str, Any]], texts: Sequence[str], pairs: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """The rows with ``text`` (and ``text_pair``) in front."""
+    second: Sequence[str | None] = pairs if pairs is not None else [None] * len(texts)
+    return [
+        {"text": text, **({} if pair is None else {"text_pair": pair}), **row}
+        for row, text, pair in zip(rows, texts, second, strict=True)
+    ]
+
+
+def with_examples(
+    rows: Iterable[Mapping[str, Any]], examples: Sequence[Example], names: Mapping[int, str]
+) -> list[dict[str, Any]]:
+    """The rows with line number, text and ``gold`` (label name or score; None where the file has none) in front."""
+    told = []
+    for row, example in zip(rows, examples, strict=True):
+        gold = names[example.label] if isinstance(example.label, int) and "probabilities" in row else example.label
+        pair = {} if example.text_pair is None else {"text_pair": example.text_pair}
+        told.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
+    return told
+
+
+def to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)

@@ -1,0 +1,192 @@
+"""What a fine-tuning run leaves behind::
+
+RUN/
+    model.safetensors  config.json  vocab.txt ...   the best seed's best model: load RUN like any checkpoint
+    README.md                    model card
+    finetune.json                settings, task, data and start checkpoint of the run
+    metrics.json                 scores with the protocol they were made under; written last
+    log.jsonl                    one line a step and an epoch, of the best seed
+    predictions-dev.jsonl        text, gold, predicted, probabilities
+    loss.png  confusion.png
+    seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, best/ and last/ (models)
+        checkpoints/             training state while the seed is not finished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.training.checkpoint import remove_remains, write_atomically
+
+#: Increased when a reader of an older version could misread a run folder.
+FORMAT_VERSION = 1
+SETTINGS, METRICS, LOG = "finetune.json", "metrics.json", "log.jsonl"
+
+
+class RunFolder:
+    """Paths of a run folder, and the only writer of it while :meth:`claimed`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+
+    def seed(self, seed: int) -> Path:
+        """Folder of one seed."""
+        return self.path / f"seed-{seed}"
+
+    def checkpoints(self, seed: int) -> Path:
+        """Folder of a seed's training states."""
+        return self.seed(seed) / "checkpoints"
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the folder, so that no second process trains into it; the hold ends with the process.
+
+        Raises:
+            ConfigError: another process holds it.
+            ResourceError: the folder cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
+        with lock:
+            if not _lock(lock):
+                raise ConfigError(f"another process is training into {self.path}; wait for it or choose another --out")
+            for folder in self.path.glob("seed-*/checkpoints"):
+                remove_remains(folder)
+            yield
+        (self.path / ".lock").unlink(missing_ok=True)
+
+    def begin(self, settings: Mapping[str, Any], *, resume: bool) -> None:
+        """Write the settings of a new run, or check that they are those of the run to resume.
+
+        Raises:
+            ConfigError: the folder holds a run and ``resume`` is False; it holds something else.
+            CheckpointError: the run in it has other settings.
+        """
+        plain = json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
+        if (self.path / SETTINGS).exists():
+            if not resume:
+                raise ConfigError(f"{self.path} already holds a run: add --resume to go on, or choose another --out")
+            _must_agree(self.path / SETTINGS, read_json(self.path / SETTINGS), plain)
+            return
+        others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
+        if others:
+            raise ConfigError(
+                f"{self.path} is not empty and holds no run ({', '.join(others[:5])}): choose a new folder for --out"
+            )
+        write_json(self.path / SETTINGS, plain)
+
+    def drop_checkpoints(self, seed: int) -> None:
+        """Delete the training states of a finished seed; its models stay."""
+        shutil.rmtree(self.checkpoints(seed), ignore_errors=True)
+
+    def publish(self, seed: int) -> None:
+        """Make one seed's model, log and predictions those of the run."""
+        sources = [*(self.seed(seed) / "best").iterdir(), *self.seed(seed).glob("*.jsonl")]
+        for source in sources:
+            _link(source, self.path / source.name)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a run folder.
+
+    Raises:
+        CheckpointError: missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist: {path.parent} is not a finished run folder") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write a JSON file at once; NaN and infinity are refused, because they are not JSON."""
+    write_atomically(path, json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+class RunLog:
+    """``log.jsonl``: one JSON object a line, flushed line by line.
+
+    Args:
+        path: the file; appended to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: TextIO | None = None
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a", encoding="utf-8", buffering=1)
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def drop_after(self, step: int) -> None:
+        """Forget lines of steps that will be made again, and a last line that was cut off."""
+        self.close()
+        if not self.path.exists():
+            return
+        kept = [line for line in read_log(self.path) if line["step"] <= step]
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def close(self) -> None:
+        """Close the file; the next record opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a ``log.jsonl``; a last line without its end, from a killed process, is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _must_agree(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    told = []
+    for key in sorted(theirs.keys() | ours.keys()):
+        was, now = theirs.get(key), ours.get(key)
+        if isinstance(was, dict) and isinstance(now, dict):
+            fields = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+            told += [f"{name} was {was.get(name)!r}, now {now.get(name)!r}" for name in fields]
+        elif was != now and key != "versions":
+            told.append(f"{key} was {was!r}, now {now!r}")
+    if told:
+        raise CheckpointError(
+            f"{path}: the run was begun with other settings ({'; '.join(told[:5])}). "
+            f"Resume with the same ones, or begin a new run in another folder"
+        )
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name without a second copy; copy where the file system has no links."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        shutil.copy2(source, temporary)
+    temporary.replace(target)
+
+
+def _lock(file: TextIO) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows: no lock, the folder is only as safe as its user is careful
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

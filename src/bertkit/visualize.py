@@ -1,0 +1,180 @@
+"""Pictures of a run: loss curve, confusion matrix, predicted against right scores.
+
+Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
+Needs the extra ``plots``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError, require
+
+#: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
+WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
+#: Colours that stay apart for colour-blind readers and in grey (Okabe & Ito).
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#999999"
+#: From this many labels on, the numbers in a confusion matrix would not be readable.
+MOST_NUMBERS = 25
+
+
+def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric: str | None = None) -> Path:
+    """Training loss of every step, dev loss and dev score of every epoch, the best epoch marked.
+
+    Args:
+        records: the lines of a run's ``log.jsonl``.
+        path: PNG file to write.
+        metric: dev score to draw on the right axis; None draws none.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        InputError: there is no step among the records.
+    """
+    steps = [record for record in records if "event" not in record]
+    epochs = [record for record in records if record.get("event") == "epoch"]
+    if not steps:
+        raise InputError("there is no training step in the log, so no curve to draw")
+    figure, axes = _figure(WIDTH, HEIGHT)
+    x = [record["step"] for record in steps]
+    losses = np.array([record["loss"] for record in steps])
+    axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
+    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label="train loss")
+    dev = [(record["step"], record["dev_loss"]) for record in epochs if record.get("dev_loss") is not None]
+    if dev:
+        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", markersize=5, linewidth=1.5, label="dev loss")
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("loss")
+    top = max([_smooth(losses).max(), *(value for _, value in dev)])
+    axes.set_ylim(0, 1.08 * top if math.isfinite(top) and top > 0 else None)
+    axes.set_xlim(0, x[-1])
+    lines, names = axes.get_legend_handles_labels()
+    if metric is not None:
+        extra = _draw_score(axes, epochs, metric)
+        lines, names = lines + extra[0], names + extra[1]
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    return _save(figure, path)
+
+
+def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
+    scores = [(r["step"], r[f"dev_{metric}"]) for r in epochs if r.get(f"dev_{metric}") is not None]
+    if not scores:
+        return [], []
+    right = axes.twinx()
+    right.spines["top"].set_visible(False)
+    right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", markersize=5, linewidth=1.5, label=f"dev {metric}")
+    step, best = max(scores, key=lambda pair: pair[1])
+    right.annotate(
+        f"best {best:.3f}", (step, best), xytext=(0, 8), textcoords="offset points", ha="center", color=GREEN
+    )
+    right.axvline(step, color=GREEN, linestyle=":", linewidth=1.2)
+    right.set_ylabel(f"dev {metric}")
+    values = [value for _, value in scores]
+    room = max(0.02, 0.25 * (max(values) - min(values)))
+    right.set_ylim(min(values) - room, max(values) + room)
+    handles, names = right.get_legend_handles_labels()
+    return list(handles), list(names)
+
+
+def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
+    """A confusion matrix: colour is the share of the right label's rows, the number is the count.
+
+    Args:
+        matrix: counts ``(C, C)``; row = right label, column = predicted label.
+        labels: C names.
+        path: PNG file to write.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        InputError: the matrix does not fit the labels.
+    """
+    counts = np.asarray(matrix)
+    size = len(labels)
+    if counts.shape != (size, size):
+        raise InputError(f"a confusion matrix of {size} labels has shape {(size, size)}, got {counts.shape}")
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(12.0, 4.5 + 0.35 * size)
+    figure, axes = _figure(side + 1.5, side)
+    image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    names = [label if len(label) <= 18 else label[:17] + "…" for label in labels]
+    axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
+    axes.set_yticks(range(size), names)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("right")
+    if size <= MOST_NUMBERS:
+        for row, column in np.ndindex(size, size):
+            dark = shares[row, column] > 0.5
+            text = f"{counts[row, column]:,}" + (f"\n{100 * shares[row, column]:.0f} %" if size <= 8 else "")
+            axes.text(
+                column, row, text, ha="center", va="center",
+                color="white" if dark else "black", fontsize=11 if size <= 8 else 7,
+            )  # fmt: skip
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.grid(visible=False)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the right label's rows")
+    return _save(figure, path)
+
+
+def confusion_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], path: str | Path) -> Path:
+    """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``)."""
+    number = {label: index for index, label in enumerate(labels)}
+    matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    for row in rows:
+        matrix[number[row["gold"]], number[row["predicted"]]] += 1
+    return confusion(matrix, labels, path)
+
+
+def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
+    """Predicted against right scores, one point a row of a ``predictions-*.jsonl``.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    right = np.array([row["gold"] for row in rows], dtype=np.float64)
+    predicted = np.array([row["predicted"] for row in rows], dtype=np.float64)
+    figure, axes = _figure(6.0, 6.0)
+    axes.scatter(right, predicted, s=14, color=BLUE, alpha=0.35, linewidths=0)
+    low, high = min(right.min(), predicted.min()), max(right.max(), predicted.max())
+    axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1.2, label="predicted = right")
+    axes.set_xlabel("right score")
+    axes.set_ylabel("predicted score")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(frameon=False)
+    return _save(figure, path)
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    module = require("matplotlib.figure", extra="plots", needed_for="drawing pictures")
+    figure = module.Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _smooth(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Mean over a window of a fiftieth of the steps, narrower at both ends, so that no value is invented."""
+    half = max(1, len(values) // 100)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    place = np.arange(len(values))
+    reach = np.minimum(np.minimum(place, len(values) - 1 - place), half)
+    smoothed: npt.NDArray[Any] = (total[place + reach + 1] - total[place - reach]) / (2 * reach + 1)
+    return smoothed
+
+
+def _save(figure: Any, path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")
+    return path
