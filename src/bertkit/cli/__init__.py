@@ -17,7 +17,7 @@ from bertkit import __version__
 from bertkit.errors import BertkitError, did_you_mean
 
 if TYPE_CHECKING:
-    from cyclopts import App
+    from cyclopts import App, CycloptsError
 
 #: Stands for a bare ``-`` (standard input or output) while the command line is parsed, where ``-`` would be an option.
 STANDARD_STREAM = "<standard stream>"
@@ -83,11 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def entry() -> None:
-    """What the installed ``bertkit`` script calls. A bug ends with its traceback and exit code 1, as Python has it."""
-    sys.exit(main())
-
-
 def build_app(command: str | None = None) -> App:
     """The parser: of one command, whose module is imported, or of the whole table, importing nothing."""
     from cyclopts import App, Group
@@ -131,11 +126,19 @@ def _run(tokens: list[str]) -> int:
     except CycloptsError as error:
         error.verbose = False
         name = tokens[0] if _is_command(tokens[0]) else ""
-        message = str(error).replace(STANDARD_STREAM, "-")
-        _tell(f"{' '.join(['bertkit', name]).strip()}: {message} See: {' '.join(['bertkit', name]).strip()} --help")
+        program = f"bertkit {name}".strip()
+        _tell(f"{program}: {_usage_message(error)} See: {program} --help")
         return 2
     result: Any = command(*bound.args, **bound.kwargs)
     return result if isinstance(result, int) else 0
+
+
+def _usage_message(error: CycloptsError) -> str:
+    """One sentence; the settings' own words where one of them was refused."""
+    findings = getattr(error.__cause__, "errors", None)
+    if callable(findings):
+        return "; ".join(str(finding.get("ctx", {}).get("error", finding["msg"])) for finding in findings()) + "."
+    return str(error).replace(STANDARD_STREAM, "-")
 
 
 def _is_command(name: str) -> bool:

@@ -28,13 +28,20 @@ MaxLength = Annotated[int | None, Parameter(help="Most tokens of one text; defau
 
 @Parameter(name="*", group="Common options")
 @dataclass(frozen=True)
-class Common:
-    """Options that every command takes."""
+class Output:
+    """Options of every command, but for the seed, which training settings have themselves."""
 
     json: Annotated[bool, Parameter(negative=(), help="Write results as JSON, one object a line.")] = False
-    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0
     device: Annotated[str | None, Parameter(help="cpu, cuda, cuda:1 ...; default: a GPU where there is one.")] = None
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No talk and no progress.")] = False
+
+
+@Parameter(name="*", group="Common options")
+@dataclass(frozen=True)
+class Common(Output):
+    """Options that every command takes."""
+
+    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0
 
     def begin(self) -> None:
         """Seed all generators and set how much is said. Call it once torch may be imported."""
@@ -51,6 +58,7 @@ class Common:
         torch.manual_seed(self.seed)
 
 
+OUTPUT = Output()
 COMMON = Common()
 
 
