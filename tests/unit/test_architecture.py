@@ -1,0 +1,54 @@
+"""The shape of the source: sizes, annotations, documentation, what an import brings along."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertkit"
+FILES = sorted(SOURCE.rglob("*.py"))
+TORCH_FREE = ["bertkit", "bertkit.errors", "bertkit.config", "bertkit.presets", "bertkit.sources", "bertkit.console",
+              "bertkit.tokenization", "bertkit.metrics", "bertkit.cli"]  # fmt: skip
+
+
+def functions(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_file_is_small_typed_and_documented(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 400
+    assert path.name not in ("utils.py", "helpers.py", "common.py")
+    assert ast.get_docstring(ast.parse(text)) or not text.strip()
+    for node in functions(path):
+        where = f"{path.name}:{node.lineno} {node.name}"
+        assert (node.end_lineno or 0) - node.lineno < 80, where
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        assert all(a.annotation is not None for a in arguments if a.arg not in ("self", "cls")), where
+
+
+def test_functions_are_short():
+    lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for path in FILES for node in functions(path))
+    assert lengths[len(lengths) * 95 // 100] <= 45
+
+
+@pytest.mark.parametrize("module", TORCH_FREE)
+def test_import_does_not_bring_torch(module):
+    code = f"import sys, {module}; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'sklearn')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_public_name_is_there():
+    import bertkit
+
+    for name in bertkit.__all__:
+        assert getattr(bertkit, name) is not None
+    assert set(bertkit.__all__) <= set(dir(bertkit))
+    with pytest.raises(AttributeError, match="BertModle"):
+        bertkit.BertModle  # noqa: B018
