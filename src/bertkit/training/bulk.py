@@ -1,0 +1,168 @@
+"""Predict for a whole file: bounded memory, and a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bertkit.console import Progress, say
+from bertkit.errors import ConfigError, DataError
+from bertkit.tasks.files import kind_of, open_binary
+from bertkit.tasks.reading import find_column
+from bertkit.tasks.rows import BadRows, open_table
+from bertkit.tasks.task import Columns
+from bertkit.training.checkpoint import disk_guard, file_hash, sync, write_atomically
+from bertkit.training.evaluate import WINDOW, Classifier, load_run, windows
+from bertkit.training.interrupts import Interrupted, Interrupts
+from bertkit.training.predictions import to_jsonl
+from bertkit.training.protocol import model_hash
+
+Row = tuple[str, str | None]
+
+
+def predict_file(
+    run: str | Path,
+    source: str | Path,
+    out: str | Path,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    device: str | None = None,
+) -> int:
+    """Write one JSON line for each row of a file (see :func:`bertkit.training.evaluate.predict_run`).
+
+    Lines go to ``OUT.partial``; when all are there the file gets its name. Called again after a stop, it keeps the
+    finished lines and goes on, if model and input are still the same.
+
+    Args:
+        run: a run folder, or a checkpoint with a sequence classifier.
+        source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, also compressed.
+        out: the JSON-lines file to write.
+        text: column of the text; None looks for those of the run's task, then ``text`` and ``sentence``.
+        text_pair: column of the second text, for a model of pairs.
+        device: ``"cpu"`` (default) or ``"cuda"``.
+
+    Returns:
+        Rows predicted in all.
+
+    Raises:
+        DataError: the input is wrong; names file and line.
+        ConfigError: ``out`` exists, or its partial file belongs to another model or input.
+        Interrupted: Ctrl-C or SIGTERM; the same call goes on.
+        ResourceError: the disk is full; finished lines stay.
+    """
+    source, out = Path(source), Path(out)
+    if out.exists():
+        raise ConfigError(f"{out} exists already; remove it or choose another name")
+    if not source.is_file():
+        raise DataError(f"{source} does not exist")
+    classifier = load_run(run, device=device)
+    columns = _columns(classifier, text, text_pair)
+    partial = out.with_name(out.name + ".partial")
+    identity = {
+        "input_sha256": file_hash(source),
+        "model_sha256": model_hash(classifier.path),
+        "max_length": classifier.max_length,
+        "columns": [list(columns.text), list(columns.text_pair)],
+    }
+    done = _begin(partial, identity)
+    rows = islice(read_texts(source, columns), done, None)
+    with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done) as shown:
+        for window in windows(rows, WINDOW):
+            _append(partial, classifier, window)
+            done += len(window)
+            shown.advance(len(window))
+            try:
+                signals.check()
+            except Interrupted as stop:
+                raise Interrupted(f"{stop} after {done:,} rows; run the same command to go on", stop.signum) from None
+    sync(partial)
+    partial.replace(out)
+    sync(out.parent)
+    _identity_file(partial).unlink(missing_ok=True)
+    return done
+
+
+def read_texts(source: Path, columns: Columns) -> Iterator[Row]:
+    """The text, or the two texts, of each row of a file, as a stream.
+
+    Raises:
+        DataError: a missing column, a row without text.
+    """
+    if kind_of(source) is None:
+        yield from _plain_lines(source)
+        return
+    table = open_table(source, columns, BadRows())
+    names = [find_column(source, table.columns, columns.text, "text", "--text")]
+    if columns.text_pair:
+        names.append(find_column(source, table.columns, columns.text_pair, "second text", "--text-pair"))
+    for line, values in table.rows(names):
+        for name, value in zip(names, values, strict=True):
+            if not isinstance(value, str):
+                raise DataError(f"{source}:{line}: column {name!r} holds {value!r:.40}, expected a text")
+        yield values[0], values[1] if len(values) == 2 else None
+
+
+def _plain_lines(source: Path) -> Iterator[Row]:
+    with open_binary(source) as stream:
+        for number, raw in enumerate(stream, start=1):
+            try:
+                yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r"), None
+            except UnicodeDecodeError as error:
+                raise DataError(f"{source}:{number}: not UTF-8 ({error.reason} at byte {error.start + 1})") from None
+
+
+def _columns(classifier: Classifier, text: str | None, text_pair: str | None) -> Columns:
+    task = classifier.task
+    if text is not None:
+        return Columns(text=(text,), text_pair=(text_pair,) if text_pair else ())
+    if task is None:
+        return Columns(text=("text", "sentence"), text_pair=(text_pair,) if text_pair else ())
+    known = task.columns
+    pair: Sequence[str] = (text_pair,) if text_pair else known.text_pair
+    return Columns(
+        text=known.text,
+        text_pair=tuple(pair),
+        headerless=known.headerless,
+        quoting=known.quoting,
+        delimiter=known.delimiter,
+    )
+
+
+def _identity_file(partial: Path) -> Path:
+    return partial.with_name(partial.name + ".json")
+
+
+def _begin(partial: Path, identity: dict[str, Any]) -> int:
+    """Rows that are finished already; a last line that was cut off is removed."""
+    note = _identity_file(partial)
+    if not partial.exists():
+        write_atomically(note, json.dumps(identity, indent=2) + "\n")
+        partial.touch()
+        return 0
+    if not note.exists() or json.loads(note.read_text(encoding="utf-8")) != identity:
+        raise ConfigError(
+            f"{partial} was begun with another model or another input; remove it, or choose another name for the output"
+        )
+    done = end = 0
+    with partial.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                done += 1
+                end += len(line)
+    os.truncate(partial, end)
+    if done:
+        say(f"going on after {done:,} finished rows in {partial}")
+    return done
+
+
+def _append(partial: Path, classifier: Classifier, window: Sequence[Row]) -> None:
+    texts = [row[0] for row in window]
+    pairs = None if window[0][1] is None else [row[1] or "" for row in window]
+    lines = to_jsonl(classifier.predict(texts, pairs)).encode("utf-8")
+    with disk_guard(partial.parent, len(lines), what=partial.name), partial.open("ab") as file:
+        file.write(lines)
