@@ -235,7 +235,8 @@ class _Matcher:
             same = info.shape == twin.shape and info.dtype == twin.dtype
             note = f"always equal to {twin.name}" if same else f"differs from {twin.name} in shape or type"
             status = Status.TIED if same else Status.MISSHAPED
-            self.rows.append(Row(status, "", (info.name, twin.name), info.shape, info.dtype, head, note))
+            pair = (info.name, twin.name) if same else (info.name,)
+            self.rows.append(Row(status, "", pair, info.shape, info.dtype, head, note))
 
     def _leftovers(self) -> Iterator[Row]:
         ties = dict(self.table.ties)
