@@ -1,0 +1,162 @@
+"""Optimizers against written-out formulas and torch's own; schedules against their definition."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bertkit.errors import ConfigError
+from bertkit.optim import (
+    AdamWeightDecay,
+    adamw,
+    linear_schedule,
+    original_schedule,
+    parameter_groups,
+    set_learning_rate,
+)
+from training_helpers import tiny_model
+
+
+def test_every_trainable_parameter_is_in_one_group_and_norms_and_biases_are_not_decayed() -> None:
+    model = tiny_model()
+    groups = parameter_groups(model, weight_decay=0.1)
+    decay = {name: group["weight_decay"] for group in groups for name in group["names"]}
+    assert sorted(decay) == sorted(name for name, _ in model.named_parameters())
+    assert sum(len(group["params"]) for group in groups) == len(decay)
+    for name, value in decay.items():
+        spared = name.endswith("bias") or "norm" in name.lower()
+        assert value == (0.0 if spared else 0.1), name
+
+
+def test_frozen_parameters_are_left_out() -> None:
+    model = tiny_model()
+    model.bert.requires_grad_(False)
+    names = [name for group in parameter_groups(model) for name in group["names"]]
+    assert sorted(names) == ["classifier.bias", "classifier.weight"]
+    model.classifier.requires_grad_(False)
+    with pytest.raises(ConfigError, match="no trainable parameter"):
+        parameter_groups(model)
+
+
+def test_layer_decay_falls_from_the_head_to_the_embeddings() -> None:
+    groups = parameter_groups(tiny_model(), layer_decay=0.5)
+    scale = {name: group["lr_scale"] for group in groups for name in group["names"]}
+    assert scale["classifier.weight"] == scale["bert.pooler.dense.weight"] == 1.0
+    assert scale["bert.encoder.layer.1.ffn_up.weight"] == 0.5
+    assert scale["bert.encoder.layer.0.ffn_up.bias"] == 0.25
+    assert scale["bert.embeddings.word_embeddings.weight"] == 0.125
+    optimizer = adamw(groups, learning_rate=1.0)
+    set_learning_rate(optimizer, 0.1)
+    assert sorted({round(group["lr"], 6) for group in optimizer.param_groups}) == [0.0125, 0.025, 0.05, 0.1]
+
+
+def test_adamw_is_the_textbook_update() -> None:
+    """Loshchilov & Hutter 2019, algorithm 2, in float64 numpy."""
+    generator = np.random.default_rng(0)
+    start, grads = generator.normal(size=(4, 3)), generator.normal(size=(6, 4, 3))
+    p = nn.Parameter(torch.tensor(start, dtype=torch.float64))
+    optimizer = adamw([{"params": [p], "weight_decay": 0.01}], learning_rate=0.1)
+    x, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    for t, grad in enumerate(grads, start=1):
+        p.grad = torch.tensor(grad)
+        optimizer.step()
+        m, v = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad**2
+        corrected = (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6)
+        x = x - 0.1 * 0.01 * x - 0.1 * corrected
+        np.testing.assert_allclose(p.detach().numpy(), x, rtol=1e-9)
+
+
+def test_the_original_update_has_no_bias_correction() -> None:
+    generator = np.random.default_rng(1)
+    start, grads = generator.normal(size=(5,)), generator.normal(size=(6, 5))
+    p = nn.Parameter(torch.tensor(start, dtype=torch.float64))
+    optimizer = AdamWeightDecay([p], lr=0.1, weight_decay=0.01)
+    x, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    for grad in grads:
+        p.grad = torch.tensor(grad)
+        optimizer.step()
+        m, v = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad**2
+        x = x - 0.1 * (m / (np.sqrt(v) + 1e-6) + 0.01 * x)
+        np.testing.assert_allclose(p.detach().numpy(), x, rtol=1e-9)
+
+
+def test_without_bias_correction_the_first_step_is_three_times_larger() -> None:
+    sizes = []
+    for bias_correction in (True, False):
+        p = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        p.grad = torch.ones_like(p)
+        adamw([{"params": [p], "weight_decay": 0.0}], learning_rate=1.0, bias_correction=bias_correction).step()
+        sizes.append(-p.item())
+    assert sizes[1] / sizes[0] == pytest.approx(0.1 / math.sqrt(0.001), rel=1e-4)
+
+
+def test_original_optimizer_state_survives_a_state_dict() -> None:
+    def make() -> tuple[nn.Parameter, AdamWeightDecay]:
+        p = nn.Parameter(torch.ones(3))
+        return p, AdamWeightDecay([p], lr=0.1)
+
+    p, first = make()
+    q, second = make()
+    for number in range(4):
+        p.grad = torch.full((3,), float(number))
+        first.step()
+        if number == 1:
+            second.load_state_dict(copy.deepcopy(first.state_dict()))
+            q.data.copy_(p.data)
+        if number > 1:
+            q.grad = torch.full((3,), float(number))
+            second.step()
+    assert torch.equal(p, q)
+
+
+def test_closure_is_called() -> None:
+    p = nn.Parameter(torch.ones(1))
+    optimizer = AdamWeightDecay([p], lr=0.1)
+
+    def closure() -> float:
+        loss = (p * p).sum()
+        loss.backward()
+        return loss.item()
+
+    assert optimizer.step(closure) == 1.0
+    assert p.item() < 1.0
+
+
+@pytest.mark.parametrize(("num_steps", "warmup"), [(100, 0.1), (7, 0.5), (1, 0.1), (3, 0.0), (1000, 0.99), (2, 0.9)])
+def test_linear_schedule_wastes_no_step(num_steps: int, warmup: float) -> None:
+    schedule = linear_schedule(num_steps, warmup=warmup)
+    values = [schedule(step) for step in range(num_steps)]
+    peak = values.index(max(values))
+    assert all(0 < value <= 1 for value in values)
+    assert max(values) == 1.0
+    assert values.count(1.0) == 1
+    assert values[: peak + 1] == sorted(values[: peak + 1])
+    assert values[peak:] == sorted(values[peak:], reverse=True)
+    assert peak == min(round(num_steps * warmup), num_steps - 1)
+    assert schedule(num_steps) == 0.0
+
+
+def test_linear_schedule_equals_the_usual_one_from_the_peak_on() -> None:
+    transformers = pytest.importorskip("transformers")
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    usual = transformers.get_linear_schedule_with_warmup(optimizer, 10, 100).lr_lambdas[0]
+    ours = linear_schedule(100, warmup=0.1)
+    assert [ours(step) for step in range(10, 101)] == pytest.approx([usual(step) for step in range(10, 101)])
+    assert usual(0) == 0.0 < ours(0)
+
+
+def test_original_schedule() -> None:
+    schedule = original_schedule(100, warmup=0.1)
+    assert [schedule(step) for step in (0, 5, 9, 10, 50, 99, 100)] == pytest.approx([0, 0.5, 0.9, 0.9, 0.5, 0.01, 0.0])
+
+
+@pytest.mark.parametrize(("num_steps", "warmup"), [(0, 0.1), (10, 1.0), (10, -0.1)])
+def test_wrong_schedules_are_refused(num_steps: int, warmup: float) -> None:
+    for make in (linear_schedule, original_schedule):
+        with pytest.raises(ConfigError):
+            make(num_steps, warmup=warmup)
