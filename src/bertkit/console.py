@@ -182,6 +182,6 @@ def _write(text: str) -> None:
         return
     try:
         sys.stderr.write(text)
-        sys.stderr.flush()
     except UnicodeEncodeError:  # a terminal that is not UTF-8 must not stop a training run
         sys.stderr.write(text.encode("ascii", "backslashreplace").decode("ascii"))
+    sys.stderr.flush()
