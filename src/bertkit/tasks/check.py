@@ -35,7 +35,7 @@ def check_task(task: TextTask, folder: str | Path) -> list[str]:
         if split != "test" or rows[0].label is not None:
             passed.append(_check_perfect(task, split, rows))
         passed += _check_files(task, split, path, rows[0])
-    passed.append(_check_plain_data(task))
+    passed += [_check_unknown_label(task), _check_plain_data(task)]
     return passed
 
 
@@ -102,6 +102,14 @@ def _refused(task: TextTask, path: Path, split: Split, said: str) -> None:
     else:
         told = "no error"
     assert said in told, f"{task.name}: a spoilt file gave {told!r}, expected an error that says {said!r}"
+
+
+def _check_unknown_label(task: TextTask) -> str:
+    try:
+        taken = task.label_of("no such label")
+    except DataError:
+        return "a label that is none is refused"
+    raise AssertionError(f"{task.name}: takes the label 'no such label' for {taken!r}")
 
 
 def _check_plain_data(task: TextTask) -> str:

@@ -42,16 +42,16 @@ def carve(examples: Sequence[Example], share: float, seed: int) -> tuple[Example
         raise DataError("rows without a label cannot be held out for evaluation")
     generator = np.random.Generator(np.random.PCG64(seed))
     held = np.zeros(len(examples), dtype=bool)
-    for groups in _strata(examples):
-        rows = sum(map(len, groups))
-        # At least one group goes and one stays wherever a label has two texts.
-        wanted = max(rows * share, 1.0 if len(groups) > 1 else 0.0)
+    for groups in _strata(examples, share):
+        order = [groups[number] for number in generator.permutation(len(groups)).tolist()]
+        wanted = sum(map(len, groups)) * share
         taken = 0
-        for number in generator.permutation(len(groups)).tolist()[: len(groups) - 1]:
-            group = groups[number]
+        for group in order[:-1]:
             if taken + len(group) / 2 <= wanted:
                 held[group] = True
                 taken += len(group)
+        if taken == 0 and len(groups) > 1:
+            held[min(order, key=len)] = True  # a label that is never held out could not be evaluated
     if not held.any():
         raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
     origin = getattr(examples, "path", None)
@@ -59,8 +59,11 @@ def carve(examples: Sequence[Example], share: float, seed: int) -> tuple[Example
     return stay, Examples((e for e, out in zip(examples, held, strict=True) if out), origin, "dev")
 
 
-def _strata(examples: Sequence[Example]) -> list[list[list[int]]]:
-    """For each label, the groups of rows with one text. A text under several labels counts under its first."""
+def _strata(examples: Sequence[Example], share: float) -> list[list[list[int]]]:
+    """For each label, the groups of rows with one text. A text under several labels counts under its first.
+
+    Scores are cut by rank into at most ten strata, fewer where one of ten would give less than one row away.
+    """
     groups: dict[Key, list[int]] = {}
     for row, example in enumerate(examples):
         groups.setdefault(text_key(example), []).append(row)
@@ -68,7 +71,7 @@ def _strata(examples: Sequence[Example]) -> list[list[list[int]]]:
     if labels.dtype.kind == "f":
         ranks = np.empty(len(labels), dtype=np.int64)
         ranks[np.argsort(labels, kind="stable")] = np.arange(len(labels))
-        labels = ranks * min(10, len(labels) // 2 or 1) // len(labels)
+        labels = ranks * max(1, min(10, int(len(labels) * share))) // len(labels)
     strata: dict[int, list[list[int]]] = {}
     for label, rows in zip(labels.tolist(), groups.values(), strict=True):
         strata.setdefault(label, []).append(rows)

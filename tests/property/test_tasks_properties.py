@@ -1,0 +1,101 @@
+"""What is written by other software comes back; held-out rows are a partition."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertkit.tasks import TASKS, Example, carve, load_split
+from bertkit.tasks.duplicates import text_key
+from bertkit.tasks.task import Columns, TextTask
+
+# Anything that a UTF-8 file can hold, except NUL; not only white space.
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(
+    lambda text: bool(text.strip())
+)
+ROWS = st.lists(st.tuples(TEXT, TEXT, st.sampled_from(["no", "yes"])), min_size=1, max_size=8)
+PAIRS = TextTask("pairs", ("no", "yes"), ("accuracy",), "accuracy", Columns(text=("a",), text_pair=("b",)))
+
+
+def came_back(path: Path, rows: list[tuple[str, str, str]]) -> None:
+    read = load_split(PAIRS, path, "train")
+    assert [(row.text, row.text_pair, PAIRS.labels[row.label]) for row in read] == rows
+
+
+@given(ROWS, st.booleans(), st.sampled_from(["\n", "\r\n"]))
+@settings(max_examples=200, deadline=None)
+def test_csv_of_the_csv_module_comes_back(rows: list[tuple[str, str, str]], quote_all: bool, ending: str) -> None:
+    # The csv module leaves a lone carriage return unquoted when lines end with \n: that file is not CSV any more.
+    quote_all = quote_all or any("\r" in text for row in rows for text in row)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "train.csv"
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            quoting = csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
+            writer = csv.writer(stream, lineterminator=ending, quoting=quoting)
+            writer.writerows([("a", "b", "label"), *rows])
+        came_back(path, rows)
+        lines = path.read_bytes().split(b"\n")
+        for row in load_split(PAIRS, path, "train"):
+            start = lines[row.row - 1].decode("utf-8").lstrip('"')
+            assert start.startswith(row.text.replace('"', '""').split("\n")[0].split("\r")[0][:5].split(",")[0][:1])
+
+
+@given(ROWS)
+@settings(max_examples=100, deadline=None)
+def test_json_lines_and_parquet_come_back(rows: list[tuple[str, str, str]]) -> None:
+    records = [dict(zip(("a", "b", "label"), row, strict=True)) for row in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Path(folder) / "train.jsonl"
+        lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+        came_back(lines, rows)
+        lines.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+        came_back(lines, rows)
+        table = Path(folder) / "train.parquet"
+        pq.write_table(pa.Table.from_pylist(records), table)
+        came_back(table, rows)
+
+
+@given(st.lists(st.tuples(TEXT, TEXT).map(lambda pair: [t.replace("\t", " ").replace("\n", " ") for t in pair])))
+@settings(max_examples=100, deadline=None)
+def test_unquoted_tsv_comes_back(pairs: list[list[str]]) -> None:
+    rows = [(first, second) for first, second in pairs if first.strip() and second.strip()]
+    if not rows:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "dev.tsv"
+        text = "index\tsentence1\tsentence2\tlabel\n" + "".join(f"0\t{a}\t{b}\t1\n" for a, b in rows)
+        path.write_text(text, encoding="utf-8", newline="")
+        read = load_split(TASKS["wnli"], path, "dev")
+        assert [(row.text, row.text_pair) for row in read] == rows
+
+
+LABELLED = st.lists(st.tuples(st.sampled_from("abcdefghijklmnop"), st.integers(0, 2)), min_size=1, max_size=60)
+
+
+@given(LABELLED, st.floats(0.05, 0.5), st.integers(0, 1000), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_carve_is_a_partition(pairs: list[tuple[str, int]], share: float, seed: int, scores: bool) -> None:
+    rows = [Example(t, None, float(y) if scores else y, n) for n, (t, y) in enumerate(pairs)]
+    try:
+        stay, out = carve(rows, share, seed)
+    except ValueError:
+        return  # one text a label: nothing can be held out
+    assert sorted([*stay, *out], key=lambda row: row.row) == rows
+    assert not {text_key(row) for row in stay} & {text_key(row) for row in out}
+    assert stay
+    assert out
+    if not scores:
+        first = {}
+        for row in rows:
+            first.setdefault(row.text, row.label)
+        for label in set(first.values()):
+            texts = [text for text, found in first.items() if found == label]
+            if len(texts) > 1:
+                assert 0 < sum(row.text in texts for row in stay) < sum(row.text in texts for row in rows)
