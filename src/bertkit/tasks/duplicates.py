@@ -54,8 +54,8 @@ def carve(examples: Sequence[Example], share: float, seed: int) -> tuple[Example
             held[min(order, key=len)] = True  # a label that is never held out could not be evaluated
     if not held.any():
         raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
-    origin = getattr(examples, "path", None)
-    stay = Examples((e for e, out in zip(examples, held, strict=True) if not out), origin, "train")
+    origin, skipped = getattr(examples, "path", None), getattr(examples, "skipped", ())
+    stay = Examples((e for e, out in zip(examples, held, strict=True) if not out), origin, "train", skipped)
     return stay, Examples((e for e, out in zip(examples, held, strict=True) if out), origin, "dev")
 
 

@@ -87,7 +87,7 @@ def split_path(task: TextTask, data: str | Path, split: Split) -> Path:
         return splits[split]
     there = ", ".join(f"{name} ({path.name})" for name, path in splits.items())
     advice = {
-        "train": "Give the path of a file to train on",
+        "train": "Give the path of a file to train on, under a name that does not say dev or test",
         "dev": "Hold rows out of train (dev_share, seeded and recorded in the protocol), or add a dev file",
         "test": "Use dev, or give the path of the test file",
     }[split]
