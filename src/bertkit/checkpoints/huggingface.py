@@ -67,8 +67,12 @@ def find_weights(path: Path) -> Weights:
     if path.is_dir():
         for name in (WEIGHTS, INDEX):
             if os.path.lexists(path / name):
-                return find_weights(path / name)
+                return _read_weights(path / name)
         raise CheckpointError(_nothing_in(path))
+    return _read_weights(path)
+
+
+def _read_weights(path: Path) -> Weights:
     if path.name.endswith(".index.json"):
         return _read_shards(path)
     if path.suffix != ".safetensors":
@@ -109,10 +113,13 @@ def _read_shards(index: Path) -> Weights:
     headers = [_read_shard(index, name) for name in sorted(set(weight_map.values()))]
     tensors: dict[str, TensorInfo] = {}
     for header in headers:
-        listed = {name for name, shard in weight_map.items() if shard == header.file.name}
-        absent, surplus = sorted(listed - header.tensors.keys()), sorted(header.tensors.keys() - listed)
+        absent = [
+            name for name, shard in weight_map.items() if shard == header.file.name and name not in header.tensors
+        ]
         if absent:
             raise CheckpointError(f"{index} says that {header.file.name} has {shorten(absent)}; it has not")
+    for header in headers:
+        surplus = [name for name in header.tensors if weight_map.get(name) != header.file.name]
         if surplus:
             raise CheckpointError(f"{header.file} has {shorten(surplus)}, which {index.name} does not list for it")
         tensors.update(header.tensors)

@@ -1,0 +1,95 @@
+"""Any shape of model comes back bit for bit; any damage is refused or harmless, never a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bertkit import BertConfig, BertkitError
+from bertkit.checkpoints.explain import ranges
+from bertkit.checkpoints.inspect import inspect
+from bertkit.model.bert import MODEL_CLASSES
+
+CONFIGS = st.builds(
+    lambda heads, width, **sizes: BertConfig(num_attention_heads=heads, hidden_size=heads * width, **sizes),
+    heads=st.integers(1, 3),
+    width=st.integers(1, 4),
+    vocab_size=st.integers(1, 20),
+    num_hidden_layers=st.integers(0, 12),
+    intermediate_size=st.integers(1, 9),
+    max_position_embeddings=st.integers(1, 9),
+    type_vocab_size=st.integers(1, 3),
+    num_labels=st.integers(1, 5),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(config=CONFIGS, name=st.sampled_from(sorted(MODEL_CLASSES)), seed=st.integers(0, 2**16))
+def test_save_and_load_give_the_same_bits(config: BertConfig, name: str, seed: int) -> None:
+    model = MODEL_CLASSES[name](config)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=generator)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        again = MODEL_CLASSES[name].from_pretrained(folder)
+        assert inspect(folder).num_parameters == model.num_parameters()
+    assert again.state_dict().keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in model.state_dict().items())
+    if name != "BertForQuestionAnswering":
+        assert again.config.id2label == config.id2label
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    config = BertConfig(
+        vocab_size=5, hidden_size=2, num_hidden_layers=1, num_attention_heads=1, intermediate_size=2,
+        max_position_embeddings=4,
+    )  # fmt: skip
+    MODEL_CLASSES["BertForPreTraining"](config).save_pretrained(folder)
+    return folder
+
+
+DAMAGE = st.lists(
+    st.tuples(st.integers(0, 10**6), st.sampled_from(["set", "insert", "delete"]), st.integers(0, 255)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damage=DAMAGE, where=st.sampled_from(["model.safetensors", "config.json"]))
+def test_damage_is_refused_or_harmless(checkpoint: Path, damage: list[tuple[int, str, int]], where: str) -> None:
+    files = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    content = bytearray(files[where])
+    for place, kind, value in damage:
+        at = place % len(content)
+        if kind == "delete":
+            del content[at]
+        elif kind == "insert":
+            content.insert(at, value)
+        else:
+            content[at] = value
+    with tempfile.TemporaryDirectory() as folder:
+        for name, original in files.items():
+            (Path(folder) / name).write_bytes(bytes(content) if name == where else original)
+        for look in (MODEL_CLASSES["BertForPreTraining"].from_pretrained, inspect):
+            with contextlib.suppress(BertkitError):
+                assert look(folder) is not None
+
+
+@given(st.sets(st.integers(0, 40), min_size=1))
+def test_ranges_name_exactly_the_numbers(numbers: set[int]) -> None:
+    named: set[int] = set()
+    for part in ranges(numbers).strip("{}").split(","):
+        first, _, last = part.partition("-")
+        named.update(range(int(first), int(last or first) + 1))
+    assert named == numbers
