@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import tempfile
 from pathlib import Path
@@ -34,17 +35,19 @@ def came_back(path: Path, rows: list[tuple[str, str, str]]) -> None:
 def test_csv_of_the_csv_module_comes_back(rows: list[tuple[str, str, str]], quote_all: bool, ending: str) -> None:
     # The csv module leaves a lone carriage return unquoted when lines end with \n: that file is not CSV any more.
     quote_all = quote_all or any("\r" in text for row in rows for text in row)
+    written = []
+    for row in [("a", "b", "label"), *rows]:
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator=ending, quoting=csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL).writerow(
+            row
+        )
+        written.append(buffer.getvalue())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.csv"
-        with path.open("w", encoding="utf-8", newline="") as stream:
-            quoting = csv.QUOTE_ALL if quote_all else csv.QUOTE_MINIMAL
-            writer = csv.writer(stream, lineterminator=ending, quoting=quoting)
-            writer.writerows([("a", "b", "label"), *rows])
+        path.write_text("".join(written), encoding="utf-8", newline="")
         came_back(path, rows)
-        lines = path.read_bytes().split(b"\n")
-        for row in load_split(PAIRS, path, "train"):
-            start = lines[row.row - 1].decode("utf-8").lstrip('"')
-            assert start.startswith(row.text.replace('"', '""').split("\n")[0].split("\r")[0][:5].split(",")[0][:1])
+        starts = [1 + "".join(written[:number]).count("\n") for number in range(1, len(written))]
+        assert [row.row for row in load_split(PAIRS, path, "train")] == starts
 
 
 @given(ROWS)
