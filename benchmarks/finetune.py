@@ -3,8 +3,9 @@
     python benchmarks/finetune.py --data ../shared/data --out benchmarks/results/finetune.md
 
 Both start from MiniLM-L6 and train whole on batches of 32 in shuffled order, AdamW with bias correction, 10 % warm-up
-and linear decay, gradients clipped to 1, dropout on, and both evaluate on dev after each epoch. Wall time is everything from raw rows to dev scores (tokenization, training, evaluation), without imports.
-The two take turns (A B, B A, A B); the score is that of the last epoch.
+and linear decay, gradients clipped to 1, dropout on, and both evaluate on dev after each epoch. Wall time is everything
+from raw rows to dev scores (tokenization, training, evaluation), without imports. The two take turns (A B, B A, A B);
+the score is that of the last epoch.
 """
 
 from __future__ import annotations
