@@ -11,11 +11,14 @@ import torch
 
 from bertkit.batch import Batch, pack
 from bertkit.config import BertConfig
+from bertkit.features import FeatureSet
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.optim import adamw, linear_schedule, parameter_groups
+from bertkit.tasks import Columns, TextTask
 from bertkit.training.generators import seed_generators
 from bertkit.training.loop import LoopOptions, Trainer
 from bertkit.training.plan import EpochPlan
+from bertkit.training.settings import FinetuneConfig
 
 TINY = BertConfig(
     vocab_size=101,
@@ -90,3 +93,29 @@ def toy_trainer(
 
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in copy.copy(model).named_parameters()}
+
+
+def toy_features(num_rows: int = 120, *, num_labels: int = 3, seed: int = 0, regression: bool = False) -> FeatureSet:
+    """:class:`ToyData` as a feature set; regression labels are the first token divided by 20."""
+    data = ToyData(num_rows, num_labels=num_labels, seed=seed)
+    ids = np.concatenate(data.sequences).astype(np.int32)
+    first = np.array([sequence[0] for sequence in data.sequences])
+    return FeatureSet(
+        input_ids=ids,
+        token_type_ids=np.zeros(len(ids), dtype=np.int8),
+        boundaries=np.concatenate([[0], np.cumsum(data.lengths)]).astype(np.int64),
+        num_tokens=np.array(data.lengths),
+        labels=(first / 20).astype(np.float32) if regression else data.labels.numpy(),
+    )
+
+
+def toy_task(num_labels: int | None = 3) -> TextTask:
+    """A classification task with labels a, b, c ..., or with None a regression task."""
+    if num_labels is None:
+        return TextTask("toy", None, ("pearson",), "pearson", Columns(text=("text",)))
+    return TextTask("toy", tuple("abcdefgh"[:num_labels]), ("accuracy",), "accuracy", Columns(text=("text",)))
+
+
+def toy_config(**changes: Any) -> FinetuneConfig:
+    given = {"learning_rate": 3e-3, "epochs": 3, "max_length": 32, "batch_size": 16, **changes}
+    return FinetuneConfig(**given)

@@ -164,7 +164,7 @@ def evaluate_run(
         },
         predictions=with_examples(rows, examples, task.id2label),
     )
-    if write:
+    if write and classifier.settings:  # never into somebody else's checkpoint or the Hub cache
         write_atomically(classifier.path / f"predictions-{split}.jsonl", to_jsonl(result.predictions))
         write_json(classifier.path / f"evaluation-{split}.json", result.to_dict())
     return result
