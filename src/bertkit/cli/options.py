@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.errors import ConfigError, DataError
 
-Flag = Parameter(negative=())
+COMMON_GROUP = Group("Common options", sort_key=2)
 
 Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads one text a line from standard input.")]
@@ -26,7 +26,7 @@ Truncate = Annotated[
 MaxLength = Annotated[int | None, Parameter(help="Most tokens of one text; default: all that the model can read.")]
 
 
-@Parameter(name="*", group="Common options")
+@Parameter(name="*", group=COMMON_GROUP)
 @dataclass(frozen=True)
 class Output:
     """Options of every command, but for the seed, which training settings have themselves."""
@@ -36,7 +36,7 @@ class Output:
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No talk and no progress.")] = False
 
 
-@Parameter(name="*", group="Common options")
+@Parameter(name="*", group=COMMON_GROUP)
 @dataclass(frozen=True)
 class Common(Output):
     """Options that every command takes."""

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
-from bertkit.cli.options import COMMON, OUTPUT, Common, Output, write_json, write_line
-from bertkit.errors import ConfigError
+from bertkit.cli.options import (
+    COMMON,
+    OUTPUT,
+    STANDARD_STREAM,
+    Common,
+    Output,
+    read_texts,
+    write_json,
+    write_line,
+)
+from bertkit.errors import ConfigError, DataError
 from bertkit.training.settings import FinetuneConfig
 
 if TYPE_CHECKING:
     from bertkit.tasks import TextTask
+    from bertkit.training.evaluate import Classifier
 
 Task = Annotated[
     str, Parameter(help="cola, sst2, mrpc, stsb, qqp, rte, wnli, qnli, imdb, tweets; or csv for a file of your own.")
 ]
-Column = Annotated[str | None, Parameter(group="Columns of task csv", help="Default: guessed from the file, and told.")]
+Column = Annotated[str | None, Parameter(group=Group("Columns of task csv", sort_key=1), help="Default: guessed from the file, and told.")]
 SETTINGS = FinetuneConfig()
 
 
@@ -34,7 +46,7 @@ def finetune(
     text: Column = None,
     text_pair: Column = None,
     label: Column = None,
-    config: Annotated[FinetuneConfig, Parameter(name="*", group="Training")] = SETTINGS,
+    config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
     """Fine-tune a BERT on labelled text, and say how good it is.
@@ -78,3 +90,158 @@ def _find_task(name: str, data: Path, text: str | None, text_pair: str | None, l
     if text or text_pair or label:
         raise ConfigError(f"--text, --text-pair and --label belong to task csv; the columns of {name} are known")
     return get_task(name)
+
+
+def evaluate(
+    task: Task,
+    /,
+    *,
+    data: Annotated[Path, Parameter(help="Folder with the task's files, or one labelled file.")],
+    model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
+    split: Annotated[
+        Literal["train", "dev", "test"] | None,
+        Parameter(help="Default: dev of a folder; a file as a whole, or the rows its run held out of it."),
+    ] = None,
+    text: Column = None,
+    text_pair: Column = None,
+    label: Column = None,
+    common: Common = COMMON,
+) -> None:
+    """Score a finished run on labelled text.
+
+    The scores, their protocol and every prediction are also kept in the run
+    folder, in evaluation-SPLIT.json and predictions-SPLIT.jsonl.
+
+    For example:
+
+        bertkit evaluate sst2 --data SST-2 --model run
+        bertkit evaluate csv --data new-reviews.csv --model run
+    """
+    common.begin()
+    from bertkit.inference.pipelines import find_device
+    from bertkit.training.evaluate import evaluate_run, load_run
+
+    device = str(find_device(common.device))
+    run = load_run(model, device=device)
+    chosen = _task_of_run(task, data, run, text, text_pair, label)
+    result = evaluate_run(chosen, data, model, split or _split_of(data, run), device=device)
+    if common.json:
+        write_json(result.to_dict())
+    else:
+        write_line(result.render())
+
+
+def predict(
+    file: Annotated[Path, Parameter(help="A .txt (one text a line), .csv, .tsv, .jsonl or .parquet file; or -.")],
+    /,
+    *,
+    model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
+    out: Annotated[Path | None, Parameter(alias="-o", help="Write to this .jsonl, .csv, .tsv or .parquet file.")] = (
+        None
+    ),
+    text: Column = None,
+    text_pair: Column = None,
+    common: Common = COMMON,
+) -> None:
+    """Label a whole file.
+
+    With --out the work can be stopped at any time; the same command goes on.
+    Without it there is one line a text on stdout: label, probability, text.
+    A text longer than those of the training is cut as there, and marked.
+
+    For example:
+
+        bertkit predict --model run reviews.csv --out labelled.csv
+        cat lines.txt | bertkit predict --model run --json -
+    """
+    common.begin()
+    from bertkit.cli.tables import check_format, write_table
+    from bertkit.console import say
+    from bertkit.inference.pipelines import find_device
+    from bertkit.training.bulk import predict_file
+
+    device = str(find_device(common.device))
+    from_stdin = str(file) == STANDARD_STREAM
+    if out is None:
+        for row in _predicted(file, model, text, text_pair, device):
+            _show(row, common)
+        return
+    check_format(out)
+    if out.exists():
+        raise ConfigError(f"{out} exists already; remove it or choose another name")
+    if from_stdin:
+        count = write_table(_predicted(file, model, text, text_pair, device), out)
+    elif out.suffix == ".jsonl":
+        count = predict_file(model, file, out, text=text, text_pair=text_pair, device=device)
+    else:
+        # Finished rows are kept as JSON lines, to which a stopped run can append, and become a table at the end.
+        lines = out.with_name(f".{out.name}.rows.jsonl")
+        lines.unlink(missing_ok=True)
+        predict_file(model, file, lines, text=text, text_pair=text_pair, device=device)
+        count = write_table(_read_lines(lines), out)
+        lines.unlink()
+    say(f"wrote {count:,} rows to {out}")
+    if common.json:
+        write_json({"out": str(out), "rows": count})
+
+
+def _task_of_run(
+    name: str, data: Path, run: Classifier, text: str | None, text_pair: str | None, label: str | None
+) -> TextTask:
+    """The task to score: of ``csv`` the run's own columns unless others are named, and always the run's labels."""
+    from bertkit.tasks import csv_task
+
+    if name != "csv":
+        return _find_task(name, data, text, text_pair, label)
+    known = run.task
+    if known is not None and known.name == "csv" and not (text or text_pair or label):
+        return known
+    config = run.model.config
+    if config.problem_type == "regression" or config.num_labels == 1:
+        return csv_task(data, text=text, text_pair=text_pair, label=label, problem="regression")
+    labels = list(config.id2label.values())
+    return csv_task(data, text=text, text_pair=text_pair, label=label, problem="classification", labels=labels)
+
+
+def _split_of(data: Path, run: Classifier) -> Literal["train", "dev", "test"]:
+    """Which rows to score: a folder's dev split; a file as a whole, unless the run learned from it and held some out."""
+    from bertkit.tasks import split_of
+
+    if not data.is_file():
+        return "dev"
+    learned_from = run.settings.get("data")
+    if learned_from is not None and Path(learned_from).resolve() == data.resolve():
+        return "dev"
+    return split_of(data) or "train"
+
+
+def _predicted(
+    file: Path, model: str, text: str | None, text_pair: str | None, device: str
+) -> Iterator[dict[str, Any]]:
+    from bertkit.training.bulk import _columns, read_texts as read_rows
+    from bertkit.training.evaluate import load_run, predict_run
+
+    run = load_run(model, device=device)
+    if str(file) == STANDARD_STREAM:
+        if text or text_pair:
+            raise ConfigError("standard input has one text a line and no columns")
+        return predict_run(run, read_texts((STANDARD_STREAM,), None))
+    if not file.is_file():
+        raise DataError(f"{file} does not exist")
+    rows = read_rows(file, _columns(run, text, text_pair))
+    return predict_run(run, (first if second is None else (first, second) for first, second in rows))  # type: ignore[arg-type]
+
+
+def _show(row: dict[str, Any], common: Common) -> None:
+    if common.json:
+        write_json(row)
+        return
+    probability = row["probabilities"][row["predicted"]] if "probabilities" in row else None
+    shown = row["predicted"] if probability is None else f"{row['predicted']}\t{probability:.4f}"
+    texts = "\t".join(row[key] for key in ("text", "text_pair") if key in row)
+    write_line(f"{shown}\t{texts}" + ("\t(cut)" if row["truncated"] else ""))
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
