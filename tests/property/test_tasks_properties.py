@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.tasks import TASKS, Example, carve, load_split
+from bertkit.errors import DataError
+from bertkit.tasks import TASKS, Example, carve, csv_task, load_split
 from bertkit.tasks.duplicates import text_key
 from bertkit.tasks.task import Columns, TextTask
 
@@ -102,3 +104,41 @@ def test_carve_is_a_partition(pairs: list[tuple[str, int]], share: float, seed: 
             texts = [text for text, found in first.items() if found == label]
             if len(texts) > 1:
                 assert 0 < sum(row.text in texts for row in stay) < sum(row.text in texts for row in rows)
+
+
+FRAGMENTS = st.sampled_from(
+    b'text|,|\t|\n|\r\n|\r|"|""|label|sentence|a|0|1|\0|\xff|\xef\xbb\xbf|{|}|[|NaN|nan|2.5| |PAR1|'
+    b"\xfd7zXZ\x00|\x1f\x8b|"
+    b'{"text": "a", "label": 1}|{"text": "b", "label": 0}|text,label\n|sentence\tlabel\n|a,1\n|b\t0\n'.split(b"|")
+)
+NAMES = st.sampled_from(
+    ["train.csv", "train.tsv", "train.jsonl", "train.parquet", "train.csv.gz", "train.tsv.xz", "train.jsonl.bz2"]
+)
+
+
+def survives(content: bytes, name: str, skip: bool) -> None:
+    """Any bytes at all are read or refused by a DataError; any other exception is a bug."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        for make in (lambda: TASKS["sst2"], lambda: csv_task(path, on_error="skip" if skip else "raise")):
+            try:
+                rows = load_split(make(), path, "train", on_error="skip" if skip else "raise")
+            except DataError:
+                continue
+            assert rows
+            assert all(row.text.strip() and row.label is not None for row in rows)
+            assert skip or not rows.skipped
+
+
+@given(st.one_of(st.binary(max_size=60), st.lists(FRAGMENTS, max_size=25).map(b"".join)), NAMES, st.booleans())
+@settings(max_examples=600, deadline=None)
+def test_any_bytes_are_read_or_refused(content: bytes, name: str, skip: bool) -> None:
+    survives(content, name, skip)
+
+
+@pytest.mark.campaign
+@given(st.one_of(st.binary(max_size=60), st.lists(FRAGMENTS, max_size=25).map(b"".join)), NAMES, st.booleans())
+@settings(max_examples=30_000, deadline=None)
+def test_campaign_any_bytes_are_read_or_refused(content: bytes, name: str, skip: bool) -> None:
+    survives(content, name, skip)
