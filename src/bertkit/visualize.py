@@ -50,7 +50,7 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
     axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label="train loss")
     dev = [(record["step"], record["dev_loss"]) for record in epochs if record.get("dev_loss") is not None]
     if dev:
-        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", markersize=5, linewidth=1.5, label="dev loss")
+        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label="dev loss")
     axes.set_xlabel("optimizer step")
     axes.set_ylabel("loss")
     top = max([_smooth(losses).max(), *(value for _, value in dev)])
@@ -70,10 +70,16 @@ def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> 
         return [], []
     right = axes.twinx()
     right.spines["top"].set_visible(False)
-    right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", markersize=5, linewidth=1.5, label=f"dev {metric}")
+    right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", clip_on=False, linewidth=1.5, label=f"dev {metric}")
     step, best = max(scores, key=lambda pair: pair[1])
     right.annotate(
-        f"best {best:.3f}", (step, best), xytext=(0, 8), textcoords="offset points", ha="center", color=GREEN
+        f"best {best:.3f}",
+        (step, best),
+        xytext=(0, 9),
+        textcoords="offset points",
+        ha="center",
+        color=GREEN,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
     right.axvline(step, color=GREEN, linestyle=":", linewidth=1.2)
     right.set_ylabel(f"dev {metric}")
@@ -164,8 +170,8 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 
 
 def _smooth(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Mean over a window of a fiftieth of the steps, narrower at both ends, so that no value is invented."""
-    half = max(1, len(values) // 100)
+    """Mean over a window of a twentieth of the steps, narrower at both ends, so that no value is invented."""
+    half = max(1, len(values) // 40)
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
     reach = np.minimum(np.minimum(place, len(values) - 1 - place), half)

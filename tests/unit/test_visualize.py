@@ -86,7 +86,7 @@ def test_a_log_without_steps_is_refused(tmp_path: Path) -> None:
 def test_the_smooth_curve_is_a_mean_of_neighbours(length: int) -> None:
     values = np.random.default_rng(0).normal(size=length)
     smooth = visualize._smooth(values)
-    half = max(1, length // 100)
+    half = max(1, length // 40)
     for place in range(length):
         reach = min(place, length - 1 - place, half)
         assert smooth[place] == pytest.approx(values[place - reach : place + reach + 1].mean(), abs=1e-12)
