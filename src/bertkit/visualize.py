@@ -170,12 +170,12 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 
 
 def _smooth(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Mean over a window of a twentieth of the steps, narrower at both ends, so that no value is invented."""
+    """Mean over a window of a twentieth of the steps, cut off at both ends."""
     half = max(1, len(values) // 40)
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
-    reach = np.minimum(np.minimum(place, len(values) - 1 - place), half)
-    smoothed: npt.NDArray[Any] = (total[place + reach + 1] - total[place - reach]) / (2 * reach + 1)
+    start, end = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
+    smoothed: npt.NDArray[Any] = (total[end] - total[start]) / (end - start)
     return smoothed
 
 
