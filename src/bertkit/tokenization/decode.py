@@ -1,0 +1,166 @@
+"""Ids and tokens: the part of :class:`~bertkit.tokenization.BertTokenizer` that looks things up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+from tokenizers import Tokenizer
+
+from bertkit.errors import InputError
+from bertkit.tokenization.vocabulary import Vocabulary
+
+#: What is left of contractions and punctuation after words were joined by spaces, and what it should be.
+_SPACES = (
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+)
+
+
+class Decoder:
+    """Special tokens, conversion between tokens and ids, and decoding.
+
+    Args:
+        vocabulary: what the tokenizer is made of.
+        engine: the same in the ``tokenizers`` package.
+        clean_up_tokenization_spaces: default of :meth:`decode`.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
+        self._vocabulary = vocabulary
+        self._engine = engine
+        self.clean_up_tokenization_spaces = clean_up_tokenization_spaces
+        self._ids = {**vocabulary.vocab, **{token.content: token.id for token in vocabulary.added}}
+        self._tokens = sorted(self._ids, key=self._ids.__getitem__)
+        self.do_lower_case = vocabulary.do_lower_case
+        self.strip_accents = vocabulary.strip_accents
+        self.tokenize_chinese_chars = vocabulary.tokenize_chinese_chars
+        self.unk_token, self.unk_token_id = vocabulary.unk_token, self._ids[vocabulary.unk_token]
+        self.sep_token, self.sep_token_id = vocabulary.sep_token, self._ids[vocabulary.sep_token]
+        self.pad_token, self.pad_token_id = vocabulary.pad_token, self._ids[vocabulary.pad_token]
+        self.cls_token, self.cls_token_id = vocabulary.cls_token, self._ids[vocabulary.cls_token]
+        self.mask_token, self.mask_token_id = vocabulary.mask_token, self._ids[vocabulary.mask_token]
+
+    def __len__(self) -> int:
+        """Tokens, added ones included."""
+        return len(self._ids)
+
+    def __repr__(self) -> str:
+        case = "uncased" if self.do_lower_case else "cased"
+        return f"{type(self).__name__}({len(self):,} tokens, {case})"
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens, those added to the vocabulary left out."""
+        return len(self._vocabulary.vocab)
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """Token to id, added tokens included: a copy."""
+        return dict(self._ids)
+
+    def get_vocab(self) -> dict[str, int]:
+        """The same as :attr:`vocab`."""
+        return self.vocab
+
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        """``unk_token``, ``sep_token``, ``pad_token``, ``cls_token`` and ``mask_token`` by these names."""
+        return self._vocabulary.special_tokens
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens, added ones included."""
+        return [token.content for token in self._vocabulary.never_split if token.special]
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """Ids of :attr:`all_special_tokens`."""
+        return [self._ids[token] for token in self.all_special_tokens]
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """Special tokens that a row gets: 2, or 3 for a pair."""
+        return 3 if pair else 2
+
+    @overload
+    def convert_tokens_to_ids(self, tokens: str) -> int: ...
+    @overload
+    def convert_tokens_to_ids(self, tokens: list[str] | tuple[str, ...]) -> list[int]: ...
+    def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> int | list[int]:
+        """Id of a token, or ids of tokens; that of ``unk_token`` for what is no token."""
+        if isinstance(tokens, str):
+            return self._ids.get(tokens, self.unk_token_id)
+        return [self._ids.get(token, self.unk_token_id) for token in tokens]
+
+    @overload
+    def convert_ids_to_tokens(self, ids: int, skip_special_tokens: bool = False) -> str: ...
+    @overload
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> list[str]: ...
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> str | list[str]:
+        """Token of an id, or tokens of ids.
+
+        Raises:
+            InputError: an id that no token has (where transformers returns None).
+        """
+        numbers = _numbers(ids)
+        if isinstance(numbers, int):
+            return self._tokens[self._check(numbers)]
+        skip = set(self.all_special_ids) if skip_special_tokens else set()
+        return [self._tokens[self._check(number)] for number in numbers if number not in skip]
+
+    def _check(self, number: Any) -> int:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(self._tokens):
+            raise InputError(f"{number!r} is not the id of a token: ids are 0 ... {len(self._tokens) - 1:,}")
+        return number
+
+    def decode(
+        self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool | None = None
+    ) -> Any:
+        """Text of ids: words joined by spaces, none before punctuation; or a list of texts for rows of ids.
+
+        Args:
+            token_ids: an id, a list, an array, a tensor, or rows of such.
+            skip_special_tokens: leave [CLS], [SEP], [PAD] and so on out.
+            clean_up_tokenization_spaces: None means as the tokenizer has it.
+
+        Raises:
+            InputError: an id that no token has (which transformers would drop).
+        """
+        numbers = _numbers(token_ids)
+        if isinstance(numbers, int):
+            numbers = [numbers]
+        if numbers and isinstance(numbers[0], list | tuple):
+            return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in numbers]
+        text = self._engine.decode([self._check(number) for number in numbers], skip_special_tokens=skip_special_tokens)
+        clean_up = clean_up_tokenization_spaces
+        if self.clean_up_tokenization_spaces if clean_up is None else clean_up:
+            for loose, tight in _SPACES:
+                text = text.replace(loose, tight)
+        return text
+
+    def batch_decode(
+        self,
+        sequences: Sequence[Any],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+    ) -> list[str]:
+        """Texts of rows of ids."""
+        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in sequences]
+
+
+def _numbers(ids: Any) -> Any:
+    """Arrays and tensors as Python numbers."""
+    if isinstance(ids, int):
+        return ids
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if isinstance(ids, list):
+        return [row.tolist() if hasattr(row, "tolist") else row for row in ids]
+    return ids

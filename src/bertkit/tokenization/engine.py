@@ -1,0 +1,121 @@
+"""The ``tokenizers`` package set up as BERT's tokenizer: what gives offsets, words and windows of long texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import AddedToken as EngineToken
+from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from bertkit.errors import CheckpointError, InputError
+from bertkit.tokenization.fast import Int64
+from bertkit.tokenization.ragged import kept_lengths
+from bertkit.tokenization.vocabulary import Vocabulary
+
+_surrogate = re.compile("[\ud800-\udfff]")
+#: A text, or its words.
+Text = str | Sequence[str]
+
+
+def build(vocabulary: Vocabulary) -> Tokenizer:
+    """The engine for a vocabulary.
+
+    Raises:
+        CheckpointError: the added tokens cannot have the ids they are said to have.
+    """
+    model = WordPiece(
+        dict(vocabulary.vocab),
+        unk_token=vocabulary.unk_token,
+        max_input_chars_per_word=vocabulary.max_input_chars_per_word,
+        continuing_subword_prefix=vocabulary.prefix,
+    )
+    engine = Tokenizer(model)
+    engine.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=vocabulary.tokenize_chinese_chars,
+        strip_accents=vocabulary.strip_accents,
+        lowercase=vocabulary.do_lower_case,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
+    for token in sorted(vocabulary.never_split, key=lambda token: token.id):
+        engine.add_tokens(
+            [
+                EngineToken(
+                    token.content,
+                    single_word=token.single_word,
+                    lstrip=token.lstrip,
+                    rstrip=token.rstrip,
+                    normalized=token.normalized,
+                    special=token.special,
+                )
+            ]
+        )
+        if engine.token_to_id(token.content) != token.id:
+            raise CheckpointError(
+                f"{vocabulary.source}: the added token {token.content!r} is said to have the id {token.id}, but it has "
+                f"{engine.token_to_id(token.content)} by the order of the vocabulary"
+            )
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    engine.post_processor = processors.TemplateProcessing(
+        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
+        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
+    )
+    return engine
+
+
+def encode(engine: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
+    """Each text (or list of words) by itself, without special tokens. Never fails on any ``str``.
+
+    A lone surrogate, which no UTF-8 text can hold, is replaced by U+FFFD, which BERT's cleaning removes.
+    """
+    if words:
+        whole = [[_surrogate.sub("\ufffd", word) for word in text] for text in texts]
+        return engine.encode_batch(whole, is_pretokenized=True, add_special_tokens=False)
+    return engine.encode_batch([_surrogate.sub("\ufffd", str(text)) for text in texts], add_special_tokens=False)
+
+
+def lengths_of(encodings: Sequence[Encoding]) -> Int64:
+    """Tokens of each encoding, int64 ``(B,)``."""
+    return np.array([len(encoding) for encoding in encodings], np.int64)
+
+
+def cut_and_join(
+    engine: Tokenizer,
+    first: Sequence[Encoding],
+    second: Sequence[Encoding] | None,
+    *,
+    max_length: int | None,
+    strategy: str,
+    stride: int,
+    add_special_tokens: bool,
+    from_left: bool,
+) -> list[Encoding]:
+    """Cut encodings to ``max_length``, put special tokens around them and pairs side by side.
+
+    What is cut off stays reachable as windows (``encoding.overflowing``) that overlap by ``stride`` tokens.
+
+    Raises:
+        InputError: as :func:`~bertkit.tokenization.ragged.kept_lengths`; ``stride`` not shorter than a window.
+    """
+    if max_length is not None:
+        num_special = engine.num_special_tokens_to_add(second is not None) if add_special_tokens else 0
+        sizes = lengths_of(first), None if second is None else lengths_of(second)
+        kept = kept_lengths(*sizes, max_length, num_special, strategy)
+        for encodings, lengths in zip((first, second), kept, strict=True):
+            if encodings is None or lengths is None:
+                continue
+            for row, (encoding, length) in enumerate(zip(encodings, lengths.tolist(), strict=True)):
+                if length < len(encoding):
+                    if stride >= max(length, 1):
+                        raise InputError(
+                            f"text {row} is cut into windows of {length} tokens; stride={stride}, the tokens that "
+                            "windows share, must be less"
+                        )
+                    encoding.truncate(length, stride=stride, direction="left" if from_left else "right")
+    pairs = [None] * len(first) if second is None else second
+    return [engine.post_process(a, b, add_special_tokens) for a, b in zip(first, pairs, strict=True)]

@@ -1,0 +1,150 @@
+"""Texts of different lengths as one flat array, and how long texts are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.errors import InputError
+from bertkit.tokenization.fast import Int32, Int64, gather
+
+STRATEGIES = ("longest_first", "only_first", "only_second")
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Token ids of B texts (or pairs), one after another, T in all.
+
+    ids: int32 ``(T,)``. boundaries: int64 ``(B + 1,)``; text b has ``ids[boundaries[b] : boundaries[b + 1]]``.
+    token_type_ids: int8 ``(T,)``, 1 in the second text of a pair and its [SEP].
+    num_tokens_before: int64 ``(B,)``, how many tokens each would have uncut, special tokens included.
+    """
+
+    ids: Int32
+    boundaries: Int64
+    token_type_ids: NDArray[np.int8]
+    num_tokens_before: Int64
+
+    def __len__(self) -> int:
+        return len(self.boundaries) - 1
+
+    def _span(self, index: int) -> slice:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"text {index} of {len(self)}")
+        index %= len(self)
+        return slice(int(self.boundaries[index]), int(self.boundaries[index + 1]))
+
+    def __getitem__(self, index: int) -> Int32:
+        """Ids of one text: a view."""
+        return self.ids[self._span(index)]
+
+    def __iter__(self) -> Iterator[Int32]:
+        return (self.ids[start:end] for start, end in pairwise(self.boundaries.tolist()))
+
+    def types(self, index: int) -> NDArray[np.int8]:
+        """Segments of one text: a view."""
+        return self.token_type_ids[self._span(index)]
+
+    @property
+    def lengths(self) -> Int64:
+        """Tokens of each text, int64 ``(B,)``."""
+        return np.diff(self.boundaries)
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """Which texts were cut, bool ``(B,)``."""
+        return self.lengths < self.num_tokens_before
+
+
+def kept_lengths(
+    first: Int64, second: Int64 | None, max_length: int, num_special: int, strategy: str
+) -> tuple[Int64, Int64 | None]:
+    """How many tokens each text keeps so that no row has more than ``max_length``.
+
+    Args:
+        first: tokens of each text, int64 ``(B,)``, without special tokens.
+        second: tokens of each second text; None where there are no pairs.
+        max_length: longest row allowed, special tokens included.
+        num_special: special tokens that each row gets.
+        strategy: ``"longest_first"`` takes from the longer text of a pair until both are of one length, then from
+            both; ``"only_first"`` and ``"only_second"`` leave the other text whole.
+
+    Raises:
+        InputError: an unknown strategy, or a row that cannot be made to fit this way.
+    """
+    if strategy not in STRATEGIES:
+        raise InputError(f"truncation must be True, False or one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    budget = max_length - num_special
+    if budget < 0:
+        raise InputError(f"max_length={max_length} leaves no room: {num_special} special tokens are added to each row")
+    if second is None:
+        if strategy == "only_second":
+            raise InputError("truncation='only_second' needs a second text; use 'only_first' or 'longest_first'")
+        return np.minimum(first, budget), None
+    if strategy == "longest_first":
+        shorter = np.minimum(first, second)
+        short = np.minimum(shorter, budget // 2)
+        long = np.where(2 * shorter > budget, budget - budget // 2, budget - shorter)
+        fits = first + second <= budget
+        return (
+            np.where(fits, first, np.where(first > second, long, short)),
+            np.where(fits, second, np.where(first > second, short, long)),
+        )
+    cut, whole = (first, second) if strategy == "only_first" else (second, first)
+    kept = np.minimum(cut, budget - whole)
+    if (kept < np.minimum(cut, 1)).any():
+        row = int(np.argmax(kept < np.minimum(cut, 1)))
+        raise InputError(
+            f"text {row}: truncation={strategy!r} cannot reach max_length={max_length}, for the other text of the pair "
+            f"has {int(whole[row])} tokens and {num_special} special tokens are added; use 'longest_first'"
+        )
+    return np.minimum(cut, kept), whole if strategy == "only_first" else kept
+
+
+def assemble(
+    bodies: list[tuple[Int32, Int64]],
+    kept: list[Int64],
+    specials: tuple[int, int] | None,
+    *,
+    from_left: bool = False,
+) -> Ragged:
+    """Cut texts, put special tokens around them, pairs side by side.
+
+    Args:
+        bodies: for the first texts, and the second ones of pairs: all ids in a row, and how many each text has.
+        kept: for each of ``bodies``, how many tokens each text keeps.
+        specials: ids of [CLS] and [SEP]; None to add none.
+        from_left: cut texts at the start instead of the end.
+    """
+    num_texts, num_bodies = len(kept[0]), len(bodies)
+    lengths = np.stack([lengths for _, lengths in bodies], axis=1)  # (B, bodies)
+    keep = np.stack(kept, axis=1)
+    shifts = np.cumsum([0, *(len(ids) for ids, _ in bodies[:-1])])
+    starts = np.cumsum(lengths, axis=0) - lengths + shifts
+    ids = np.concatenate([ids for ids, _ in bodies])
+    if num_bodies > 1 or (keep != lengths).any():
+        ids = ids[gather((starts + (lengths - keep) * from_left).ravel(), keep.ravel())]
+    before = lengths.sum(axis=1)
+    sizes = keep
+    if specials is not None:
+        sizes = keep + 1
+        sizes[:, 0] += 1
+        before = before + num_bodies + 1
+    boundaries = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))])
+    ends = np.cumsum(sizes.ravel()).reshape(num_texts, num_bodies)
+    if specials is not None:
+        room = np.ones(int(boundaries[-1]), bool)
+        room[boundaries[:-1]] = False
+        room[ends - 1] = False
+        whole = np.full(len(room), specials[1], np.int32)
+        whole[boundaries[:-1]] = specials[0]
+        whole[room] = ids
+        ids = whole
+    types = np.zeros(len(ids), np.int8)
+    if num_bodies > 1:
+        types[gather(ends[:, 0], sizes[:, 1])] = 1
+    return Ragged(ids, boundaries, types, before)
