@@ -203,13 +203,14 @@ def _render_split(name: str, split: SplitReport) -> list[str]:
         lines.append(f"    {split.unlabelled:,} rows without a label")
     if split.lengths:
         told = split.lengths
-        text = f"    word pieces: {told.minimum} to {told.maximum:,}, median {told.median:g}, 95 % up to {told.p95:g}"
+        text = f"    word pieces: {told.minimum} to {told.maximum:,}, median {told.median:g}, 95 % up to {told.p95:.0f}"
         if told.max_length is not None:
             text += f"; {100 * told.truncated:.1f} % of rows cut at {told.max_length}"
         lines.append(text)
     lines.append(f"    duplicates: {split.duplicates:,} rows repeat an earlier text")
     if split.contradictions:
-        lines.append(f"    CONTRADICTIONS: {split.contradictions:,} rows have a text that occurs under several labels")
+        what = "scores" if split.scores else "labels"
+        lines.append(f"    CONTRADICTIONS: {split.contradictions:,} rows have a text that occurs under several {what}")
     lines += [f"    LEFT OUT: {count:,} rows, {kind}" for kind, count in split.skipped.items()]
     return lines
 
