@@ -136,15 +136,15 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "corrupt": (lambda f: (f / WEIGHTS).write_bytes(os.urandom(5000)), r"model\.safetensors is not a whole"),
     "NaN": (
         poison("bert.pooler.dense.weight", float("nan")),
-        r"'bert\.pooler\.dense\.weight' has 1 values that are not finite in .*32 \(the first at \[0, 3\] is nan\)",
+        r"'bert\.pooler\.dense\.weight' has values that are not finite in .*32 \(the first at \[0, 3\] is nan\)",
     ),
     "infinite": (
         poison("bert.pooler.dense.bias", float("-inf")),
-        r"'bert\.pooler\.dense\.bias' has 1 .* at \[3\] is -inf",
+        r"'bert\.pooler\.dense\.bias' has values .* at \[3\] is -inf",
     ),
     "NaN in one of three": (
         poison("bert.encoder.layer.1.attention.self.key.weight", float("nan")),
-        r"layer\.1\.attention\.self\.key\.weight' has 1 values",
+        r"layer\.1\.attention\.self\.key\.weight' has values",
     ),
     "wrong shape": (
         weights_with(lambda t: t.update({"bert.pooler.dense.weight": torch.ones(8, 9)})),

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from io import BufferedReader
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
-from bertkit.checkpoints.header import TensorInfo, open_regular
-from bertkit.checkpoints.match import Match, Status
+from bertkit.checkpoints.header import TensorInfo
+from bertkit.checkpoints.match import Match, Row, Status
 from bertkit.checkpoints.names import ClassSpec, NameTable, Op
+from bertkit.checkpoints.reading import DTYPES, Reader
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
 
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_THREADS = 4
 
 
 def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Read what a matched file holds for our model.
+    """Values of a matched file for our model.
 
-    Each value is read once, straight to its place in memory of our own (the three projections of attention into one
-    matrix); no map of the file is kept, so that a file replaced later changes nothing.
+    A tensor that stays as it is becomes a private map of the file; one that is stacked or converted is read straight
+    to its place (the three projections of attention into one matrix). Nothing is copied twice.
 
     Args:
         match: the table; it must have no problem.
         tensors: where each of the file's tensors lies.
-        dtype: type of the result; values are converted one tensor at a time.
+        dtype: type of the result.
 
     Returns:
         Tensors on the CPU by our names.
@@ -38,59 +37,54 @@ def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype)
             differs from its original, a file that changed under our hands. Names tensor and file.
     """
     assert not match.problems
-    state: dict[str, Tensor] = {}
-    by_name: dict[str, Tensor] = {}
-    for row in match.of(Status.EXACT):
-        state[row.ours] = torch.empty(row.shape, dtype=dtype)
-        pieces = state[row.ours].chunk(len(row.theirs)) if len(row.theirs) > 1 else (state[row.ours],)
-        by_name.update(zip(row.theirs, pieces, strict=True))
-    with ExitStack() as files:
-        streams = {file: files.enter_context(open_regular(file)) for file in {tensors[n].file for n in by_name}}
-        for name in sorted(by_name, key=lambda name: (str(tensors[name].file), tensors[name].start)):
-            _read(streams, tensors[name], by_name[name])
-            _check_finite(tensors[name], by_name[name])
-        for row in match.of(Status.TIED):
-            copy, original = row.theirs
-            again = torch.empty(row.shape, dtype=dtype)
-            with open_regular(tensors[copy].file) as stream:
-                _read({tensors[copy].file: stream}, tensors[copy], again)
+    rows = sorted(match.of(Status.EXACT), key=lambda row: _place(tensors[row.theirs[0]]))
+    files = {tensors[name].file for row in rows for name in row.theirs}
+    with Reader(files) as reader, ThreadPoolExecutor(_THREADS) as threads:
+        pieces = list(threads.map(lambda row: _values(reader, row, tensors, dtype), rows))
+    state = {row.ours: whole for row, (whole, _) in zip(rows, pieces, strict=True)}
+    by_name = {
+        name: part
+        for row, (_, parts) in zip(rows, pieces, strict=True)
+        for name, part in zip(row.theirs, parts, strict=True)
+    }
+    _check_ties(match, tensors, by_name, dtype)
+    return state
+
+
+def _values(
+    reader: Reader, row: Row, tensors: Mapping[str, TensorInfo], dtype: torch.dtype
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Our tensor of a row, and the part of it that each of theirs became."""
+    first = tensors[row.theirs[0]]
+    if len(row.theirs) == 1 and DTYPES[first.dtype] == dtype:
+        mapped = reader.map(first)
+        if mapped is not None:
+            return mapped, (mapped,)
+    whole = torch.empty(row.shape, dtype=dtype)
+    parts = whole.chunk(len(row.theirs))
+    for name, part in zip(row.theirs, parts, strict=True):
+        reader.read(tensors[name], part)
+    return whole, parts
+
+
+def _place(info: TensorInfo) -> tuple[str, int]:
+    return str(info.file), info.start
+
+
+def _check_ties(
+    match: Match, tensors: Mapping[str, TensorInfo], by_name: Mapping[str, Tensor], dtype: torch.dtype
+) -> None:
+    """A copy of a tied tensor in the file must have the values of its original."""
+    pairs = [row.theirs for row in match.of(Status.TIED)]
+    with Reader(tensors[copy].file for copy, _ in pairs) as reader:
+        for copy, original in pairs:
+            again = torch.empty(tensors[copy].shape, dtype=dtype)
+            reader.read(tensors[copy], again)
             if not torch.equal(again, by_name[original]):
                 raise CheckpointError(
                     f"{tensors[copy].file}: {copy!r} differs from {original!r}, to which this model ties it. bertkit "
                     "computes the tied model only; a model with its own decoder would give other results"
                 )
-    return state
-
-
-def _read(streams: Mapping[Path, BufferedReader], info: TensorInfo, out: Tensor) -> None:
-    """Fill ``out``, a contiguous CPU tensor of the right shape, with the file's values."""
-    stored = _DTYPES[info.dtype]
-    target = out if out.dtype == stored else torch.empty(info.shape, dtype=stored)
-    stream = streams[info.file]
-    stream.seek(info.start)
-    buffer = memoryview(target.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-    done = 0
-    while done < len(buffer):
-        count = stream.readinto(buffer[done:])
-        if not count:
-            raise CheckpointError(f"{info.file} was cut off while {info.name!r} was being read")
-        done += count
-    if target is not out:
-        out.copy_(target)
-
-
-def _check_finite(info: TensorInfo, values: Tensor) -> None:
-    """One sum shows that all values are finite; only where it is not, each is looked at."""
-    if bool(torch.isfinite(values.sum(dtype=torch.float32))):
-        return
-    wrong = ~torch.isfinite(values)
-    count = int(wrong.sum())
-    if count:
-        place = wrong.nonzero()[0].tolist()
-        raise CheckpointError(
-            f"{info.file}: tensor {info.name!r} has {count} values that are not finite in {values.dtype} (the first "
-            f"at {place} is {float(values[tuple(place)])}). The file is damaged or its training diverged"
-        )
 
 
 def to_theirs(

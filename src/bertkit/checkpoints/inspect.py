@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertkit.checkpoints.explain import explain, printable, ranges
+from bertkit.checkpoints.finite import first_not_finite
 from bertkit.checkpoints.header import TensorInfo, open_regular
 from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
 from bertkit.checkpoints.match import HeadRequest, Match, Row, Status, match
@@ -24,13 +25,6 @@ from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
 from bertkit.sources import resolve
 
-#: Bits of the exponent, all set in a value that is not finite, as (integer type, mask).
-_EXPONENT = {
-    "F64": ("<u8", 0x7FF << 52),
-    "F32": ("<u4", 0xFF << 23),
-    "F16": ("<u2", 0x1F << 10),
-    "BF16": ("<u2", 0xFF << 7),
-}
 _BLOCK = 1 << 22
 
 
@@ -161,7 +155,7 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
     table = TABLES[config.model_type if config else "bert"]
     if config is not None:
         _attempt(problems, lambda: check_vocabulary(weights.folder, config))
-    broken = [printable(info.name) for info in weights.tensors.values() if _count_not_finite(info)]
+    broken = [printable(info.name) for info in weights.tensors.values() if _is_broken(info)]
     if broken:
         problems.append(f"values that are not finite in {', '.join(broken[:20])}{' ...' if len(broken) > 20 else ''}")
     sound = not problems
@@ -253,20 +247,19 @@ def _unmatched(info: TensorInfo) -> Row:
     return Row(Status.UNUSED, "", (info.name,), info.shape, info.dtype, "unknown")
 
 
-def _count_not_finite(info: TensorInfo) -> int:
-    """Values of a tensor that are infinite or not a number; 0 for types that have none."""
-    if info.dtype not in _EXPONENT:
-        return 0
-    kind, mask = _EXPONENT[info.dtype]
-    item, count = np.dtype(kind).itemsize, 0
+def _is_broken(info: TensorInfo) -> bool:
+    """Whether a tensor has a value that is infinite or not a number."""
     with open_regular(info.file) as stream:
         stream.seek(info.start)
         left = info.end - info.start
-        while left > 0 and (block := stream.read(min(left, _BLOCK * item))):
+        while left:
+            block = stream.read(min(left, _BLOCK))
+            if len(block) < min(left, _BLOCK):
+                raise CheckpointError(f"{info.file} was cut off while {info.name!r} was being read")
             left -= len(block)
-            bits = np.frombuffer(block[: len(block) // item * item], dtype=kind)
-            count += int(np.count_nonzero((bits & bits.dtype.type(mask)) == mask))
-    return count
+            if first_not_finite(np.frombuffer(block, np.uint8), info.dtype) is not None:
+                return True
+    return False
 
 
 def _file_report(file: Path, hash_it: bool) -> FileReport:
