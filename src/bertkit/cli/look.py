@@ -34,6 +34,7 @@ VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL
 
 def inspect(
     model: Annotated[str, Parameter(help="Model folder, .safetensors file, run folder, or Hub name.")],
+    /,
     *,
     common: Common = COMMON,
 ) -> None:
