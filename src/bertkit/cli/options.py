@@ -141,3 +141,4 @@ def write_line(line: str) -> None:
     """One line of stdout, also where the terminal cannot show every character."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    sys.stdout.flush()  # a reader at the other end of a pipe should see each result as it comes

@@ -1,0 +1,204 @@
+"""Commands that use a model, from the command line to stdout and files."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pipeline_helpers import save_tiny
+
+from bertkit import (
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForSequenceClassification,
+    BertModel,
+    pipeline,
+)
+from bertkit.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*argv: object) -> tuple[int, str, str]:
+        code = main([str(part) for part in argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    classes = {
+        "mask": BertForMaskedLM,
+        "next": BertForNextSentencePrediction,
+        "classify": BertForSequenceClassification,
+        "encoder": BertModel,
+    }
+    return {name: save_tiny(root / name, model_class) for name, model_class in classes.items()}
+
+
+def stdin(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-8"))))
+
+
+def test_fill_mask(run: Run, models: dict[str, Path]) -> None:
+    code, out, err = run("fill-mask", "-m", models["mask"], "--json", "--top-k", 2, "the [MASK]", "[MASK] is [MASK]")
+    assert (code, err) == (0, "")
+    one, two = (json.loads(line) for line in out.splitlines())
+    assert one["text"] == "the [MASK]"
+    assert [len(one["masks"]), len(two["masks"])] == [1, 2]
+    pipe = pipeline("fill-mask", models["mask"])
+    assert one["masks"][0][0]["token"] == pipe("the [MASK]")[0]["token"]
+    code, out, _ = run("fill-mask", "-m", models["mask"], "--targets", "good", "--targets", "bad", "the film is [MASK]")
+    assert {line.split("  ", 1)[1].split()[0] for line in out.splitlines()} == {"good", "bad"}
+
+
+def test_classify_reads_arguments_files_and_stdin_alike(
+    run: Run, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["a good film", "", "the end"]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    _, from_arguments, _ = run("classify", "-m", models["classify"], "--json", *texts)
+    _, from_file, _ = run("classify", "-m", models["classify"], "--json", "--file", file)
+    stdin(monkeypatch, "\n".join(texts))
+    _, from_stdin, _ = run("classify", "-m", models["classify"], "--json", "-")
+    assert from_arguments == from_file == from_stdin
+    found = [json.loads(line) for line in from_stdin.splitlines()]
+    assert [row["text"] for row in found] == texts
+    expected = pipeline("text-classification", models["classify"])(texts)
+    for row, best in zip(found, expected, strict=True):
+        assert row["label"] == best["label"]
+        assert row["score"] == pytest.approx(best["score"], abs=1e-6)
+    _, plain, _ = run("classify", "-m", models["classify"], "--all", "--", "-5 is bad")
+    assert plain.count("LABEL_") == 2
+    assert plain.endswith("\t-5 is bad\n")
+
+
+def test_pairs(run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = pipeline("next-sentence", models["next"])("a film", "the end")
+    code, out, _ = run("next-sentence", "-m", models["next"], "--json", "a film", "the end")
+    assert code == 0
+    assert json.loads(out) == {"text": "a film", "text_pair": "the end", **expected}
+    stdin(monkeypatch, "a film\tthe end\nthe end\ta film\n")
+    _, out, _ = run("next-sentence", "-m", models["next"], "-")
+    assert len(out.splitlines()) == 2
+    _, out, _ = run("classify", "-m", models["classify"], "--pairs", "--json", "a film", "the end")
+    assert json.loads(out)["text_pair"] == "the end"
+    code, _, err = run("next-sentence", "-m", models["next"], "a film")
+    assert (code, "no pairs" in err) == (3, True)
+    stdin(monkeypatch, "a film\tthe end\nno tab\n")
+    code, _, err = run("next-sentence", "-m", models["next"], "-")
+    assert (code, "line 2 has 0 tabs" in err) == (3, True)
+
+
+def test_embed_in_every_form_gives_the_same_vectors(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+    texts = ["a good film", "", "the end of it, with a comma"]
+    expected = np.stack(pipeline("feature-extraction", models["encoder"])(texts, pooling="max", normalize=True))
+    options = ("-m", models["encoder"], "--pooling", "max", "--normalize", *texts)
+    _, out, _ = run("embed", *options)
+    np.testing.assert_allclose(np.loadtxt(io.StringIO(out)), expected, atol=1e-6)
+    _, out, _ = run("embed", "--json", *options)
+    rows = [json.loads(line) for line in out.splitlines()]
+    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
+    assert [(row["text"], row["truncated"]) for row in rows] == [(text, False) for text in texts]
+    for name in ("v.npy", "v.jsonl", "v.parquet"):
+        code, out, err = run("embed", "--out", tmp_path / name, *options)
+        assert (code, out) == (0, "")
+        assert "wrote 3 vectors of 32 numbers" in err
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-6)
+    assert [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()] == rows
+    table = pq.read_table(tmp_path / "v.parquet").to_pydict()
+    np.testing.assert_allclose(table["embedding"], expected, atol=1e-6)
+    assert table["num_tokens"] == [row["num_tokens"] for row in rows]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.jsonl", "v.npy", "v.parquet"]
+
+
+def test_an_embedding_file_is_whole_or_absent(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+    long = "film " * 80
+    code, _, err = run("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy", "short", long)
+    assert code == 2
+    assert "text 1 (counted from 0) has 82 tokens" in err
+    assert list(tmp_path.iterdir()) == []
+    code, _, _ = run("embed", "-m", models["encoder"], "--out", tmp_path / "v.npy", "--truncate", "short", long)
+    assert np.load(tmp_path / "v.npy").shape == (2, 32)
+    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "v.txt", "a")[0] == 2
+    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "no" / "v.npy", "a")[0] == 2
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    assert run("embed", "-m", models["encoder"], "--out", tmp_path / "e.parquet", "--file", empty)[0] == 3
+
+
+def test_similarity(run: Run, models: dict[str, Path]) -> None:
+    others = ["a good film", "the end", "a film"]
+    scores = pipeline("sentence-similarity", models["encoder"])("a film", others)
+    _, out, _ = run("similarity", "-m", models["encoder"], "--json", "a film", *others)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["text_pair"] for row in rows] == others
+    np.testing.assert_allclose([row["score"] for row in rows], scores, atol=1e-6)
+    _, out, _ = run("similarity", "-m", models["encoder"], "--top-k", 1, "a film", *others)
+    assert out == "1.0000  a film\n"
+
+
+def test_inspect(run: Run, models: dict[str, Path]) -> None:
+    code, out, _ = run("inspect", models["mask"], "--json")
+    assert code == 0
+    assert json.loads(out)
+    code, out, _ = run("inspect", models["mask"])
+    assert "32" in out
+
+
+def test_what_is_wrong_with_a_model_ends_with_4(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+    for argv in (
+        ("classify", "-m", tmp_path / "nothing", "a"),
+        ("classify", "-m", models["encoder"], "a"),
+        ("inspect", tmp_path / "nothing"),
+    ):
+        code, out, err = run(*argv)
+        assert (code, out) == (4, "")
+        assert err.startswith(f"bertkit {argv[0]}: ")
+        assert "Traceback" not in err
+    assert run("classify", "-m", models["classify"], "--device", "cuda:77", "a")[0] == 2
+
+
+def test_a_closed_pipe_is_no_drama(models: dict[str, Path], tmp_path: Path) -> None:
+    """``bertkit embed ... | head -1`` with far more output than a pipe holds."""
+    file = tmp_path / "texts.txt"
+    file.write_text("a film\n" * 2000)
+    command = [sys.executable, "-m", "bertkit", "embed", "-m", str(models["encoder"]), "--file", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert len(process.stdout.readline().split()) == 32
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 0
+
+
+def test_ctrl_c_ends_with_130(models: dict[str, Path]) -> None:
+    """While waiting for standard input; the process says so in one line."""
+    import signal
+
+    command = [sys.executable, "-m", "bertkit", "classify", "-m", str(models["classify"]), "--json", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # One full first window, so that an answer proves the model is loaded and the next window is waited for.
+        process.stdin.write(b"a film\n" * 64)
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["text"] == "a film"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr.read() == b"bertkit classify: interrupted\n"
