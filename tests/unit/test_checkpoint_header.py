@@ -134,10 +134,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_bad_header(case: str, file: Path) -> None:
     spoil, said = CASES[case]
     spoil(file)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(CheckpointError) as caught:
         read_header(file)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
     assert str(file) in str(caught.value)
     assert said in str(caught.value)
     assert len(str(caught.value)) < 600
