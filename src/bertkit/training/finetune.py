@@ -99,11 +99,12 @@ def finetune(
             "model_sha256": sha256,
             "config": config.model_dump(),
         }
-        run.begin(settings, resume=resume)
+        run.check(settings, resume=resume)
         if (run.path / METRICS).exists():
             say(f"{run.path} is finished; nothing to do")
             return FinetuneResult.from_dict(run.path, read_json(run.path / METRICS))
         job = _prepare(task, data, config, run, start, sha256, device, cache)
+        run.begin(settings)
         seeds = [_run_seed(job, seed, resume=resume) for seed in range(config.seed, config.seed + config.seeds)]
         return _finish(job, seeds, str(model), sha256)
 
@@ -241,7 +242,7 @@ def _finish(job: Job, seeds: list[SeedResult], model: str, sha256: str) -> Finet
     protocol = protocol_block(
         task,
         config,
-        start={"name": Path(model).name if Path(model).exists() else model, "sha256": sha256},
+        start={"name": _public_name(model), "sha256": sha256},
         data=data.facts(config.max_length),
         seeds=[seed.seed for seed in seeds],
         device=job.device,
@@ -264,6 +265,12 @@ def _finish(job: Job, seeds: list[SeedResult], model: str, sha256: str) -> Finet
     write_atomically(job.run.path / "README.md", model_card(result, task.id2label, pictures))
     write_json(job.run.path / METRICS, result.to_dict())
     return result
+
+
+def _public_name(model: str) -> str:
+    """A Hub name as it is; of a path the last two parts, which name the model but not its owner's folders."""
+    path = Path(model).expanduser()
+    return "/".join(path.resolve().parts[-2:]).removeprefix("/") if path.exists() else model
 
 
 def _draw(run: Path, task: TextTask) -> tuple[str, ...]:

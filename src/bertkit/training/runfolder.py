@@ -48,42 +48,51 @@ class RunFolder:
     def claimed(self) -> Iterator[None]:
         """Hold the folder, so that no second process trains into it; the hold ends with the process.
 
+        A folder that is still empty at the end, because the data or the settings were refused, is removed again.
+
         Raises:
             ConfigError: another process holds it.
             ResourceError: the folder cannot be written.
         """
+        name = self.path / ".lock"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
+            lock = name.open("w")
         except OSError as error:
             raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
         with lock:
-            if not _lock(lock):
+            if not _lock(lock) or not name.exists() or name.stat().st_ino != os.fstat(lock.fileno()).st_ino:
                 raise ConfigError(f"another process is training into {self.path}; wait for it or choose another --out")
-            for folder in self.path.glob("seed-*/checkpoints"):
-                remove_remains(folder)
-            yield
-        (self.path / ".lock").unlink(missing_ok=True)
+            try:
+                for folder in self.path.glob("seed-*/checkpoints"):
+                    remove_remains(folder)
+                yield
+            finally:
+                name.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # it holds a run
+                    self.path.rmdir()
 
-    def begin(self, settings: Mapping[str, Any], *, resume: bool) -> None:
-        """Write the settings of a new run, or check that they are those of the run to resume.
+    def check(self, settings: Mapping[str, Any], *, resume: bool) -> None:
+        """See that a run with these settings may be written here.
 
         Raises:
             ConfigError: the folder holds a run and ``resume`` is False; it holds something else.
             CheckpointError: the run in it has other settings.
         """
-        plain = json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
         if (self.path / SETTINGS).exists():
             if not resume:
                 raise ConfigError(f"{self.path} already holds a run: add --resume to go on, or choose another --out")
-            _must_agree(self.path / SETTINGS, read_json(self.path / SETTINGS), plain)
+            _must_agree(self.path / SETTINGS, read_json(self.path / SETTINGS), _plain(settings))
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
         if others:
             raise ConfigError(
                 f"{self.path} is not empty and holds no run ({', '.join(others[:5])}): choose a new folder for --out"
             )
-        write_json(self.path / SETTINGS, plain)
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Write the settings; from now on the folder holds a run."""
+        write_json(self.path / SETTINGS, _plain(settings))
 
     def drop_checkpoints(self, seed: int) -> None:
         """Delete the training states of a finished seed; its models stay."""
@@ -151,6 +160,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a ``log.jsonl``; a last line without its end, from a killed process, is left out."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _plain(settings: Mapping[str, Any]) -> Any:
+    """As it will be read back: lists for tuples."""
+    return json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
 
 
 def _must_agree(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
