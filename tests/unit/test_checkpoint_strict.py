@@ -358,35 +358,18 @@ def test_arguments_that_make_no_sense(bare: Path) -> None:
         bertkit.AutoModel()
 
 
-# --- saving ----------------------------------------------------------------------------------------------------------
+def test_auto_classes_choose_the_class(full: Path) -> None:
+    asked = {"SequenceClassification": {"num_labels": 2}, "TokenClassification": {"num_labels": 2}}
+    for head in ("PreTraining", "MaskedLM", "NextSentencePrediction", "SequenceClassification", "TokenClassification",
+                 "QuestionAnswering", "MultipleChoice"):  # fmt: skip
+        options = asked.get(head, {"new_head": head in ("QuestionAnswering", "MultipleChoice")})
+        model = getattr(bertkit, f"AutoModelFor{head}").from_pretrained(full, **options)
+        assert type(model) is getattr(bertkit, f"BertFor{head}")
+    assert type(bertkit.AutoModel.from_pretrained(full)) is BertModel
 
 
-def test_saving_over_an_older_model_leaves_no_draft(tuned: Path) -> None:
-    model = BertForSequenceClassification.from_pretrained(tuned)
-    with torch.no_grad():
-        model.classifier.bias.fill_(7)
-    model.save_pretrained(tuned)
-    assert sorted(path.name for path in tuned.iterdir()) == ["config.json", "model.safetensors"]
-    assert BertForSequenceClassification.from_pretrained(tuned).classifier.bias.tolist() == [7, 7, 7]
-    modes = {path.stat().st_mode & 0o777 for path in tuned.iterdir()}
-    assert len(modes) == 1, "weights and config are readable by the same people"
-    assert json.loads((tuned / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
-
-
-def test_saving_fails_without_harm(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = BertForSequenceClassification.from_pretrained(tuned)
-    before = {path.name: path.read_bytes() for path in tuned.iterdir()}
-
-    def full_disk(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("bertkit.checkpoints.huggingface._sync", full_disk)
-    with pytest.raises(bertkit.ResourceError, match="No space left"):
-        model.save_pretrained(tuned)
-    assert {path.name: path.read_bytes() for path in tuned.iterdir()} == before
-
-
-def test_saving_to_a_file(tuned: Path) -> None:
-    model = BertForSequenceClassification.from_pretrained(tuned)
-    with pytest.raises(CheckpointError, match="is a file"):
-        model.save_pretrained(tuned / "config.json")
+def test_auto_tokenizer(full: Path) -> None:
+    (full / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\n")
+    assert bertkit.AutoTokenizer.from_pretrained(full)("Hello")["input_ids"] == [2, 5, 3]
+    with pytest.raises(InputError, match="AutoTokenizer is not a tokenizer"):
+        bertkit.AutoTokenizer()

@@ -178,9 +178,9 @@ class _AutoModel:
         Raises:
             CheckpointError: also a ``model_type`` that this version does not read; lists those it does.
         """
-        path = resolve(name_or_path, revision=options.get("revision"))
+        path = resolve(name_or_path, revision=options.pop("revision", None))
         config = BertConfig.from_json_file(config_path(path))
-        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], name_or_path, **options)
+        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], path, **options)
 
 
 class AutoModel(_AutoModel):
