@@ -90,7 +90,7 @@ def load_model(
     if set(missing) != set(table.new) or unexpected:
         raise CheckpointError(f"{cls.__name__} has tensors that bertkit's name table does not know: {sorted(missing)}")
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
-    vars(model)["load_report"] = table
+    model.load_report = table
     return model.eval() if device is None else model.eval().to(device)
 
 

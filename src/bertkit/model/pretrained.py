@@ -44,6 +44,8 @@ class PretrainedModel(nn.Module):
     head_prefixes: ClassVar[tuple[str, ...]] = ()
     #: Whether ``num_labels=`` or ``id2label=`` asks for a new head.
     label_head: ClassVar[bool] = False
+    #: What :meth:`from_pretrained` found: tensors that are exact, new, or unused in the file; None for a new model.
+    load_report: Any = None
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -101,7 +101,7 @@ def pooled_vectors(
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
         return found
     vectors = encode_rows(
-        model, features, lambda batch: model.bert.forward_packed(batch).pooler_output, check=check, label=label
+        model, features, lambda batch: model.bert.forward_pooled(batch).pooler_output, check=check, label=label
     )
     if file is not None:
         _write(file, vectors)
