@@ -192,16 +192,25 @@ def pad_columns(
     return padded
 
 
-def columns_of(encodings: Sequence[Encoding]) -> dict[str, list[Any]]:
-    """All columns there can be, of rows from the ``tokenizers`` package."""
+def columns_of(encodings: Sequence[Encoding], *, paired: bool, special: bool) -> dict[str, list[Any]]:
+    """All columns there can be, of rows from the ``tokenizers`` package, with or without special tokens."""
     return {
         "input_ids": [row.ids for row in encodings],
-        "token_type_ids": [row.type_ids for row in encodings],
+        "token_type_ids": [_types(row, special=special) if paired else [0] * len(row) for row in encodings],
         "attention_mask": [row.attention_mask for row in encodings],
         "special_tokens_mask": [row.special_tokens_mask for row in encodings],
         "offset_mapping": [row.offsets for row in encodings],
         "length": [len(row) for row in encodings],
     }
+
+
+def _types(row: Encoding, *, special: bool) -> list[int]:
+    """Segments of a pair: 1 behind the first [SEP], up to the second. The windows of a row do not have them right."""
+    types = [sequence or 0 for sequence in row.sequence_ids]
+    if special:
+        marks = zip(row.special_tokens_mask, row.attention_mask, strict=True)
+        types[[at for at, (mark, real) in enumerate(marks) if mark and real][-1]] = 1
+    return types
 
 
 def columns_of_ragged(ragged: Ragged, *, paired: bool, special: bool) -> dict[str, list[Any]]:

@@ -20,8 +20,11 @@ _surrogate = re.compile("[\ud800-\udfff]")
 Text = str | Sequence[str]
 
 
-def build(vocabulary: Vocabulary) -> Tokenizer:
-    """The engine for a vocabulary.
+def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
+    """The engine for a vocabulary: one that is complete, and one that adds no special tokens.
+
+    The second makes encodings that are still to be cut, before the first puts special tokens around them. They share
+    the vocabulary.
 
     Raises:
         CheckpointError: the added tokens cannot have the ids they are said to have.
@@ -32,6 +35,17 @@ def build(vocabulary: Vocabulary) -> Tokenizer:
         max_input_chars_per_word=vocabulary.max_input_chars_per_word,
         continuing_subword_prefix=vocabulary.prefix,
     )
+    engine, bare = _without_template(vocabulary, model), _without_template(vocabulary, model)
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    engine.post_processor = processors.TemplateProcessing(
+        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
+        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
+    )
+    return engine, bare
+
+
+def _without_template(vocabulary: Vocabulary, model: WordPiece) -> Tokenizer:
     engine = Tokenizer(model)
     engine.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -59,24 +73,18 @@ def build(vocabulary: Vocabulary) -> Tokenizer:
                 f"{vocabulary.source}: the added token {token.content!r} is said to have the id {token.id}, but it has "
                 f"{engine.token_to_id(token.content)} by the order of the vocabulary"
             )
-    cls, sep = vocabulary.cls_token, vocabulary.sep_token
-    engine.post_processor = processors.TemplateProcessing(
-        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
-        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
-    )
     return engine
 
 
-def encode(engine: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
+def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
     """Each text (or list of words) by itself, without special tokens. Never fails on any ``str``.
 
     A lone surrogate, which no UTF-8 text can hold, is replaced by U+FFFD, which BERT's cleaning removes.
     """
     if words:
         whole = [[_surrogate.sub("\ufffd", word) for word in text] for text in texts]
-        return engine.encode_batch(whole, is_pretokenized=True, add_special_tokens=False)
-    return engine.encode_batch([_surrogate.sub("\ufffd", str(text)) for text in texts], add_special_tokens=False)
+        return bare.encode_batch(whole, is_pretokenized=True)
+    return bare.encode_batch([_surrogate.sub("\ufffd", str(text)) for text in texts])
 
 
 def lengths_of(encodings: Sequence[Encoding]) -> Int64:
@@ -92,12 +100,14 @@ def cut_and_join(
     max_length: int | None,
     strategy: str,
     stride: int,
+    windows: bool,
     add_special_tokens: bool,
     from_left: bool,
 ) -> list[Encoding]:
     """Cut encodings to ``max_length``, put special tokens around them and pairs side by side.
 
-    What is cut off stays reachable as windows (``encoding.overflowing``) that overlap by ``stride`` tokens.
+    What is cut off stays reachable as windows (``encoding.overflowing``) that overlap by ``stride`` tokens; ``windows``
+    tells that they are wanted.
 
     Raises:
         InputError: as :func:`~bertkit.tokenization.ragged.kept_lengths`; ``stride`` not shorter than a window.
@@ -111,11 +121,13 @@ def cut_and_join(
                 continue
             for row, (encoding, length) in enumerate(zip(encodings, lengths.tolist(), strict=True)):
                 if length < len(encoding):
-                    if stride >= max(length, 1):
+                    if windows and stride >= length:
                         raise InputError(
-                            f"text {row} is cut into windows of {length} tokens; stride={stride}, the tokens that "
-                            "windows share, must be less"
+                            f"text {row} would be cut into windows of {length} tokens, which must be more than "
+                            f"stride={stride}, the tokens that windows share; raise max_length={max_length}"
                         )
-                    encoding.truncate(length, stride=stride, direction="left" if from_left else "right")
+                    encoding.truncate(
+                        length, stride=stride if windows else 0, direction="left" if from_left else "right"
+                    )
     pairs = [None] * len(first) if second is None else second
     return [engine.post_process(a, b, add_special_tokens) for a, b in zip(first, pairs, strict=True)]

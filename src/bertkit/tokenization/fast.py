@@ -23,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.tokenization.normalize import BasicTokenizer, split
+from bertkit.tokenization.normalize import BasicTokenizer
 from bertkit.tokenization.unicode import FROZEN, REORDERED
 from bertkit.tokenization.vocabulary import Vocabulary
 
@@ -37,6 +37,7 @@ MAX_CACHED_CHARS = 64
 MAX_CHUNKS = 1 << 19
 MAX_CHUNK_IDS = 1 << 22
 MAX_WORDS = 1 << 18
+MAX_CHARS = 1 << 16
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 20
@@ -80,6 +81,11 @@ class _Normalized(dict[int, str]):
 
     def __init__(self, basic: BasicTokenizer) -> None:
         self._basic = basic
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every character."""
+        self.clear()
         self[ord(END)] = f" {END} "
 
     def __missing__(self, point: int) -> str:
@@ -244,6 +250,8 @@ class FastEncoder:
         with self._lock:
             if len(self._chunks) > MAX_CHUNKS or self._num_ids > MAX_CHUNK_IDS:
                 self._reset()
+            if len(self._cleaned) > MAX_CHARS:
+                self._cleaned.clear()
             known = len(self._chunks)
             numbers, counts = self._number(blocks)
             if not counts:
@@ -302,15 +310,20 @@ class FastEncoder:
         packed = b"".join(map(self._words.__getitem__, words))
         if len(self._words) > MAX_WORDS:
             self._words.reset()
+        if len(self._normalized) > MAX_CHARS:
+            self._normalized.reset()
         return packed
 
     def _normalize(self, chunks: Sequence[str]) -> str:
         """Chunks with ``END`` after each: normalized, blanks between words."""
         text = END.join(chunks) + END
         if self._basic.strip_accents and not text.isascii() and _reordered.search(text):
-            words = (" ".join(word.text for word in split(self._basic.normalize(chunk), FROZEN)) for chunk in chunks)
-            return "".join(f"{line} {END} " for line in words)
+            text = END.join(self._reorder(chunk) if _reordered.search(chunk) else chunk for chunk in chunks) + END
         return text.translate(self._normalized)
+
+    def _reorder(self, chunk: str) -> str:
+        """Normalize a chunk in which marks may change places. To normalize the result again changes nothing."""
+        return "".join(char for char, _ in self._basic.normalize(chunk))
 
 
 def _grown(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:

@@ -102,7 +102,7 @@ def kept_lengths(
             f"text {row}: truncation={strategy!r} cannot reach max_length={max_length}, for the other text of the pair "
             f"has {int(whole[row])} tokens and {num_special} special tokens are added; use 'longest_first'"
         )
-    return np.minimum(cut, kept), whole if strategy == "only_first" else kept
+    return (kept, whole) if strategy == "only_first" else (whole, kept)
 
 
 def assemble(

@@ -89,7 +89,8 @@ class BertTokenizer(Decoder):
             prefix,
             source or ("the vocabulary" if isinstance(given, Mapping) else str(given)),
         )
-        super().__init__(vocabulary, engines.build(vocabulary), clean_up_tokenization_spaces)
+        engine, self._bare = engines.build(vocabulary)
+        super().__init__(vocabulary, engine, clean_up_tokenization_spaces)
         self.model_max_length = int(model_max_length)
         self.padding_side = padding_side
         self.truncation_side = truncation_side
@@ -139,7 +140,8 @@ class BertTokenizer(Decoder):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vocabulary = state.pop("vocabulary")
-        Decoder.__init__(self, vocabulary, engines.build(vocabulary), state.pop("clean_up_tokenization_spaces"))
+        engine, self._bare = engines.build(vocabulary)
+        Decoder.__init__(self, vocabulary, engine, state.pop("clean_up_tokenization_spaces"))
         self.__dict__.update(state)
         self._fast = fast_encoder(vocabulary)
 
@@ -223,7 +225,7 @@ class BertTokenizer(Decoder):
         }
         if is_split_into_words or return_overflowing_tokens or return_offsets_mapping:
             encodings, samples = self._encodings(texts, asked)
-            columns = columns_of(encodings)
+            columns = columns_of(encodings, paired=texts.second is not None, special=add_special_tokens)
             result = BatchEncoding({key: columns[key] for key, want in wanted.items() if want}, lambda: encodings)
             if return_overflowing_tokens:
                 result["overflow_to_sample_mapping"] = samples
@@ -258,8 +260,8 @@ class BertTokenizer(Decoder):
 
     def _encodings(self, texts: Texts, asked: Request) -> tuple[list[Encoding], list[int]]:
         """Rows from the engine, padded, and the number of the text of each."""
-        first = engines.encode(self._engine, texts.first, words=asked.words)
-        second = None if texts.second is None else engines.encode(self._engine, texts.second, words=asked.words)
+        first = engines.encode(self._bare, texts.first, words=asked.words)
+        second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
         joined = engines.cut_and_join(
             self._engine,
             first,
@@ -267,6 +269,7 @@ class BertTokenizer(Decoder):
             max_length=asked.max_length if asked.strategy else None,
             strategy=asked.strategy or "",
             stride=asked.stride,
+            windows=asked.windows,
             add_special_tokens=asked.add_special_tokens,
             from_left=asked.cut_left,
         )
@@ -338,7 +341,7 @@ class BertTokenizer(Decoder):
     def _bodies(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
         if self._fast is not None:
             return self._fast.encode(texts)
-        encodings = engines.encode(self._engine, texts, words=False)
+        encodings = engines.encode(self._bare, texts, words=False)
         ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
         return np.concatenate([np.zeros(0, np.int32), *ids]), engines.lengths_of(encodings)
 

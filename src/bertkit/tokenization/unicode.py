@@ -15,7 +15,7 @@ and for U+2B820..U+2B91F (Chinese, but not so in FROZEN).
 from __future__ import annotations
 
 import unicodedata
-from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Protocol
 
 _ACCENTS = """
@@ -113,69 +113,69 @@ class CharacterClasses(Protocol):
         """The character in lower case, without looking at its neighbours (a final sigma becomes σ)."""
 
 
-class _Ranges:
-    """A set of code points written as hexadecimal ranges."""
+def _spans(ranges: str) -> list[tuple[int, int]]:
+    """Code points written as hexadecimal ranges: first and last of each."""
+    return [(int(part.split("-")[0], 16), int(part.split("-")[-1], 16)) for part in ranges.split()]
 
-    def __init__(self, ranges: str) -> None:
-        pairs = [(part.split("-")[0], part.split("-")[-1]) for part in ranges.split()]
-        self._starts = [int(start, 16) for start, _ in pairs]
-        self._ends = [int(end, 16) for _, end in pairs]
 
-    def __contains__(self, char: object) -> bool:
-        assert isinstance(char, str)
-        point = ord(char)
-        before = bisect_right(self._starts, point) - 1
-        return before >= 0 and point <= self._ends[before]
+def _chars(ranges: str) -> frozenset[str]:
+    return frozenset(chr(point) for first, last in _spans(ranges) for point in range(first, last + 1))
 
-    def pattern(self) -> str:
-        """The set as a regular-expression character class."""
-        return "[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in zip(self._starts, self._ends, strict=True)) + "]"
+
+_NONE, _IS_REMOVED, _IS_SPACE, _IS_PUNCTUATION, _IS_CHINESE, _IS_ACCENT, _IS_MOVED = range(7)
+
+
+def _kinds() -> bytes:
+    """What each code point is; no character is of two kinds."""
+    kinds = bytearray(0x110000)
+    tables = (_REMOVED, _SPACE, _PUNCTUATION, _CHINESE, _ACCENTS, _MOVED)
+    for kind, ranges in enumerate(tables, start=_IS_REMOVED):
+        for first, last in _spans(ranges):
+            kinds[first : last + 1] = bytes([kind]) * (last + 1 - first)
+    return bytes(kinds)
 
 
 class _Frozen:
     """See :data:`FROZEN`."""
 
-    _removed = _Ranges(_REMOVED)
-    _space = _Ranges(_SPACE)
-    _punctuation = _Ranges(_PUNCTUATION)
-    _chinese = _Ranges(_CHINESE)
-    _accents = _Ranges(_ACCENTS)
-    _moved = _Ranges(_MOVED)
-    _whole = _Ranges(_NOT_DECOMPOSED)
+    _kinds = _kinds()
+    _whole = _chars(_NOT_DECOMPOSED)
+    _small: Mapping[str, str] = {
+        chr(point): chr(point + distance)
+        for first, last, distance in _YOUNG_CAPITALS
+        for point in range(first, last + 1)
+    }
 
     def is_removed(self, char: str) -> bool:
-        return char in self._removed
+        return self._kinds[ord(char)] == _IS_REMOVED
 
     def is_space(self, char: str) -> bool:
-        return char in self._space
+        return self._kinds[ord(char)] == _IS_SPACE
 
     def is_punctuation(self, char: str) -> bool:
-        return char in self._punctuation
+        return self._kinds[ord(char)] == _IS_PUNCTUATION
 
     def is_chinese(self, char: str) -> bool:
-        return char in self._chinese
+        return self._kinds[ord(char)] == _IS_CHINESE
 
     def is_accent(self, char: str) -> bool:
-        return char in self._accents
+        return self._kinds[ord(char)] == _IS_ACCENT
 
     def decompose(self, char: str) -> str:
         return char if char in self._whole else unicodedata.normalize("NFD", char)
 
     def combining(self, char: str) -> int:
         # The classes of assigned characters never change; only whether a character had been assigned is frozen.
-        return unicodedata.combining(char) if char in self._accents or char in self._moved else 0
+        return unicodedata.combining(char) if self._kinds[ord(char)] in (_IS_ACCENT, _IS_MOVED) else 0
 
     def lower(self, char: str) -> str:
-        for first, last, distance in _YOUNG_CAPITALS:
-            if first <= ord(char) <= last:
-                return chr(ord(char) + distance)
-        return char.lower()
+        return self._small.get(char) or char.lower()
 
 
 class _RunningPython:
     """See :data:`RUNNING_PYTHON`."""
 
-    _chinese = _Ranges(_CHINESE_ORIGINAL)
+    _chinese = _spans(_CHINESE_ORIGINAL)
     _ascii_signs = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
     def is_removed(self, char: str) -> bool:
@@ -188,7 +188,7 @@ class _RunningPython:
         return char in self._ascii_signs or unicodedata.category(char).startswith("P")
 
     def is_chinese(self, char: str) -> bool:
-        return char in self._chinese
+        return any(first <= ord(char) <= last for first, last in self._chinese)
 
     def is_accent(self, char: str) -> bool:
         return unicodedata.category(char) == "Mn"
@@ -207,4 +207,4 @@ FROZEN: CharacterClasses = _Frozen()
 RUNNING_PYTHON: CharacterClasses = _RunningPython()
 #: Regular expression for the characters whose order stripping accents can change: text that has one needs the
 #: reference normalization; any other text can be normalized character by character.
-REORDERED = _Frozen._moved.pattern()
+REORDERED = "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _spans(_MOVED)) + "]"
