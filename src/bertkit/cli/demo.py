@@ -39,7 +39,7 @@ class Size:
     random_epochs: int
 
 
-FULL, QUICK = Size(texts=3600, epochs=3, random_epochs=15), Size(texts=480, epochs=2, random_epochs=2)
+FULL, QUICK = Size(texts=1600, epochs=5, random_epochs=15), Size(texts=480, epochs=2, random_epochs=2)
 
 
 def demo(
@@ -128,7 +128,7 @@ def _make_room(out: Path) -> None:
 
 
 def _write_data(folder: Path, size: Size, seed: int) -> tuple[list[Sentence], list[Sentence]]:
-    train, dev = demo_data.split(demo_data.collect(), texts=size.texts, dev_share=0.2, seed=seed)
+    train, dev = demo_data.split(demo_data.collect(), texts=size.texts, dev_share=0.25, seed=seed)
     folder.mkdir()
     demo_data.write_csv(folder / "train.csv", train)
     demo_data.write_csv(folder / "dev.csv", dev)
