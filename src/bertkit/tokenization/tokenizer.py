@@ -189,16 +189,14 @@ class BertTokenizer(Decoder):
             return_tensors: ``"pt"`` or ``"np"``: int64 ``(B, S)``, also for one text; None: lists.
             return_token_type_ids: False to leave this column out.
             return_attention_mask: False to leave this column out.
-            return_overflowing_tokens: one row for each window of a text that is too long, and
-                ``overflow_to_sample_mapping``, the number of its text.
+            return_overflowing_tokens: a row for each window of a long text, ``overflow_to_sample_mapping`` its text.
             return_special_tokens_mask: 1 for [CLS], [SEP] and padding.
             return_offsets_mapping: ``(start, end)`` of each token in the text it comes from.
             return_length: tokens of each row, padding included.
 
         Returns:
-            ``input_ids``, ``token_type_ids``, ``attention_mask`` and what was asked for. One text that is not in a
-            list has lists of numbers; with ``return_tensors`` or windows it has rows. An over-long text is returned
-            whole unless ``truncation`` says otherwise.
+            ``input_ids``, ``token_type_ids``, ``attention_mask`` and what was asked for: rows, or lists of numbers for
+            one text that is not in a list (but rows with ``return_tensors`` or windows).
 
         Raises:
             InputError: wrong arguments; rows that cannot be cut as asked; rows of different lengths for a tensor.
@@ -223,20 +221,24 @@ class BertTokenizer(Decoder):
             "offset_mapping": return_offsets_mapping,
             "length": return_length,
         }
+        keys = [key for key, want in wanted.items() if want]
         if is_split_into_words or return_overflowing_tokens or return_offsets_mapping:
-            encodings, samples = self._encodings(texts, asked)
-            columns = columns_of(encodings, paired=texts.second is not None, special=add_special_tokens)
-            result = BatchEncoding({key: columns[key] for key, want in wanted.items() if want}, lambda: encodings)
-            if return_overflowing_tokens:
-                result["overflow_to_sample_mapping"] = samples
+            result = self._with_offsets(texts, asked, keys)
         else:
             columns = self._columns(texts, asked)
-            data = {key: columns[key] for key, want in wanted.items() if want}
-            result = BatchEncoding(data, lambda: self._encodings(texts, asked)[0])
+            result = BatchEncoding({key: columns[key] for key in keys}, lambda: self._encodings(texts, asked)[0])
         if not (texts.batched or return_tensors or return_overflowing_tokens):
             for key, rows in result.items():
                 result[key] = rows[0] if isinstance(rows[0], list) else rows
         return result.convert_to_tensors(return_tensors)
+
+    def _with_offsets(self, texts: Texts, asked: Request, keys: list[str]) -> BatchEncoding:
+        """The columns ``keys`` by the engine, which knows offsets, words and windows."""
+        encodings, samples = self._encodings(texts, asked)
+        columns = columns_of(encodings, paired=texts.second is not None, special=asked.add_special_tokens)
+        if asked.windows:
+            keys, columns = [*keys, "overflow_to_sample_mapping"], {**columns, "overflow_to_sample_mapping": samples}
+        return BatchEncoding({key: columns[key] for key in keys}, lambda: encodings)
 
     def _request(self, *, padding_side: str | None = None, **arguments: Any) -> Request:
         defaults: dict[str, Any] = {"pad_to_multiple_of": None, "stride": 0, "add_special_tokens": True}
