@@ -1,0 +1,158 @@
+"""finetune, evaluate and predict from the command line, on a task a tiny model can learn."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pipeline_helpers import save_tiny
+
+from bertkit import pipeline
+from bertkit.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*argv: object) -> tuple[int, str, str]:
+        code = main([str(part) for part in argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def write_reviews(path: Path, rows: int, seed: int) -> Path:
+    """The word "good" or "bad" decides, whatever stands around it."""
+    chance = random.Random(seed)
+    filler = ["the", "film", "is", "scene", "end", "of", "it", "was"]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["body", "stars"])
+        for number in range(rows):
+            words = [chance.choice(filler) for _ in range(chance.randint(3, 12))]
+            words.insert(chance.randrange(len(words)), ("bad", "good")[number % 2])
+            table.writerow([" ".join(words), ("poor", "fine")[number % 2]])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data file, and a finished run on it."""
+    folder = tmp_path_factory.mktemp("train")
+    write_reviews(folder / "reviews.csv", 160, seed=0)
+    save_tiny(folder / "model", initializer_range=0.05)
+    assert main(finetune(folder, "run")) == 0
+    return folder
+
+
+def finetune(folder: Path, out: str, *more: str) -> list[str]:
+    columns = ["--text", "body", "--label", "stars"]
+    settings = ["--epochs", "8", "--learning-rate", "3e-3", "--dev-share", "0.2", "--device", "cpu"]
+    data, model = str(folder / "reviews.csv"), str(folder / "model")
+    return ["finetune", "csv", "--data", data, "--model", model, "--out", str(folder / out), *columns, *settings, *more]
+
+
+def test_a_run_tells_its_scores_on_stdout_and_the_rest_on_stderr(run: Run, folder: Path) -> None:
+    code, out, err = run(*finetune(folder, "again", "--json", "--seeds", "2", "--seed", "3"))
+    assert code == 0
+    result = json.loads(out)
+    assert result["scores"]["accuracy"] == 1.0
+    assert [seed["seed"] for seed in result["seeds"]] == [3, 4]
+    assert result["baseline"]["metrics"]["accuracy"] > 0.5
+    assert "160 rows" in err or "128 rows" in err
+    assert {path.name for path in (folder / "again").iterdir()} >= {"model.safetensors", "metrics.json", "README.md"}
+
+
+def test_a_finished_run_is_not_overwritten(run: Run, folder: Path) -> None:
+    code, out, err = run(*finetune(folder, "run"))
+    assert (code, out) == (2, "")
+    assert "already holds a run" in err
+    code, out, err = run(*finetune(folder, "run", "--resume"))
+    assert code == 0
+    assert "accuracy" in out
+    code, _, err = run(*finetune(folder, "run", "--resume", "--batch-size", "8"))
+    assert code == 4
+    assert "batch_size was 32, now 8" in err
+
+
+def test_quiet_means_quiet(run: Run, folder: Path) -> None:
+    code, out, err = run(*finetune(folder, "quiet", "--quiet", "--no-baseline", "--freeze-encoder"))
+    assert (code, err) == (0, "")
+    assert "accuracy" in out
+
+
+def test_evaluate_takes_the_rows_it_did_not_learn_from(run: Run, folder: Path) -> None:
+    code, out, _ = run("evaluate", "csv", "--data", folder / "reviews.csv", "--model", folder / "run", "--json")
+    assert code == 0
+    held_out = json.loads(out)
+    assert (held_out["split"], held_out["num_rows"]) == ("dev", 32)
+    fresh = write_reviews(folder / "fresh.csv", 50, seed=9)
+    code, out, _ = run("evaluate", "csv", "--data", fresh, "--model", folder / "run", "--json")
+    whole = json.loads(out)
+    assert (whole["num_rows"], whole["scores"]["accuracy"]) == (50, 1.0)
+    code, out, _ = run(
+        "evaluate", "csv", "--data", fresh, "--model", folder / "run", "--text", "body", "--label", "stars"
+    )
+    assert code == 0
+    assert "accuracy 1.0000" in out
+
+
+def test_predict_writes_every_format(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_reviews(tmp_path / "new.csv", 20, seed=5)
+    right = ["poor", "fine"] * 10
+    model = ("--model", folder / "run")
+    for name in ("out.jsonl", "out.csv", "out.tsv", "out.parquet"):
+        code, out, err = run("predict", *model, source, "--out", tmp_path / name)
+        assert (code, out) == (0, "")
+        assert "wrote 20 rows" in err
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["predicted"] for line in lines] == right
+    for name, delimiter in (("out.csv", ","), ("out.tsv", "\t")):
+        with (tmp_path / name).open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter=delimiter))
+        assert [row["predicted"] for row in rows] == right
+        assert list(rows[0]) == ["text", "predicted", "probability", "p_fine", "p_poor", "truncated"]
+        assert float(rows[0]["probability"]) == pytest.approx(lines[0]["probabilities"]["poor"])
+    assert pq.read_table(tmp_path / "out.parquet")["predicted"].to_pylist() == right
+    code, out, _ = run("predict", *model, source, "--json")
+    assert [json.loads(line)["predicted"] for line in out.splitlines()] == right
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the film was bad\nit is good\n")))
+    code, out, _ = run("predict", *model, "-")
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["poor", "fine"]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"new.csv", "out.jsonl", "out.csv", "out.tsv", "out.parquet"}
+    assert run("predict", *model, source, "--out", tmp_path / "out.csv")[0] == 2
+    assert run("predict", *model, source, "--out", tmp_path / "out.docx")[0] == 2
+    assert run("predict", *model, tmp_path / "nothing.csv")[0] == 3
+
+
+def test_a_run_folder_is_a_model(run: Run, folder: Path) -> None:
+    code, out, _ = run("classify", "--model", folder / "run", "the film was bad", "--json")
+    assert code == 0
+    assert json.loads(out)["label"] == "poor"
+    assert pipeline("text-classification", folder / "run")(["it is good"])[0]["label"] == "fine"
+
+
+def test_bad_data_is_named_with_its_row(run: Run, folder: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("body,stars\na film,fine\nthe end,poor\nno label,\n" + "a film of it,fine\nthe bad end,poor\n" * 5)
+    options = ("--model", folder / "model", "--text", "body", "--label", "stars")
+    code, out, err = run("finetune", "csv", "--data", bad, *options, "--out", tmp_path / "run")
+    assert (code, out) == (3, "")
+    assert "bad.csv" in err
+    assert "4" in err
+    code, _, err = run("finetune", "csv", "--data", tmp_path / "no.csv", *options, "--out", tmp_path / "run")
+    assert code == 3
+    code, _, err = run("finetune", "sst2", "--data", tmp_path, *options, "--out", tmp_path / "run")
+    assert (code, "belong to task csv" in err) == (2, True)
+    code, _, err = run("finetune", "sst-2", "--data", tmp_path, "--model", folder / "model", "--out", tmp_path / "run")
+    assert (code, "did you mean 'sst2'" in err) == (2, True)
