@@ -100,7 +100,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:
         """The most probable label of each text, ``(n,)``, in the type of ``y``."""
-        logits = self.decision_function(X)
+        logits = self._logits(X)
         predicted: npt.NDArray[Any] = self.classes_[logits.argmax(axis=1)]
         return predicted
 
@@ -111,8 +111,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return softmax(self._logits(X).astype(np.float64))
 
     def decision_function(self, X: Texts) -> npt.NDArray[Any]:
-        """Logits, float64 ``(n, C)``; for two labels too."""
-        return self._logits(X).astype(np.float64)
+        """Logits, float64 ``(n, C)``; for two labels, as in scikit-learn, how far the second leads: ``(n,)``."""
+        logits = self._logits(X).astype(np.float64)
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def _logits(self, X: Texts) -> npt.NDArray[Any]:
         from bertkit.features import featurize_texts
@@ -152,7 +153,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Weights travel as safetensors bytes, so a pickle of this object holds no pickled tensors."""
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, Any] = dict(super().__getstate__())  # a copy: it may be this object's own dictionary
         if "model_" in state:
             from safetensors.torch import save
 
@@ -194,7 +195,9 @@ def _columns(X: Any) -> tuple[list[str], list[str] | None]:
     """Texts and second texts (None for single ones)."""
     if isinstance(X, (str, bytes)):
         raise InputError("X must be a list of texts, got one string: put it in a list")
-    rows = X.tolist() if isinstance(X, np.ndarray) or hasattr(X, "to_numpy") else list(X)
+    if hasattr(X, "to_numpy"):  # pandas, polars
+        X = np.asarray(X.to_numpy(), dtype=object)
+    rows = X.tolist() if isinstance(X, np.ndarray) else list(X)
     if not rows:
         raise InputError("X is empty: found 0 sample(s), a minimum of 1 is required")
     if all(isinstance(row, str) for row in rows):
