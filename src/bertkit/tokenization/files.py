@@ -304,6 +304,9 @@ def write_tokenizer(
             for token in sorted(vocabulary.never_split, key=lambda token: token.id)
         },
     }
+    extra = [token.content for token in vocabulary.added if token.special]
+    if extra := [token for token in extra if token not in vocabulary.special_tokens.values()]:
+        config["extra_special_tokens"] = extra
     contents = {
         "vocab.txt": "".join(f"{token}\n" for token in tokens),
         "tokenizer.json": engine.to_str(pretty=True),
