@@ -26,6 +26,8 @@ REDRAW_EVERY_S = 0.2
 LINE_EVERY_S = 30.0
 
 _quiet = False
+#: The progress that may draw a bar; those inside it may not.
+_outermost: Progress | None = None
 
 
 def set_quiet(quiet: bool) -> None:
@@ -51,8 +53,12 @@ def quiet(silent: bool = True) -> Iterator[None]:
 
 
 def say(message: str = "") -> None:
-    """Write one message to stderr, unless quiet."""
-    if not _quiet:
+    """Write one message to stderr, unless quiet; above the bar, where one is shown."""
+    if _quiet:
+        return
+    if _outermost is not None and _outermost._bar is not None:
+        _outermost._bar.console.print(message, markup=False, highlight=False, soft_wrap=True)
+    else:
         _write(f"{message}\n")
 
 
@@ -76,6 +82,8 @@ def progress(items: Iterable[T], *, total: int | None = None, label: str, unit: 
 class Progress:
     """A bar on a terminal, a line now and then elsewhere; use it in a ``with`` block.
 
+    Inside another one (an evaluation in the middle of training) there is no second bar.
+
     Args:
         total: units of the whole work; None when nobody knows.
         label: what is being done.
@@ -94,7 +102,10 @@ class Progress:
         self._bar: RichProgress | None = None
 
     def __enter__(self) -> Self:
+        global _outermost
         self._started = self._last_shown = time.monotonic()
+        if _outermost is None:
+            _outermost = self
         return self
 
     def advance(self, count: int = 1, *, note: str | None = None) -> None:
@@ -109,7 +120,7 @@ class Progress:
             if now - self._last_shown >= LINE_EVERY_S:
                 self._last_shown = now
                 _write(f"{self.line(now)}\n")
-        elif now - self._started >= BAR_AFTER_S and now - self._last_shown >= REDRAW_EVERY_S:
+        elif self is _outermost and now - self._started >= BAR_AFTER_S and now - self._last_shown >= REDRAW_EVERY_S:
             self._last_shown = now
             self._draw()
 
@@ -121,7 +132,7 @@ class Progress:
         if self.total:
             parts[0] += f" ({100 * self.done // self.total} %)"
             fresh = self.done - self._done_before
-            if 0 < fresh and self.done < self.total:
+            if fresh > 0 and self.done < self.total:
                 parts.append(f"{clock(elapsed_s / fresh * (self.total - self.done))} left")
         else:
             parts.append(clock(elapsed_s))
@@ -138,6 +149,9 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        global _outermost
+        if self is _outermost:
+            _outermost = None
         if self._bar is not None:
             self._draw()
             self._bar.stop()

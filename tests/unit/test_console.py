@@ -126,9 +126,13 @@ import time
 from bertkit import console
 console.BAR_AFTER_S = 0.05
 with console.Progress(30, label="training", unit="steps") as shown:
-    for _ in range(30):
+    for number in range(30):
         time.sleep(0.01)
         shown.advance(note="loss 0.25")
+        if number == 20:
+            console.say("said [in] between")
+            for _ in console.progress(range(20), label="evaluating"):
+                time.sleep(0.01)
 print("data")
 """
 
@@ -150,6 +154,8 @@ def test_on_a_terminal_there_is_one_bar_on_stderr() -> None:
     assert "training" in shown
     assert "30/30" in shown
     assert "loss 0.25" in shown
+    assert "said [in] between\r\n" in shown
+    assert "evaluating" not in shown  # one bar at a time
 
 
 def test_console_imports_neither_torch_nor_rich() -> None:

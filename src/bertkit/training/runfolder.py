@@ -136,10 +136,15 @@ class RunLog:
         self._file: TextIO | None = None
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a", encoding="utf-8", buffering=1)
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("a", encoding="utf-8", buffering=1)
+            self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write {self.path}: {error.strerror or error}. Make room and go on with --resume"
+            ) from error
 
     def drop_after(self, step: int) -> None:
         """Forget lines of steps that will be made again, and a last line that was cut off."""
