@@ -139,7 +139,7 @@ def _prepare(
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
     say(
-        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} BERT ({start.name}): {config.epochs} epochs, "
+        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} BERT ({start.name}): epochs {config.epochs}, "
         f"learning rate {config.learning_rate:g}, batch {config.batch_size * config.accumulation}, "
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}" + (", encoder frozen" if config.freeze_encoder else "")
     )
