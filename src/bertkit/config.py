@@ -21,14 +21,15 @@ IGNORED_KEYS = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels adapters
     attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
-    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample dtype early_stopping
-    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
-    forced_eos_token_id gradient_checkpointing is_encoder_decoder length_penalty max_length min_length model_max_length
-    no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions output_hidden_states
-    output_past output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
-    prefix remove_invalid_values repetition_penalty return_dict return_dict_in_generate sentence_transformers
-    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p
-    torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache
+    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample dtype
+    early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
+    forced_bos_token_id forced_eos_token_id gradient_checkpointing is_encoder_decoder length_penalty max_length
+    min_length model_max_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    output_attentions output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type prefix remove_invalid_values repetition_penalty
+    return_dict return_dict_in_generate sentence_transformers sep_token_id suppress_tokens task_specific_params
+    temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript
+    transformers_version typical_p use_bfloat16 use_cache
     """.split()
 )
 #: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.
