@@ -88,12 +88,13 @@ def parse_args() -> argparse.Namespace:
 
 def draw_texts(data: Path, count: int, seed: int) -> list[str]:
     """A seeded mix of first texts of the data sets, shuffled: arrival order is random order."""
-    from bertkit.tasks import TASKS, load_split
+    from bertkit.tasks import TASKS, load_split, splits_of
 
     chance = random.Random(seed)
     texts: list[str] = []
     for name, share in MIX.items():
-        examples = load_split(TASKS[name], data / FOLDERS[name], "train")
+        largest = next(iter(splits_of(TASKS[name], data / FOLDERS[name])))  # train where there is one, else dev
+        examples = load_split(TASKS[name], data / FOLDERS[name], largest)
         texts += [example.text for example in chance.sample(examples, round(count * share))]
     chance.shuffle(texts)
     return texts
@@ -114,7 +115,8 @@ def make_base(folder: Path) -> Path:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    BertModel(BertConfig()).save_pretrained(folder)
+    # CTranslate2's converter asks for a key that newer configs leave out.
+    BertModel(BertConfig(position_embedding_type="absolute")).save_pretrained(folder)
     for name in ("vocab.txt", "tokenizer_config.json"):
         shutil.copy(minilm_folder() / name, folder / name)
     return folder
@@ -212,8 +214,7 @@ def make_ctranslate2(folder: Path, texts: list[str], ids: Ids, threads: int, con
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    with_pooler = ctranslate2.converters.TransformersConverter(str(folder))
-    with_pooler.convert(str(converted))
+    ctranslate2.converters.TransformersConverter(str(folder)).convert(str(converted))
     encoder = ctranslate2.Encoder(str(converted), device="cpu", compute_type="float32", intra_threads=threads)
     fast: Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
     fast.no_padding()
@@ -231,7 +232,9 @@ def make_ctranslate2(folder: Path, texts: list[str], ids: Ids, threads: int, con
 
     trial = ids[: max(64, len(ids) // 8)]
     encode(trial, 1024)
-    budgets = {budget: min(seconds(lambda b=budget: encode(trial, b)) for _ in range(2)) for budget in (512, 1024, 2048, 4096)}
+    budgets = {
+        budget: min(seconds(lambda b=budget: encode(trial, b)) for _ in range(2)) for budget in (512, 1024, 2048, 4096)
+    }
     best = min(budgets, key=lambda budget: budgets[budget])
     return System(
         f"CTranslate2 fp32, sorted, {best} tokens",

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pipeline_helpers import save_tiny
 
 from bertkit import pipeline
 from bertkit.cli import main
+from pipeline_helpers import save_tiny
 
 Run = Callable[..., tuple[int, str, str]]
 

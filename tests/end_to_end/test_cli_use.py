@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from pipeline_helpers import save_tiny
 
 from bertkit import (
     BertForMaskedLM,
@@ -22,6 +21,7 @@ from bertkit import (
     pipeline,
 )
 from bertkit.cli import main
+from pipeline_helpers import save_tiny
 
 Run = Callable[..., tuple[int, str, str]]
 

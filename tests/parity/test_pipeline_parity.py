@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from pipeline_helpers import save_tiny
 
 from bertkit import BertForNextSentencePrediction, BertForSequenceClassification, pipeline
 from bertkit.tasks import TASKS, load_split
+from pipeline_helpers import save_tiny
 
 MASKED = [
     "Paris is the [MASK] of France.",
@@ -92,7 +92,9 @@ def mean_vectors(folder: Path, texts: list[str]) -> np.ndarray:
         return np.stack([model(**item).last_hidden_state[0].mean(dim=0).numpy() for item in encoded])
 
 
-@pytest.mark.parametrize("settings", [{"num_labels": 3}, {"num_labels": 1}, {"num_labels": 1, "problem_type": "regression"}])
+@pytest.mark.parametrize(
+    "settings", [{"num_labels": 3}, {"num_labels": 1}, {"num_labels": 1, "problem_type": "regression"}]
+)
 def test_text_classification(tmp_path: Path, settings: dict[str, Any]) -> None:
     folder = save_tiny(tmp_path / "m", BertForSequenceClassification, **settings)
     ours = pipeline("text-classification", model=folder, device="cpu")

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pipeline_helpers import save_tiny
 
 from bertkit import pipeline
 from bertkit.batch import Batch
 from bertkit.inference import engine
 from bertkit.inference.inputs import Text
+from pipeline_helpers import save_tiny
 
 
 @pytest.fixture(scope="module")

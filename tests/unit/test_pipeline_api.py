@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pipeline_helpers import save_tiny
 
 import bertkit
 from bertkit import (
@@ -23,6 +22,7 @@ from bertkit import (
 )
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.inference import engine
+from pipeline_helpers import save_tiny
 
 TEXTS = ["the film is good", "", "a very bad end", "it was not great and not dull " * 3]
 
@@ -96,9 +96,7 @@ def test_an_infinite_stream_is_read_only_as_far_as_needed(embed: Any) -> None:
     assert len(drawn) == engine.FIRST_WINDOW_TEXTS
 
 
-def test_a_fault_in_a_stream_comes_after_the_results_before_it(
-    embed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_a_stream_comes_after_the_results_before_it(embed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "FIRST_WINDOW_TEXTS", 2)
     stream = embed(iter(["a", "b", 3]), pooling="mean")
     next(stream)
@@ -125,7 +123,7 @@ def test_bad_options_are_refused_at_once_also_for_streams(embed: Any, classify: 
 def test_a_long_text_is_refused_with_its_number_count_and_limit(embed: Any) -> None:
     with pytest.raises(InputError, match=r"text 2 \(counted from 0\) has 82 tokens.*the limit is 64.*truncation=True"):
         embed(["a", "b", "film " * 80, "c", "film " * 90])
-    with pytest.raises(InputError, match="has 7 tokens.*the limit is 6"):
+    with pytest.raises(InputError, match=r"has 7 tokens.*the limit is 6"):
         embed("a b c d e", max_length=6)
 
 

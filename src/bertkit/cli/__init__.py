@@ -6,6 +6,7 @@ Results go to stdout, talk to stderr. Exit codes: 0 ok, 1 a bug in bertkit, 2 us
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -75,11 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"{prefix}: {error}")
         return error.exit_code
     except (MemoryError, OSError) as error:
-        code = _resource_exit_code(error)
-        if code is None:
+        exhausted = _resource_exit_code(error)
+        if exhausted is None:
             raise
         _tell(f"{prefix}: {_describe(error)}")
-        return code
+        return exhausted
     return code
 
 
@@ -115,7 +116,8 @@ def _run(tokens: list[str]) -> int:
     if not tokens[0].startswith("-") and not _is_command(tokens[0]):
         names = [name for commands in COMMANDS.values() for name in commands]
         _tell(
-            f"bertkit: unknown command {tokens[0]!r}{did_you_mean(tokens[0], names)}; 'bertkit --help' lists all commands"
+            f"bertkit: unknown command {tokens[0]!r}{did_you_mean(tokens[0], names)}; "
+            "'bertkit --help' lists all commands"
         )
         return 2
     app = build_app(tokens[0] if _is_command(tokens[0]) else None)
@@ -175,7 +177,5 @@ def _describe(error: BaseException) -> str:
 
 def _silence_stdout() -> None:
     """Python flushes stdout once more at exit; let that go nowhere instead of complaining about the closed pipe."""
-    try:
+    with contextlib.suppress(OSError, ValueError):  # stdout is no real file, for example under a test
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # stdout is no real file, for example under a test
-        pass

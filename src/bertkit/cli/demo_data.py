@@ -69,13 +69,15 @@ def collect(library: Path | None = None) -> list[Sentence]:
     kept = [same[0] for same in found.values() if len({sentence.label for sentence in same}) == 1]
     if len({sentence.label for sentence in kept}) < len(SUBJECTS) or len(kept) < MIN_TEXTS * len(SUBJECTS):
         raise DataError(
-            f"{library} holds too little documentation ({len(kept)} sentences): this Python comes without the sources of "
-            "its standard library. Use 'bertkit finetune csv' with a file of your own"
+            f"{library} holds too little documentation ({len(kept)} sentences): this Python comes without the sources "
+            "of its standard library. Use 'bertkit finetune csv' with a file of your own"
         )
     return kept
 
 
-def split(sentences: list[Sentence], *, texts: int, dev_share: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+def split(
+    sentences: list[Sentence], *, texts: int, dev_share: float, seed: int
+) -> tuple[list[Sentence], list[Sentence]]:
     """A balanced sample cut into train and dev so that no object's documentation is in both.
 
     Args:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.errors import ConfigError, DataError
+
+T = TypeVar("T")
 
 COMMON_GROUP = Group("Common options", sort_key=2)
 
@@ -96,26 +98,26 @@ def _lines(lines: Iterable[bytes], where: str) -> Iterator[str]:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{where}, line {number}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start}); convert it, "
-                "for example with: iconv -f latin1 -t utf-8"
+                f"{where}, line {number}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start}); convert "
+                "it, for example with: iconv -f latin1 -t utf-8"
             ) from None
         yield text.rstrip("\r\n")
 
 
-class Tee:
+class Tee(Generic[T]):
     """Remembers the items of a stream until their results come back, so that both can be written side by side."""
 
-    def __init__(self, items: Iterable[str]) -> None:
+    def __init__(self, items: Iterable[T]) -> None:
         self._items = iter(items)
-        self._kept: list[str] = []
+        self._kept: list[T] = []
         self._taken = 0
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[T]:
         for item in self._items:
             self._kept.append(item)
             yield item
 
-    def next_kept(self) -> str:
+    def next_kept(self) -> T:
         """The oldest item that was not asked for yet."""
         item = self._kept[self._taken]
         self._taken += 1
@@ -125,7 +127,7 @@ class Tee:
         return item
 
 
-def with_texts(texts: Iterable[str], run: Any) -> Iterator[tuple[str, Any]]:
+def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[Any]]) -> Iterator[tuple[T, Any]]:
     """Pairs of text and result; ``run`` takes an iterator of texts and gives an iterator of results in order."""
     tee = Tee(texts)
     for result in run(iter(tee)):

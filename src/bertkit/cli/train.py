@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.options import (
     COMMON,
     OUTPUT,
-    STANDARD_STREAM,
     Common,
     Output,
     read_texts,
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 Task = Annotated[
     str, Parameter(help="cola, sst2, mrpc, stsb, qqp, rte, wnli, qnli, imdb, tweets; or csv for a file of your own.")
 ]
-Column = Annotated[str | None, Parameter(group=Group("Columns of task csv", sort_key=1), help="Default: guessed from the file, and told.")]
+Column = Annotated[
+    str | None,
+    Parameter(group=Group("Columns of task csv", sort_key=1), help="Default: guessed from the file, and told."),
+]
 SETTINGS = FinetuneConfig()
 
 
@@ -49,7 +52,7 @@ def finetune(
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
-    """Fine-tune a BERT on labelled text, and say how good it is.
+    r"""Fine-tune a BERT on labelled text, and say how good it is.
 
     Before training comes a report on the data, beside the score that of TF-IDF
     with a linear model. RUN then holds the model, metrics.json with its protocol,
@@ -58,7 +61,7 @@ def finetune(
     For example:
 
         bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
-        bertkit finetune csv --data reviews.csv --text body --label stars \\
+        bertkit finetune csv --data reviews.csv --text body --label stars \
             --model bert-base-uncased --out run --seeds 3
         bertkit finetune tweets --data tweets --model DIR --out run --freeze-encoder
     """
@@ -204,7 +207,7 @@ def _task_of_run(
 
 
 def _split_of(data: Path, run: Classifier) -> Literal["train", "dev", "test"]:
-    """Which rows to score: a folder's dev split; a file as a whole, unless the run learned from it and held some out."""
+    """Which rows to score: of a folder dev; a file as a whole, unless the run learned from it and held rows out."""
     from bertkit.tasks import split_of
 
     if not data.is_file():
@@ -218,7 +221,8 @@ def _split_of(data: Path, run: Classifier) -> Literal["train", "dev", "test"]:
 def _predicted(
     file: Path, model: str, text: str | None, text_pair: str | None, device: str
 ) -> Iterator[dict[str, Any]]:
-    from bertkit.training.bulk import _columns, read_texts as read_rows
+    from bertkit.training.bulk import _columns
+    from bertkit.training.bulk import read_texts as read_rows
     from bertkit.training.evaluate import load_run, predict_run
 
     run = load_run(model, device=device)

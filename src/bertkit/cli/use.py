@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -82,7 +82,7 @@ def next_sentence(
     """
     pipe = _pipeline("next-sentence", model, common)
     pairs = _read_pairs(text, file)
-    for (first, second), found in _with_pairs(
+    for (first, second), found in with_texts(
         pairs, lambda items: pipe(items, truncation=truncate, max_length=max_length)
     ):
         if common.json:
@@ -122,14 +122,11 @@ def classify(
     ranked = None if all_labels else top_k or 1
 
     def run(items: Iterator[Any]) -> Any:
-        return pipe(
-            items, top_k=ranked, function_to_apply=function, truncation=truncate, max_length=max_length
-        )
+        return pipe(items, top_k=ranked, function_to_apply=function, truncation=truncate, max_length=max_length)
 
-    stream: Iterator[tuple[Any, Any]]
-    stream = _with_pairs(_read_pairs(text, file), run) if pairs else with_texts(read_texts(text, file), run)
-    for asked, found in stream:
-        named = {"text": asked[0], "text_pair": asked[1]} if pairs else {"text": asked}
+    inputs: Iterable[str | Pair] = _read_pairs(text, file) if pairs else read_texts(text, file)
+    for asked, found in with_texts(inputs, run):
+        named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
         if common.json:
             write_json({**named, **_best(found)})
             continue
@@ -161,7 +158,3 @@ def _read_pairs(texts: tuple[str, ...], file: Path | None) -> Iterator[Pair]:
         if len(halves) != 2:
             raise DataError(f"line {number} has {len(halves) - 1} tabs; expected first text, one tab, second text")
         yield halves[0], halves[1]
-
-
-def _with_pairs(pairs: Iterator[Pair], run: Any) -> Iterator[tuple[Pair, Any]]:
-    return with_texts(pairs, run)

@@ -17,7 +17,7 @@ from bertkit.console import Progress
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference import engine
 from bertkit.inference.inputs import Request
-from bertkit.model.pretrained import PretrainedModel
+from bertkit.model.packed import PackedModel
 from bertkit.tokenization import BertTokenizer
 
 R = TypeVar("R")
@@ -41,7 +41,7 @@ class Pipeline:
 
     task: ClassVar[str]
 
-    def __init__(self, model: PretrainedModel, tokenizer: BertTokenizer) -> None:
+    def __init__(self, model: PackedModel, tokenizer: BertTokenizer) -> None:
         if len(tokenizer) > model.config.vocab_size:
             raise CheckpointError(
                 f"the tokenizer has {len(tokenizer):,} tokens but the model's table {model.config.vocab_size:,}: "
@@ -141,12 +141,13 @@ def eval_mode(model: torch.nn.Module) -> Iterator[None]:
         model.train()
 
 
-def to_numpy(x: Tensor, what: str) -> NDArray[np.float32]:
+def to_numpy(x: Tensor | None, what: str) -> NDArray[np.float32]:
     """``x`` as float32 on the CPU.
 
     Raises:
         CheckpointError: a value is NaN or infinite. Results from such a model would look like any others.
     """
+    assert x is not None, f"the model gave no {what}"
     array: NDArray[np.float32] = x.float().cpu().numpy()
     if not np.isfinite(array).all():
         raise CheckpointError(
@@ -154,4 +155,3 @@ def to_numpy(x: Tensor, what: str) -> NDArray[np.float32]:
             "for it. Try dtype float32; 'bertkit inspect' shows whether the file holds such values"
         )
     return array
-

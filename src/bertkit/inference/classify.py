@@ -13,8 +13,9 @@ from bertkit.errors import InputError
 from bertkit.inference.base import Pipeline, to_numpy
 from bertkit.inference.engine import Done
 from bertkit.inference.inputs import join_pairs, read_request
-from bertkit.model.pretrained import PretrainedModel
-from bertkit.postprocess import sigmoid, softmax, top_k as highest
+from bertkit.model.packed import PackedModel
+from bertkit.postprocess import sigmoid, softmax
+from bertkit.postprocess import top_k as highest
 
 Function = Literal["softmax", "sigmoid", "none"]
 
@@ -43,7 +44,7 @@ class TextClassificationPipeline(LogitsPipeline):
         inputs: Any,
         text_pair: Any = None,
         *,
-        top_k: int | None | Literal["best"] = "best",
+        top_k: int | Literal["best"] | None = "best",
         function_to_apply: Function | None = None,
         truncation: bool = False,
         max_length: int | None = None,
@@ -96,7 +97,7 @@ class TextClassificationPipeline(LogitsPipeline):
         )
         return [results] if isinstance(inputs, str) and not ranked else results
 
-    def _read_top_k(self, top_k: int | None | str) -> int:
+    def _read_top_k(self, top_k: int | str | None) -> int:
         if top_k is None:
             return self.model.config.num_labels
         if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
@@ -122,7 +123,7 @@ class NextSentencePipeline(LogitsPipeline):
 
     task: ClassVar[str] = "next-sentence"
 
-    def __init__(self, model: PretrainedModel, tokenizer: Any) -> None:
+    def __init__(self, model: PackedModel, tokenizer: Any) -> None:
         super().__init__(model, tokenizer)
         if model.config.type_vocab_size < 2:
             raise InputError("this model knows one segment only, so it cannot tell two texts apart")

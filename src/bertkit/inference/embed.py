@@ -12,47 +12,65 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertkit.batch import Batch, Layout
+from bertkit.batch import Batch
 from bertkit.errors import InputError, did_you_mean
 from bertkit.inference.base import Pipeline, to_numpy
 from bertkit.inference.engine import Done
 from bertkit.inference.inputs import Request, Text, read_request
 from bertkit.inference.results import Embedding, Score
 from bertkit.model.bert import BertModel
-from bertkit.model.pretrained import PretrainedModel
+from bertkit.model.packed import PackedModel
 
 Pooling = Literal["cls", "mean", "max"]
 
 
-def pool_cls(hidden_TD: Tensor, layout: Layout) -> Tensor:
-    """The last hidden vector of each [CLS] token, ``(B, D)``; without the pooler's matrix and tanh."""
-    return hidden_TD.index_select(0, layout.first_rows(hidden_TD.device))
+def cls_vectors(encoder: BertModel, batch: Batch) -> Tensor:
+    """The last hidden vector of each [CLS] token, ``(B, D)``; without the pooler's matrix and tanh.
+
+    The top layer is computed at those tokens only.
+    """
+    return encoder.encoder.forward_first(encoder.embeddings(batch), batch.layout)
 
 
-def pool_mean(hidden_TD: Tensor, layout: Layout) -> Tensor:
+def mean_vectors(encoder: BertModel, batch: Batch) -> Tensor:
     """Mean over all tokens of each text, [CLS] and [SEP] included, ``(B, D)`` (Reimers & Gurevych 2019, section 3)."""
-    return torch.stack([rows_SD.mean(dim=0) for rows_SD in hidden_TD.split(layout.lengths)])
+    rows = token_vectors(encoder, batch).split(batch.layout.lengths)
+    return torch.stack([rows_SD.mean(dim=0) for rows_SD in rows])
 
 
-def pool_max(hidden_TD: Tensor, layout: Layout) -> Tensor:
+def max_vectors(encoder: BertModel, batch: Batch) -> Tensor:
     """Largest value of each dimension over all tokens of each text, ``(B, D)``."""
-    return torch.stack([rows_SD.amax(dim=0) for rows_SD in hidden_TD.split(layout.lengths)])
+    rows = token_vectors(encoder, batch).split(batch.layout.lengths)
+    return torch.stack([rows_SD.amax(dim=0) for rows_SD in rows])
 
 
-POOLINGS: dict[str, Callable[[Tensor, Layout], Tensor]] = {"cls": pool_cls, "mean": pool_mean, "max": pool_max}
+def token_vectors(encoder: BertModel, batch: Batch) -> Tensor:
+    """The last hidden vector of each token, ``(T, D)``."""
+    hidden_TD = encoder.forward_packed(batch).last_hidden_state
+    assert hidden_TD is not None
+    return hidden_TD
+
+
+POOLINGS: dict[str | None, Callable[[BertModel, Batch], Tensor]] = {
+    "cls": cls_vectors,
+    "mean": mean_vectors,
+    "max": max_vectors,
+    None: token_vectors,
+}
 
 
 def embed(encoder: BertModel, pooling: str | None, normalize: bool) -> Callable[[Batch], list[NDArray[np.float32]]]:
     """The computation of one batch: a vector ``(D,)`` for each text, or its matrix ``(S, D)`` when pooling is None."""
-    if pooling is not None and pooling not in POOLINGS:
+    if pooling not in POOLINGS:
+        names = [name for name in POOLINGS if name is not None]
         raise InputError(
-            f"pooling={pooling!r} is unknown{did_you_mean(str(pooling), POOLINGS)}; "
-            f"choose from {', '.join(POOLINGS)}, or None for one vector a token"
+            f"pooling={pooling!r} is unknown{did_you_mean(str(pooling), names)}; choose from {', '.join(names)}, or "
+            "None for one vector a token"
         )
+    pool = POOLINGS[pooling]
 
     def compute(batch: Batch) -> list[NDArray[np.float32]]:
-        hidden_TD = encoder.forward_packed(batch).last_hidden_state
-        vectors = hidden_TD if pooling is None else POOLINGS[pooling](hidden_TD, batch.layout)
+        vectors = pool(encoder, batch)
         array = to_numpy(F.normalize(vectors.float(), dim=-1) if normalize else vectors, "hidden states")
         # Copies, so that keeping one text's result does not keep its whole batch in memory.
         if pooling is None:
@@ -62,7 +80,7 @@ def embed(encoder: BertModel, pooling: str | None, normalize: bool) -> Callable[
     return compute
 
 
-def encoder_of(model: PretrainedModel) -> BertModel:
+def encoder_of(model: PackedModel) -> BertModel:
     """The encoder itself, also of a model with a head."""
     encoder = model if isinstance(model, BertModel) else getattr(model, "bert", None)
     if not isinstance(encoder, BertModel):
@@ -75,7 +93,7 @@ class FeatureExtractionPipeline(Pipeline):
 
     task: ClassVar[str] = "feature-extraction"
 
-    def __init__(self, model: PretrainedModel, tokenizer: Any) -> None:
+    def __init__(self, model: PackedModel, tokenizer: Any) -> None:
         super().__init__(encoder_of(model), tokenizer)
 
     def __call__(

@@ -157,4 +157,3 @@ def _compute(compute: Compute[R], batch: Batch) -> Sequence[R]:
             f"{batch.layout.num_sequences} sequences: {str(error).splitlines()[0]}. Use truncation=True with a smaller "
             "max_length, or device='cpu'"
         ) from None
-

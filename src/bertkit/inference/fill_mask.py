@@ -15,7 +15,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.base import Pipeline, to_numpy
 from bertkit.inference.engine import Done
 from bertkit.inference.inputs import read_request
-from bertkit.model.pretrained import PretrainedModel
+from bertkit.model.packed import PackedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class FillMaskPipeline(Pipeline):
 
     task: ClassVar[str] = "fill-mask"
 
-    def __init__(self, model: PretrainedModel, tokenizer: Any) -> None:
+    def __init__(self, model: PackedModel, tokenizer: Any) -> None:
         super().__init__(model, tokenizer)
         if tokenizer.mask_token_id is None:
             raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
@@ -107,8 +107,8 @@ class FillMaskPipeline(Pipeline):
             if len(pieces) != 1 or pieces[0] == self.tokenizer.unk_token:
                 read_as = " ".join(pieces) if pieces else "nothing"
                 raise InputError(
-                    f"target {target!r} is not one token of this vocabulary (it is read as {read_as}); a mask stands for "
-                    "exactly one token"
+                    f"target {target!r} is not one token of this vocabulary (it is read as {read_as}); a mask "
+                    "stands for exactly one token"
                 )
             found[self.tokenizer.vocab[pieces[0]]] = None
         return list(found)
@@ -119,6 +119,7 @@ class FillMaskPipeline(Pipeline):
         if len(rows):
             # The head runs at the masked positions only.
             logits_RV = self.model.forward_packed(replace(batch, logit_rows=rows)).logits
+            assert logits_RV is not None
             probs_RV = logits_RV.float().softmax(dim=-1)
             if target_ids is not None:
                 probs_RV = probs_RV[:, target_ids]

@@ -18,11 +18,11 @@ from bertkit.model.bert import (
     BertForSequenceClassification,
     BertModel,
 )
-from bertkit.model.pretrained import PretrainedModel
+from bertkit.model.packed import PackedModel
 from bertkit.tokenization import BertTokenizer
 
 #: Task name -> the pipeline and the model class that a checkpoint is loaded as.
-TASKS: dict[str, tuple[type[Pipeline], type[PretrainedModel]]] = {
+TASKS: dict[str, tuple[type[Pipeline], type[PackedModel]]] = {
     "fill-mask": (FillMaskPipeline, BertForMaskedLM),
     "next-sentence": (NextSentencePipeline, BertForNextSentencePrediction),
     "text-classification": (TextClassificationPipeline, BertForSequenceClassification),
@@ -34,7 +34,7 @@ ALIASES = {"sentiment-analysis": "text-classification"}
 
 def pipeline(
     task: str,
-    model: str | Path | PretrainedModel | None = None,
+    model: str | Path | PackedModel | None = None,
     tokenizer: str | Path | BertTokenizer | None = None,
     device: str | torch.device | None = None,
     *,
@@ -102,7 +102,8 @@ def find_device(device: str | torch.device | None) -> torch.device:
     except (RuntimeError, TypeError):
         raise ConfigError(f"device {device!r} is unknown; use 'cpu', 'cuda', 'cuda:1' or 'auto'") from None
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device {str(found)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices")
+        count = torch.cuda.device_count()
+        raise ConfigError(f"device {str(found)!r} is not there: this machine has {count} CUDA devices")
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("device 'mps' is not there")
     return found
@@ -111,12 +112,10 @@ def find_device(device: str | torch.device | None) -> torch.device:
 def _load_tokenizer(source: str | Path | BertTokenizer, revision: str | None) -> BertTokenizer:
     if not isinstance(source, str | Path):
         return source
-    return BertTokenizer.from_pretrained(source) if revision is None else BertTokenizer.from_pretrained(
-        source, revision=revision
-    )
+    return BertTokenizer.from_pretrained(source, revision=revision)
 
 
-def _check_model(model: Any, model_class: type[PretrainedModel], task: str) -> None:
-    fits = isinstance(model, PretrainedModel) if model_class is BertModel else isinstance(model, model_class)
+def _check_model(model: Any, model_class: type[PackedModel], task: str) -> None:
+    fits = isinstance(model, PackedModel) if model_class is BertModel else isinstance(model, model_class)
     if not fits:
         raise InputError(f"task {task!r} needs a {model_class.__name__}, got {type(model).__name__}")
