@@ -14,6 +14,8 @@ from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.features import FeatureSet, collate
+from bertkit.optim import AdamWeightDecay
+from bertkit.training import fit as fit_module
 from bertkit.training import frozen
 from bertkit.training.fit import class_weights, fit_classifier, label_entropy
 from bertkit.training.frozen import FrozenHead, VectorBatch, pooled_vectors
@@ -59,6 +61,14 @@ def test_settings_reach_the_optimizer() -> None:
         fit_classifier(tiny_model(), toy_task(), TRAIN, None, config, seed=0, log=records.append)
         assert records[0]["lr"] == pytest.approx(rate)
         assert len([r for r in records if "event" not in r]) == 3 * math.ceil(120 / 16)
+
+
+def test_the_original_protocol_has_the_original_optimizer() -> None:
+    for protocol, kind in (("sane", torch.optim.AdamW), ("original", AdamWeightDecay)):
+        trainer = fit_module._full_trainer(tiny_model(), toy_task(), TRAIN, DEV, toy_config(protocol=protocol), 0)
+        assert type(trainer.optimizer) is kind
+        assert [group["weight_decay"] for group in trainer.optimizer.param_groups] == [0.01, 0.0]
+        assert {(group["eps"], group["betas"]) for group in trainer.optimizer.param_groups} == {(1e-6, (0.9, 0.999))}
 
 
 def test_accumulation_is_a_larger_batch() -> None:
