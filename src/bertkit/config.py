@@ -8,7 +8,7 @@ checkpoints need different values of it; keys of such files that do not change t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -95,7 +95,7 @@ class BertConfig(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(_explain(error)) from None
+            raise ConfigError(explain_validation(error, BertConfig.model_fields)) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -207,13 +207,18 @@ class BertConfig(BaseModel):
         Path(path).write_text(json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _explain(error: ValidationError) -> str:
-    """Pydantic's findings as one sentence each: field, what was given, what is expected."""
+def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
+    """Pydantic's findings in one sentence each: field, what was given, what is expected.
+
+    Args:
+        error: what pydantic raised.
+        fields: names of the known fields, for suggestions.
+    """
     told = []
     for finding in error.errors(include_url=False):
         field = ".".join(str(part) for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
-            told.append(f"unknown field {field!r}{did_you_mean(field, BertConfig.model_fields)}")
+            told.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
         elif finding["type"] == "value_error":
             told.append(str(finding["ctx"]["error"]))
         else:

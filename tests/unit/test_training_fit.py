@@ -290,7 +290,7 @@ def test_default_lengths() -> None:
 
 
 def test_wrong_settings_are_named() -> None:
-    with pytest.raises(ConfigError, match="unknown setting 'learning_rat' \\(did you mean 'learning_rate'\\?\\)"):
+    with pytest.raises(ConfigError, match="unknown field 'learning_rat' \\(did you mean 'learning_rate'\\?\\)"):
         FinetuneConfig(learning_rat=1e-3)
     with pytest.raises(ConfigError, match="batch_size = 0"):
         FinetuneConfig(batch_size=0)

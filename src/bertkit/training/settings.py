@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bertkit.config import BertConfig
-from bertkit.errors import ConfigError, did_you_mean
+from bertkit.config import BertConfig, explain_validation
+from bertkit.errors import ConfigError
 
 #: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
 LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
@@ -80,7 +80,7 @@ class FinetuneConfig(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(_explain(error)) from None
+            raise ConfigError(explain_validation(error, FinetuneConfig.model_fields)) from None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -124,16 +124,3 @@ class FinetuneConfig(BaseModel):
         if self.protocol == "original":
             return 3
         return min(MAX_EPOCHS, max(3, math.ceil(MIN_UPDATES / updates_per_epoch)))
-
-
-def _explain(error: ValidationError) -> str:
-    told = []
-    for finding in error.errors(include_url=False):
-        field = ".".join(str(part) for part in finding["loc"])
-        if finding["type"] == "extra_forbidden":
-            told.append(f"unknown setting {field!r}{did_you_mean(field, FinetuneConfig.model_fields)}")
-        elif finding["type"] == "value_error":
-            told.append(str(finding["ctx"]["error"]))
-        else:
-            told.append(f"{field} = {finding['input']!r}: {finding['msg'].lower()}")
-    return "; ".join(told)
