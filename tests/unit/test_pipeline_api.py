@@ -18,6 +18,7 @@ from bertkit import (
     BertForSequenceClassification,
     BertModel,
     BertTokenizer,
+    console,
     pipeline,
 )
 from bertkit.errors import CheckpointError, ConfigError, InputError
@@ -293,6 +294,21 @@ def test_a_model_with_nan_is_an_error_not_a_result(folders: dict[str, Path]) -> 
 def test_a_task_of_a_later_version_says_what_there_is(task: str) -> None:
     with pytest.raises(InputError, match=f"no pipeline for task '{task}'.*available: fill-mask, next-sentence"):
         pipeline(task, model="x")
+
+
+def test_progress_is_shown_where_it_was_asked_for(
+    embed: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Off a terminal: nothing by default, lines now and then when asked for."""
+    monkeypatch.setattr(console, "LINE_EVERY_S", 0.0)
+    texts = ["a film"] * 700
+    for asked in (None, False):
+        embed(texts, pooling="mean", progress=asked)
+        assert capsys.readouterr().err == ""
+    embed(texts, pooling="mean", progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert lines[-1].startswith("feature-extraction: 700/700 texts (100 %)")
 
 
 def test_what_is_wrong_with_a_pipeline_is_said(folders: dict[str, Path], tmp_path: Path) -> None:
