@@ -58,7 +58,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(args.threads)
-    texts = draw_texts(args.data, args.texts, args.seed)
+    texts = draw_texts(args.data, max(args.texts, args.base_texts), args.seed)
     report: dict[str, object] = {"about": about(args.threads), "models": {}}
     with tempfile.TemporaryDirectory() as scratch:
         for name, count in (("MiniLM-L6", args.texts), ("BERT-base", args.base_texts)):
