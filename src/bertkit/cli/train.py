@@ -221,7 +221,7 @@ def _split_of(data: Path, run: Classifier) -> Literal["train", "dev", "test"]:
 def _predicted(
     file: Path, model: str, text: str | None, text_pair: str | None, device: str
 ) -> Iterator[dict[str, Any]]:
-    from bertkit.training.bulk import _columns
+    from bertkit.training.bulk import columns_of
     from bertkit.training.bulk import read_texts as read_rows
     from bertkit.training.evaluate import load_run, predict_run
 
@@ -232,7 +232,7 @@ def _predicted(
         return predict_run(run, read_texts((STANDARD_STREAM,), None))
     if not file.is_file():
         raise DataError(f"{file} does not exist")
-    rows = read_rows(file, _columns(run, text, text_pair))
+    rows = read_rows(file, columns_of(run, text, text_pair))
     return predict_run(run, (first if second is None else (first, second) for first, second in rows))  # type: ignore[arg-type]
 
 

@@ -61,7 +61,7 @@ def predict_file(
     if not source.is_file():
         raise DataError(f"{source} does not exist")
     classifier = load_run(run, device=device)
-    columns = _columns(classifier, text, text_pair)
+    columns = columns_of(classifier, text, text_pair)
     partial = out.with_name(out.name + ".partial")
     identity = {
         "input_sha256": file_hash(source),
@@ -116,7 +116,8 @@ def _plain_lines(source: Path) -> Iterator[Row]:
                 raise DataError(f"{source}:{number}: not UTF-8 ({error.reason} at byte {error.start + 1})") from None
 
 
-def _columns(classifier: Classifier, text: str | None, text_pair: str | None) -> Columns:
+def columns_of(classifier: Classifier, text: str | None, text_pair: str | None) -> Columns:
+    """The columns that hold the texts: those that were named, else those of the run's task, else the usual names."""
     task = classifier.task
     if text is not None:
         return Columns(text=(text,), text_pair=(text_pair,) if text_pair else ())
