@@ -3,8 +3,8 @@
 Most words repeat. So text is cut at white space only, and each run of text between white space (a *chunk*) is looked up
 in a dictionary that numbers the chunks seen so far; a table has the ids of each number. White space separates
 everything else in BERT's tokenization (marks do not move across it, words do not span it), so a chunk has the same ids
-wherever it stands. The chunks of a block of text that are new are normalized together with one ``str.translate``, their
-words are looked up in a second dictionary, and words that are new are cut into pieces.
+wherever it stands. The chunks of a stretch of text that are new are normalized together with one ``str.translate``
+and cut into pieces by the word-piece model of the ``tokenizers`` package.
 
 What white space is differs between BERT and ``str.split``: U+001C..U+001F and U+0085 split words in Python, and are
 removed from text in BERT. Both agree on text of printable characters, where U+0020 is the only white space; other text
@@ -14,14 +14,18 @@ is cleaned first.
 from __future__ import annotations
 
 import re
+import string
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count, islice
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import compress, count, islice
 from threading import Lock
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import WordPiece
 
 from bertkit.tokenization.normalize import BasicTokenizer
 from bertkit.tokenization.unicode import FROZEN, REORDERED
@@ -31,24 +35,24 @@ Scalar = TypeVar("Scalar", np.int32, np.int64)
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-#: Longer chunks and words are worked out anew each time; they hardly ever repeat.
+#: Longer chunks are worked out anew each time; they hardly ever repeat.
 MAX_CACHED_CHARS = 64
-#: A dictionary that is full is emptied: at most about 100 MB for chunks and their ids, 50 MB for words.
+#: The dictionary is emptied when it is full: at most about 100 MB, with the ids.
 MAX_CHUNKS = 1 << 19
 MAX_CHUNK_IDS = 1 << 22
-MAX_WORDS = 1 << 18
 MAX_CHARS = 1 << 16
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
-BATCH_CHARS = 1 << 20
-#: Ends a chunk where many stand in one string. Cleaned text never has it.
+BATCH_CHARS = 1 << 22
+#: Characters of normalized text that are cut into pieces at a time.
+SLICE_CHARS = 1 << 18
+#: Ends a text, and a chunk, where many stand in one string. Cleaned text never has it.
 END = "\x00"
 
-LINE = "\n"
-_ASCII_SIGNS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+#: Punctuation that often stands beside a word.
+COMMON_SIGNS = ",.()\"'-"
 
 _reordered = re.compile(REORDERED)
-_visible = re.compile(r"[^ ]+")
 
 
 def gather(starts: Int64, lengths: Int64) -> Int64:
@@ -58,9 +62,9 @@ def gather(starts: Int64, lengths: Int64) -> Int64:
     return np.repeat(shifts, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def _space_out(text: str) -> str:
-    """Blanks around ASCII punctuation."""
-    for sign in _ASCII_SIGNS:
+def _space_out(text: str, signs: str) -> str:
+    """Blanks around each of ``signs``."""
+    for sign in signs:
         if sign in text:
             text = text.replace(sign, f" {sign} ")
     return text
@@ -95,98 +99,20 @@ class _Normalized(dict[int, str]):
         return spaced
 
 
-class _Pieces(dict[str, bytes]):
-    """Word, or rest of a word, to its ids as int32 bytes; works out what it lacks. No bytes: it cannot be covered.
-
-    Args:
-        vocab: pieces that may stand first here, with their ids as int32 bytes.
-        rest: the same for what follows a first piece; None: this dictionary itself.
-    """
-
-    def __init__(self, vocab: Mapping[str, bytes], rest: _Pieces | None = None) -> None:
-        self._vocab = vocab
-        self._longest = max(map(len, vocab), default=0)
-        self._rest = self if rest is None else rest
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was worked out."""
-        self.clear()
-        self.update(self._vocab)
-
-    def __missing__(self, word: str) -> bytes:
-        known = self._vocab
-        for end in range(min(len(word) - 1, self._longest), 0, -1):
-            first = known.get(word[:end])
-            if first is not None:
-                rest = self._rest[word[end:]]
-                ids = first + rest if rest else b""
-                break
-        else:
-            ids = b""
-        self[word] = ids
-        return ids
-
-
-class _Words(dict[str, bytes]):
-    """Word (normalized) to its ids as int32 bytes; works out what it lacks. ``END`` is the id -1."""
-
-    def __init__(self, vocab: Mapping[str, int], unk_token: str, max_chars: int, prefix: str) -> None:
-        packed = {token: np.int32(number).tobytes() for token, number in vocab.items()}
-        self._rest = _Pieces({token[len(prefix) :]: ids for token, ids in packed.items() if token.startswith(prefix)})
-        self._first = packed
-        self._longest = max(map(len, packed))
-        self._unknown = packed[unk_token]
-        self._max_chars = max_chars
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget every word that is not one piece."""
-        self.clear()
-        self._rest.reset()
-        self.update({word: ids for word, ids in self._first.items() if len(word) <= self._max_chars})
-        self[END] = np.int32(-1).tobytes()
-
-    def __missing__(self, word: str) -> bytes:
-        if len(word) > self._max_chars:
-            return self._unknown
-        known = self._first
-        for end in range(min(len(word) - 1, self._longest), 0, -1):
-            first = known.get(word[:end])
-            if first is not None:
-                rest = self._rest[word[end:]]
-                ids = first + rest if rest else self._unknown
-                break
-        else:
-            ids = self._unknown
-        self[word] = ids
-        return ids
-
-
 class FastEncoder:
-    """Texts to ids, with the dictionaries that make it fast. Safe to share between threads.
+    """Texts to ids, with the dictionary that makes it fast. Safe to share between threads."""
 
-    Args:
-        basic: how text is normalized.
-        vocab, unk_token, max_chars, prefix: see :class:`~bertkit.tokenization.WordpieceTokenizer`.
-        whole: tokens with ids that are matched in the raw text and never split.
-    """
-
-    def __init__(
-        self,
-        basic: BasicTokenizer,
-        vocab: Mapping[str, int],
-        unk_token: str,
-        max_chars: int,
-        prefix: str,
-        whole: Mapping[str, int],
-    ) -> None:
-        self._basic = basic
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._basic = BasicTokenizer(
+            vocabulary.do_lower_case, vocabulary.strip_accents, vocabulary.tokenize_chinese_chars
+        )
         self._lock = Lock()
         self._cleaned = _Cleaned()
-        self._normalized = _Normalized(basic)
-        self._words = _Words(vocab, unk_token, max_chars, prefix)
-        self._whole = dict(whole)
+        self._normalized = _Normalized(self._basic)
+        self._end_id = len(vocabulary.vocab) + len(vocabulary.added)  # no token has it
+        whole = {token.content: token.id for token in vocabulary.never_split}
+        self._whole = whole
         self._marks = {token: f" {END}{number} " for number, token in enumerate(whole)}
         longest_first = sorted(whole, key=len, reverse=True)
         self._whole_pattern = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
@@ -195,16 +121,33 @@ class FastEncoder:
         self._sign = starts.pop() if len(starts) == 1 else ""
         self._reset()
 
+    def _known(self) -> dict[str, int]:
+        """Chunks that need no learning, and their ids: ``END``, marks of tokens never split, words of the vocabulary.
+
+        Beside saving time, this puts frequent words next to each other in memory, for vocabularies begin with them.
+        """
+        lower, limit = self._basic.do_lower_case, self._vocabulary.max_input_chars_per_word
+        known = {END: 0} | {mark.strip(" "): self._whole[token] for token, mark in self._marks.items()}
+        for token, number in self._vocabulary.vocab.items():
+            is_word = (
+                token.isascii()
+                and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
+                and len(token) <= limit
+            )
+            if is_word and not (lower and token != token.lower()):
+                known[token] = number
+        return known
+
     def _reset(self) -> None:
-        """Forget every chunk but the marks of the tokens that are never split."""
-        self._chunks: defaultdict[str, int] = defaultdict(count(len(self._whole)).__next__)
-        self._chunks.update({mark.strip(" "): number for number, mark in enumerate(self._marks.values())})
-        self._num_chunks = len(self._whole)  # chunks numbered so far, also those forgotten since
-        self._num_ids = len(self._whole)
-        self._ids = np.zeros(1 << 12, np.int32)
-        self._ids[: self._num_ids] = list(self._whole.values())
-        self._starts = np.zeros(1 << 12, np.int64)
-        self._starts[: self._num_chunks + 1] = np.arange(self._num_chunks + 1)
+        """Forget every chunk but those that were known from the start."""
+        known = self._known()
+        self._num_known = self._num_ids = len(known)
+        self._num_chunks = len(known)  # numbered so far, also those forgotten since
+        self._chunks = defaultdict(count(len(known)).__next__, zip(known, range(len(known)), strict=True))
+        self._ids = np.fromiter(known.values(), np.int32, len(known))
+        self._starts = np.arange(len(known))
+        self._sizes = np.ones(len(known), np.int64)
+        self._sizes[0] = 0  # END stands for no token
 
     def encode(self, texts: Iterable[str]) -> tuple[Int32, Int64]:
         """Ids of all texts one after another, int32 ``(T,)``, without [CLS] and [SEP]; how many each has, ``(B,)``."""
@@ -217,7 +160,7 @@ class FastEncoder:
         return np.concatenate(ids), np.concatenate(lengths)
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
-        """The texts, prepared, one a line, some thousand characters at a time.
+        """The texts, prepared, with ``END`` after each, some thousand characters at a time.
 
         What is done to them does not change their ids, and makes chunks repeat more often: ASCII punctuation, always
         a word of its own, is given blanks around it; ASCII text is lower-cased where that is to happen anyway.
@@ -233,10 +176,9 @@ class FastEncoder:
             block.append(text.lower() if lower and text.isascii() else text)
             size += len(text)
             if size > BLOCK_CHARS:
-                yield _space_out(LINE.join(block))
+                yield _space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
                 block, size = [], 0
-        if block:
-            yield _space_out(LINE.join(block))
+        yield _space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
 
     def _mark_whole(self, text: str) -> str:
         """Clean a text with special tokens in it; marks, which no cleaned text can have, take their places."""
@@ -248,78 +190,106 @@ class FastEncoder:
     def _encode_batch(self, blocks: Iterator[str]) -> tuple[Int32, Int64] | None:
         """Ids and lengths of the texts of the next blocks; None at the end."""
         with self._lock:
-            if len(self._chunks) > MAX_CHUNKS or self._num_ids > MAX_CHUNK_IDS:
+            if len(self._chunks) > self._num_known + MAX_CHUNKS or self._num_ids > self._num_known + MAX_CHUNK_IDS:
                 self._reset()
             if len(self._cleaned) > MAX_CHARS:
                 self._cleaned.clear()
             known = len(self._chunks)
-            numbers, counts = self._number(blocks)
-            if not counts:
+            try:
+                numbers = self._number(blocks)
+                if len(self._chunks) > known:
+                    self._learn(list(islice(reversed(self._chunks), len(self._chunks) - known))[::-1])
+            except BaseException:
+                # Interrupted with chunks that have a number but no ids: nothing numbered may be used again.
+                self._reset()
+                raise
+            if not len(numbers):
                 return None
-            if len(self._chunks) > known:
-                self._learn(list(islice(reversed(self._chunks), len(self._chunks) - known))[::-1])
-            starts = self._starts[numbers]
-            sizes = self._starts[numbers + 1] - starts
-            ids = self._ids[gather(starts, sizes)]
-        before = np.concatenate([[0], np.cumsum(sizes)])
-        ends = np.cumsum(counts)
-        return ids, before[ends] - before[ends - counts]
+            sizes = self._sizes[numbers]
+            ids = self._ids[gather(self._starts[numbers], sizes)]
+        return ids, np.diff(np.cumsum(sizes)[numbers == 0], prepend=0)
 
-    def _number(self, blocks: Iterator[str]) -> tuple[Int64, list[int]]:
-        """Numbers of the chunks of the next blocks, and how many chunks each text has.
+    def _number(self, blocks: Iterator[str]) -> Int64:
+        """Numbers of the chunks of the next blocks.
 
         A chunk that is not in the dictionary gets the next number as it is looked up. The strings of a block are let
         go before the next block, so that the memory they lie in is still in the processor's cache.
         """
         number = self._chunks.__getitem__
         numbers: list[Int64] = [np.zeros(0, np.int64)]
-        counts: list[int] = []
         size = 0
         for block in blocks:
-            lines = [line.split() for line in block.split(LINE)]
-            sizes = list(map(len, lines))
-            numbers.append(np.fromiter(map(number, chain.from_iterable(lines)), np.int64, sum(sizes)))
-            counts += sizes
+            chunks = block.split()
+            numbers.append(np.fromiter(map(number, chunks), np.int64, len(chunks)))
             size += len(block)
             if size > BATCH_CHARS:
                 break
-        return np.concatenate(numbers), counts
+        return np.concatenate(numbers)
 
     def _learn(self, new: Sequence[str]) -> None:
         """Work out the ids of chunks, in the order of their numbers."""
-        packed = np.frombuffer(self._pieces(new), np.int32)
-        ends = np.flatnonzero(packed == -1)
-        ends -= np.arange(len(ends))
-        ids = packed[packed >= 0]
-        first, last = self._num_chunks + 1, self._num_chunks + 1 + len(new)
-        self._starts = _grown(self._starts, last)
-        self._starts[first:last] = ends + self._num_ids
-        self._ids = _grown(self._ids, self._num_ids + len(ids))
-        self._ids[self._num_ids : self._num_ids + len(ids)] = ids
+        numbers = np.arange(self._num_chunks, self._num_chunks + len(new))
         self._num_chunks += len(new)
-        self._num_ids += len(ids)
+        self._starts = _grown(self._starts, self._num_chunks)
+        self._sizes = _grown(self._sizes, self._num_chunks)
+        ascii_only = np.fromiter(map(str.isascii, new), bool, len(new))
+        for group, normalize in ((ascii_only, self._normalize_ascii), (~ascii_only, self._normalize)):
+            if group.any():
+                self._store(numbers[group], self._pieces(normalize(list(compress(new, group)))))
         for chunk in new:
             if len(chunk) > MAX_CACHED_CHARS:
                 del self._chunks[chunk]
 
-    def _pieces(self, chunks: Sequence[str]) -> bytes:
-        """Ids of the chunks as int32 bytes, -1 after each."""
-        text = self._normalize(chunks)
-        # Words one by one where they are many, so that ten million ideographs are not ten million strings at once.
-        words = (match[0] for match in _visible.finditer(text)) if len(text) > BATCH_CHARS << 2 else text.split()
-        packed = b"".join(map(self._words.__getitem__, words))
-        if len(self._words) > MAX_WORDS:
-            self._words.reset()
-        if len(self._normalized) > MAX_CHARS:
-            self._normalized.reset()
-        return packed
+    def _store(self, numbers: Int64, pieces: Int32) -> None:
+        """Keep the ids of the chunks with these numbers."""
+        ends = np.flatnonzero(pieces == self._end_id)
+        ids = pieces[pieces != self._end_id]
+        ends -= np.arange(len(ends))
+        self._sizes[numbers] = np.diff(ends, prepend=0)
+        self._starts[numbers] = self._num_ids + ends - self._sizes[numbers]
+        self._ids = _grown(self._ids, self._num_ids + len(ids))
+        self._ids[self._num_ids : self._num_ids + len(ids)] = ids
+        self._num_ids += len(ids)
+
+    def _pieces(self, text: str) -> Int32:
+        """Ids of the word pieces of normalized text, some thousand characters at a time: the engine needs memory."""
+        found = [np.zeros(0, np.int32)]
+        start = 0
+        while start < len(text):
+            end = text.find(" ", start + SLICE_CHARS)
+            end = len(text) if end < 0 else end
+            (encoding,) = self._words.encode_batch_fast([text[start:end]])
+            found.append(np.array(encoding.ids, np.int32))
+            start = end
+        return np.concatenate(found)
+
+    @cached_property
+    def _words(self) -> Tokenizer:
+        """The word-piece model for words that blanks separate, with ``END`` as one more word."""
+        vocabulary = self._vocabulary
+        model = WordPiece(
+            {**vocabulary.vocab, END: self._end_id},
+            unk_token=vocabulary.unk_token,
+            max_input_chars_per_word=vocabulary.max_input_chars_per_word,
+            continuing_subword_prefix=vocabulary.prefix,
+        )
+        words = Tokenizer(model)
+        words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return words
 
     def _normalize(self, chunks: Sequence[str]) -> str:
         """Chunks with ``END`` after each: normalized, blanks between words."""
+        if len(self._normalized) > MAX_CHARS:
+            self._normalized.reset()
         text = END.join(chunks) + END
-        if self._basic.strip_accents and not text.isascii() and _reordered.search(text):
+        if self._basic.strip_accents and _reordered.search(text):
             text = END.join(self._reorder(chunk) if _reordered.search(chunk) else chunk for chunk in chunks) + END
         return text.translate(self._normalized)
+
+    def _normalize_ascii(self, chunks: Sequence[str]) -> str:
+        """The same for ASCII, where little can happen: lower-casing, and punctuation that is a word of its own."""
+        text = END.join(chunks) + END
+        return _space_out(text.lower() if self._basic.do_lower_case else text, string.punctuation + END)
 
     def _reorder(self, chunk: str) -> str:
         """Normalize a chunk in which marks may change places. To normalize the result again changes nothing."""
@@ -337,11 +307,4 @@ def fast_encoder(vocabulary: Vocabulary) -> FastEncoder | None:
     """The fast path; None where a token is to be found in normalized text or takes white space with it."""
     if not all(token.is_plain for token in vocabulary.never_split):
         return None
-    return FastEncoder(
-        BasicTokenizer(vocabulary.do_lower_case, vocabulary.strip_accents, vocabulary.tokenize_chinese_chars),
-        vocabulary.vocab,
-        vocabulary.unk_token,
-        vocabulary.max_input_chars_per_word,
-        vocabulary.prefix,
-        {token.content: token.id for token in vocabulary.never_split},
-    )
+    return FastEncoder(vocabulary)

@@ -1,0 +1,176 @@
+"""How fast are ids of plain text? bertkit's encode_ragged against the ``tokenizers`` package, on Wikipedia.
+
+    python benchmarks/tokenize.py --data ../shared/data --out benchmarks/results/tokenize.md
+
+The lines of 20 MB of English Wikipedia are the texts. Both sides first have to give exactly the same ids. Then they
+take turns, round by round: bertkit cold (a new tokenizer, its dictionaries empty), ``encode_batch``, bertkit warm (a second
+time over the same text), ``encode_batch_fast``. A peer's time is that of ``encode_batch`` alone, which returns objects;
+to take the ids out of them costs it more. Ratios are taken inside each round; their median is reported. The peer is set
+up by transformers' BertTokenizer and gets as many threads as ``--threads`` says; bertkit always uses one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SYSTEMS = ("bertkit cold", "encode_batch", "bertkit warm", "encode_batch_fast")
+TARGETS = {"warm_mb_s": 15.0, "cold_ratio": 5.0}
+
+
+def main() -> None:
+    args = parse_args()
+    # Both are read when the peer is first used.
+    os.environ["RAYON_NUM_THREADS"] = str(args.threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if args.threads > 1 else "false"
+    from machine import about
+
+    texts = read_texts(args.data, args.megabytes)
+    size = sum(len(text.encode()) for text in texts)
+    report: dict[str, Any] = {
+        "about": about(args.threads),
+        "texts": len(texts),
+        "megabytes": round(size / 1e6, 2),
+        "targets": TARGETS,
+        "vocabularies": {},
+    }
+    for case in args.vocabularies:
+        vocab_file = args.data / "vocab" / f"bert-base-{case}-vocab.txt"
+        say(f"{case}: {len(texts):,} texts, {size / 1e6:.1f} MB")
+        report["vocabularies"][case] = run(vocab_file, case == "uncased", texts, size / 1e6, args.rounds)
+    lines = render(report)
+    print("\n".join(lines))
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(json.dumps(report))
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with pretrain_text/ and vocab/")
+    parser.add_argument("--megabytes", type=float, default=20.0, help="how much text")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1, help="threads of the peer")
+    parser.add_argument("--vocabularies", nargs="+", choices=("uncased", "cased"), default=["uncased", "cased"])
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
+    return parser.parse_args()
+
+
+def read_texts(data: Path, megabytes: float) -> list[str]:
+    """The first lines of the training text, ``megabytes`` of it."""
+    texts: list[str] = []
+    left = int(megabytes * 1e6)
+    with lzma.open(data / "pretrain_text" / "wikipedia_en.train.txt.xz", "rt", encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            left -= len(line.encode())
+            if left < 0:
+                break
+            texts.append(line.removesuffix("\n"))
+    return texts
+
+
+def run(vocab_file: Path, lower: bool, texts: list[str], megabytes: float, rounds: int) -> dict[str, Any]:
+    from transformers import BertTokenizer as Peer
+
+    from bertkit import BertTokenizer
+    from bertkit.tokenization import load_vocab
+
+    vocab = load_vocab(vocab_file)
+    peer = Peer(vocab=vocab, do_lower_case=lower).backend_tokenizer
+    peer.no_truncation()
+    tokens = check_equal(BertTokenizer(vocab, lower), peer, texts)
+    seconds: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+    for number in range(rounds):
+        ours = BertTokenizer(vocab, lower)
+        jobs: dict[str, Callable[[], Any]] = {
+            "bertkit cold": lambda ours=ours: ours.encode_ragged(texts),
+            "encode_batch": lambda: peer.encode_batch(texts),
+            "bertkit warm": lambda ours=ours: ours.encode_ragged(texts),
+            "encode_batch_fast": lambda: peer.encode_batch_fast(texts),
+        }
+        for name, job in jobs.items():
+            seconds[name].append(timed(job))
+            taken = seconds[name][-1]
+            say(f"  round {number + 1}  {name:<18} {taken:6.2f} s  {megabytes / taken:5.1f} MB/s")
+    return summary(seconds, megabytes) | {"tokens": tokens}
+
+
+def check_equal(ours: Any, peer: Any, texts: list[str]) -> int:
+    """Stop unless both give the same ids for every text; return how many ids there are."""
+    import numpy as np
+
+    ragged = ours.encode_ragged(texts)
+    for start in range(0, len(texts), 10_000):
+        for row, encoding in enumerate(peer.encode_batch(texts[start : start + 10_000]), start):
+            if not np.array_equal(ragged[row], encoding.ids):
+                sys.exit(f"text {row} has other ids: {texts[row]!r}")
+    return len(ragged.ids)
+
+
+def timed(job: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    result = job()
+    taken = time.perf_counter() - start
+    del result
+    return taken
+
+
+def summary(seconds: dict[str, list[float]], megabytes: float) -> dict[str, Any]:
+    def ratio(slower: str, faster: str) -> float:
+        return round(statistics.median(a / b for a, b in zip(seconds[slower], seconds[faster], strict=True)), 2)
+
+    return {
+        "seconds": {name: [round(value, 3) for value in values] for name, values in seconds.items()},
+        "mb_s": {name: round(megabytes / statistics.median(values), 2) for name, values in seconds.items()},
+        "cold_ratio": ratio("encode_batch", "bertkit cold"),
+        "cold_ratio_fast": ratio("encode_batch_fast", "bertkit cold"),
+        "warm_ratio": ratio("encode_batch", "bertkit warm"),
+        "warm_ratio_fast": ratio("encode_batch_fast", "bertkit warm"),
+    }
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    from machine import block
+
+    lines = ["# Ids of plain text", "", *block(report["about"])]
+    for case, result in report["vocabularies"].items():
+        lines += [
+            "",
+            f"## BERT-base, {case}",
+            "",
+            f"{report['texts']:,} texts, {report['megabytes']} MB, {result['tokens']:,} ids, all equal.",
+            "",
+            "| system | median s | MB/s | its time / bertkit cold | its time / bertkit warm |",
+            "|---|---|---|---|---|",
+        ]
+        for name in SYSTEMS:
+            median = statistics.median(result["seconds"][name])
+            row = [f"{median:.2f}", f"{result['mb_s'][name]:.1f}", "", ""]
+            if name.startswith("encode"):
+                suffix = name.removeprefix("encode_batch")
+                row[2:] = [f"{result[f'cold_ratio{suffix}']:.2f}x", f"{result[f'warm_ratio{suffix}']:.2f}x"]
+            lines.append(f"| {name} | {' | '.join(row)} |")
+        warm, cold = result["mb_s"]["bertkit warm"], result["cold_ratio"]
+        lines += [
+            "",
+            f"Warm {warm:.1f} MB/s (target {TARGETS['warm_mb_s']:.0f}), cold {cold:.2f}x `encode_batch` (target "
+            f"{TARGETS['cold_ratio']:.0f}x).",
+        ]
+    return lines
+
+
+def say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
