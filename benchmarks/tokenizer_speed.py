@@ -3,10 +3,10 @@
     python benchmarks/tokenize.py --data ../shared/data --out benchmarks/results/tokenize.md
 
 The lines of 20 MB of English Wikipedia are the texts. Both sides first have to give exactly the same ids. Then they
-take turns, round by round: bertkit cold (a new tokenizer, its dictionaries empty), ``encode_batch``, bertkit warm (a second
-time over the same text), ``encode_batch_fast``. A peer's time is that of ``encode_batch`` alone, which returns objects;
-to take the ids out of them costs it more. Ratios are taken inside each round; their median is reported. The peer is set
-up by transformers' BertTokenizer and gets as many threads as ``--threads`` says; bertkit always uses one.
+take turns, round by round: bertkit cold (a new tokenizer, its dictionary as it is built), ``encode_batch``, bertkit
+warm (a second time over the same text), ``encode_batch_fast``. A peer's time is that of the one call, which returns
+objects; to take the ids out of them costs it more. Ratios are taken inside each round; their median is reported. The
+peer is set up by transformers' BertTokenizer and gets the threads that ``--threads`` says; bertkit always uses one.
 """
 
 from __future__ import annotations
