@@ -178,7 +178,10 @@ def test_decode(pair: Contestants) -> None:
             assert pair.ours.convert_tokens_to_ids(tokens) == pair.peer.convert_tokens_to_ids(tokens)
     array = np.array(rows[:3])
     assert pair.ours.decode(torch.tensor(array)) == pair.ours.decode(array) == pair.peer.decode(array)
-    assert pair.ours.decode(7) == pair.peer.decode(7)
+    assert (
+        pair.ours.decode(list(array[0])) == pair.ours.decode(list(torch.tensor(array[0]))) == pair.peer.decode(rows[0])
+    )
+    assert pair.ours.decode(7) == pair.ours.decode(np.int64(7)) == pair.peer.decode(7)
     assert pair.ours.decode([]) == ""
 
 

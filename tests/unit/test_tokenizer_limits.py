@@ -148,6 +148,12 @@ def test_numbers_that_no_token_has(tokenizer: BertTokenizer, number: Any) -> Non
         tokenizer.convert_ids_to_tokens([number])
 
 
+def test_pad_needs_rows(tokenizer: BertTokenizer) -> None:
+    for wrong in ({"input_ids": [1, 2]}, {"labels": [1]}, [], [{"labels": 1}]):
+        with pytest.raises(InputError, match="pad needs rows of input_ids"):
+            tokenizer.pad(wrong)
+
+
 def test_results_know_what_they_lack(tokenizer: BertTokenizer) -> None:
     encoded = tokenizer(["a b", "c"])
     with pytest.raises(AttributeError, match="there are input_ids, token_type_ids, attention_mask"):

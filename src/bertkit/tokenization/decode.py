@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
@@ -33,6 +34,8 @@ class Decoder:
         engine: the same in the ``tokenizers`` package.
         clean_up_tokenization_spaces: default of :meth:`decode`.
     """
+
+    model_input_names = ("input_ids", "token_type_ids", "attention_mask")
 
     def __init__(self, vocabulary: Vocabulary, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
@@ -117,9 +120,10 @@ class Decoder:
         return [self._tokens[self._check(number)] for number in numbers if number not in skip]
 
     def _check(self, number: Any) -> int:
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(self._tokens):
+        whole = operator.index(number) if hasattr(number, "__index__") and not isinstance(number, bool) else -1
+        if not 0 <= whole < len(self._tokens):
             raise InputError(f"{number!r} is not the id of a token: ids are 0 ... {len(self._tokens) - 1:,}")
-        return number
+        return whole
 
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool | None = None

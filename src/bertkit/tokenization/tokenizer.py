@@ -378,8 +378,8 @@ class BertTokenizer(Decoder):
         """
         if not isinstance(encoded, Mapping):
             encoded = {key: [row[key] for row in encoded] for key in (encoded[0] if encoded else {})}
-        if "input_ids" not in encoded:
-            raise InputError(f"pad needs input_ids, got {', '.join(encoded) or 'nothing'}")
+        if not all(np.ndim(row) == 1 for row in encoded.get("input_ids", [0])):
+            raise InputError(f"pad needs rows of input_ids, got {', '.join(encoded) or 'nothing'}")
         columns = {key: [np.asarray(row).tolist() for row in rows] for key, rows in encoded.items()}
         columns.setdefault("attention_mask", [[1] * len(row) for row in columns["input_ids"]])
         asked = self._request(
