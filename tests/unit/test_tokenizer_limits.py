@@ -177,10 +177,13 @@ def test_ragged_rows(tokenizer: BertTokenizer) -> None:
 # The dictionaries of the fast path
 
 
-def test_results_do_not_depend_on_what_was_seen_before(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("arrow_chars", [0, 10**9])
+def test_results_do_not_depend_on_what_was_seen_before(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, arrow_chars: int
+) -> None:
     """With room for hardly anything, and blocks of hardly any text, the ids are the same."""
     for name, value in {"MAX_CHUNKS": 8, "MAX_CHUNK_IDS": 30, "SLICE_CHARS": 50, "MAX_CHARS": 3, "BLOCK_CHARS": 40,
-                        "BATCH_CHARS": 90, "MAX_CACHED_CHARS": 6}.items():  # fmt: skip
+                        "BATCH_CHARS": 90, "MAX_CACHED_CHARS": 6, "ARROW_CHARS": arrow_chars}.items():  # fmt: skip
         monkeypatch.setattr(fast, name, value)
     path = shared / "data" / "pretrain_text" / "google_bert_sample_text.txt"
     texts = path.read_text(encoding="utf-8").split("\n")

@@ -4,7 +4,8 @@ Most words repeat. So text is cut at white space only, and each run of text betw
 in a dictionary that numbers the chunks seen so far; a table has the ids of each number. White space separates
 everything else in BERT's tokenization (marks do not move across it, words do not span it), so a chunk has the same ids
 wherever it stands. The chunks of a stretch of text that are new are normalized together with one ``str.translate``
-and cut into pieces by the word-piece model of the ``tokenizers`` package.
+and cut into pieces by the word-piece model of the ``tokenizers`` package. Of much text, Arrow finds the different chunks
+before the dictionary sees them.
 
 What white space is differs between BERT and ``str.split``: U+001C..U+001F and U+0085 split words in Python, and are
 removed from text in BERT. Both agree on text of printable characters, where U+0020 is the only white space; other text
@@ -18,6 +19,7 @@ import string
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from importlib import import_module
 from itertools import compress, count, islice
 from threading import Lock
 from typing import TypeVar
@@ -44,6 +46,8 @@ MAX_CHARS = 1 << 16
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
+#: From this much text on, Arrow splits it; for less, importing Arrow takes longer than it saves.
+ARROW_CHARS = 1 << 19
 #: Characters of normalized text that are cut into pieces at a time.
 SLICE_CHARS = 1 << 18
 #: Ends a text, and a chunk, where many stand in one string. Cleaned text never has it.
@@ -103,6 +107,7 @@ class FastEncoder:
     """Texts to ids, with the dictionary that makes it fast. Safe to share between threads."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self.arrow_chars = ARROW_CHARS
         self._vocabulary = vocabulary
         self._basic = BasicTokenizer(
             vocabulary.do_lower_case, vocabulary.strip_accents, vocabulary.tokenize_chinese_chars
@@ -110,6 +115,7 @@ class FastEncoder:
         self._lock = Lock()
         self._cleaned = _Cleaned()
         self._normalized = _Normalized(self._basic)
+        self._too_long = re.compile(f"([^ ]{{{vocabulary.max_input_chars_per_word + 1}}})[^ ]+")
         self._end_id = len(vocabulary.vocab) + len(vocabulary.added)  # no token has it
         whole = {token.content: token.id for token in vocabulary.never_split}
         self._whole = whole
@@ -127,7 +133,8 @@ class FastEncoder:
         Beside saving time, this puts frequent words next to each other in memory, for vocabularies begin with them.
         """
         lower, limit = self._basic.do_lower_case, self._vocabulary.max_input_chars_per_word
-        known = {END: 0} | {mark.strip(" "): self._whole[token] for token, mark in self._marks.items()}
+        # Arrow's split leaves empty strings at the ends of a text.
+        known = {END: 0, "": 0} | {mark.strip(" "): self._whole[token] for token, mark in self._marks.items()}
         for token, number in self._vocabulary.vocab.items():
             is_word = (
                 token.isascii()
@@ -147,7 +154,7 @@ class FastEncoder:
         self._ids = np.fromiter(known.values(), np.int32, len(known))
         self._starts = np.arange(len(known))
         self._sizes = np.ones(len(known), np.int64)
-        self._sizes[0] = 0  # END stands for no token
+        self._sizes[:2] = 0  # END and the empty string stand for no token
 
     def encode(self, texts: Iterable[str]) -> tuple[Int32, Int64]:
         """Ids of all texts one after another, int32 ``(T,)``, without [CLS] and [SEP]; how many each has, ``(B,)``."""
@@ -212,19 +219,27 @@ class FastEncoder:
     def _number(self, blocks: Iterator[str]) -> Int64:
         """Numbers of the chunks of the next blocks.
 
-        A chunk that is not in the dictionary gets the next number as it is looked up. The strings of a block are let
-        go before the next block, so that the memory they lie in is still in the processor's cache.
+        A chunk that is not in the dictionary gets the next number as it is looked up. Of much text, Arrow finds the
+        different chunks first, so that only those become Python strings.
         """
-        number = self._chunks.__getitem__
-        numbers: list[Int64] = [np.zeros(0, np.int64)]
+        batch: list[str] = []
         size = 0
         for block in blocks:
-            chunks = block.split()
-            numbers.append(np.fromiter(map(number, chunks), np.int64, len(chunks)))
+            batch.append(block)
             size += len(block)
             if size > BATCH_CHARS:
                 break
-        return np.concatenate(numbers)
+        number = self._chunks.__getitem__
+        if size < self.arrow_chars:
+            chunks = [chunk for block in batch for chunk in block.split()]
+            return np.fromiter(map(number, chunks), np.int64, len(chunks))
+        arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+        split = compute.ascii_split_whitespace(arrow.array(batch, arrow.large_string()))
+        chunks = split.flatten().dictionary_encode()
+        different = chunks.dictionary.to_pylist()
+        numbers = np.fromiter(map(number, different), np.int64, len(different))
+        found: Int64 = numbers[chunks.indices.to_numpy()]
+        return found
 
     def _learn(self, new: Sequence[str]) -> None:
         """Work out the ids of chunks, in the order of their numbers."""
@@ -258,7 +273,10 @@ class FastEncoder:
         while start < len(text):
             end = text.find(" ", start + SLICE_CHARS)
             end = len(text) if end < 0 else end
-            (encoding,) = self._words.encode_batch_fast([text[start:end]])
+            words = text[start:end]
+            if len(words) > 2 * SLICE_CHARS:  # with a word of absurd length: its beginning is too long already
+                words = self._too_long.sub(r"\1", words)
+            (encoding,) = self._words.encode_batch_fast([words])
             found.append(np.array(encoding.ids, np.int32))
             start = end
         return np.concatenate(found)
