@@ -4,8 +4,8 @@ Most words repeat. So text is cut at white space only, and each run of text betw
 in a dictionary that numbers the chunks seen so far; a table has the ids of each number. White space separates
 everything else in BERT's tokenization (marks do not move across it, words do not span it), so a chunk has the same ids
 wherever it stands. The chunks of a stretch of text that are new are normalized together with one ``str.translate``
-and cut into pieces by the word-piece model of the ``tokenizers`` package. Of much text, Arrow finds the different chunks
-before the dictionary sees them.
+and cut into pieces by the word-piece model of the ``tokenizers`` package. Of much text, Arrow finds the different
+chunks before the dictionary sees them.
 
 What white space is differs between BERT and ``str.split``: U+001C..U+001F and U+0085 split words in Python, and are
 removed from text in BERT. Both agree on text of printable characters, where U+0020 is the only white space; other text
