@@ -1,0 +1,77 @@
+"""Random numbers without state: each is a pure function of a key and a counter, computed for whole arrays at once.
+
+A generator that is advanced ties what an example gets to everything drawn before it. Here the 64 bits drawn at counter
+``c`` of a stream depend on nothing else, so any worker can make any example, in any order, and a resumed run replays
+nothing. The function is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014),
+whose state is a counter anyway: its n-th number from seed ``k`` is ``bits(k, n)``. Not for cryptography.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+UInt64 = NDArray[np.uint64]
+#: A key, or one key for each counter.
+Key = int | UInt64
+
+_MASK = (1 << 64) - 1
+_STEP = 0x9E3779B97F4A7C15
+_FIRST_FACTOR = 0xBF58476D1CE4E5B9
+_SECOND_FACTOR = 0x94D049BB133111EB
+
+
+def stream(seed: int, name: str, *parts: int) -> int:
+    """Key of the stream ``name`` for a seed and further numbers, for example the epoch: 64 bits.
+
+    Streams of different arguments are unrelated. Any integer is a seed, negative ones too.
+    """
+    key = 0
+    for part in (seed, crc32(name.encode()), *parts):
+        key = _mix_int((key + _STEP + part) & _MASK)
+    return key
+
+
+def bits(key: Key, counters: NDArray[Any]) -> UInt64:
+    """64 random bits for each counter: uint64 of the shape of ``counters``.
+
+    Args:
+        key: from :func:`stream`; or an array of keys (itself perhaps from ``bits``) that broadcasts with ``counters``.
+        counters: integers, at least one dimension.
+    """
+    numbers = np.atleast_1d(counters).astype(np.uint64)
+    return _mix(numbers * np.uint64(_STEP) + np.asarray(key, np.uint64))
+
+
+def uniform(key: Key, counters: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers in [0, 1), multiples of 2**-53; arguments as in :func:`bits`."""
+    return (bits(key, counters) >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
+
+
+def below(key: Key, counters: NDArray[Any], bound: int | Int64) -> Int64:
+    """Integers 0 ... ``bound`` - 1, equally likely up to ``bound`` / 2**53.
+
+    Args:
+        key: as in :func:`bits`.
+        counters: as in :func:`bits`.
+        bound: at least 1; an array has one for each counter.
+    """
+    # The largest uniform number is 1 - 2**-53, and its product with any bound under 2**53 rounds to less than bound.
+    return (uniform(key, counters) * bound).astype(np.int64)
+
+
+def _mix(x: UInt64) -> UInt64:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_FIRST_FACTOR)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_SECOND_FACTOR)
+    return x ^ (x >> np.uint64(31))
+
+
+def _mix_int(x: int) -> int:
+    """:func:`_mix` of one Python integer; numpy would warn about the overflow of a scalar."""
+    x = ((x ^ (x >> 30)) * _FIRST_FACTOR) & _MASK
+    x = ((x ^ (x >> 27)) * _SECOND_FACTOR) & _MASK
+    return x ^ (x >> 31)

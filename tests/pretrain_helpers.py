@@ -1,0 +1,54 @@
+"""Small corpora whose token ids say where they stand, so that a test can see where an example came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertkit.data.masking import MaskVocabulary
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+CLS, SEP, MASK = 2, 3, 4
+#: Id of the token at offset 0; offset n has this + n.
+FIRST = 1000
+
+
+@dataclass(frozen=True)
+class ToyTokens:
+    """Sentences of given lengths; the token at offset n of the corpus has the id ``FIRST + n``."""
+
+    sentence_boundaries: np.ndarray
+    document_boundaries: np.ndarray
+
+    @classmethod
+    def of(cls, documents: list[list[int]]) -> ToyTokens:
+        """From the number of tokens in each sentence of each document."""
+        lengths = [length for document in documents for length in document]
+        counts = [len(document) for document in documents]
+        return cls(np.cumsum([0, *lengths]), np.cumsum([0, *counts]))
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.sentence_boundaries[-1])
+
+    def tokens(self, first_sentence: int, end_sentence: int) -> np.ndarray:
+        start, end = self.sentence_boundaries[[first_sentence, end_sentence]]
+        return np.arange(FIRST + start, FIRST + end, dtype=np.int32)
+
+    def document_at(self, offset: int) -> int:
+        starts = self.sentence_boundaries[self.document_boundaries]
+        return int(np.searchsorted(starts, offset, side="right")) - 1
+
+    def vocabulary(self) -> MaskVocabulary:
+        """One in which every third piece continues the word before it."""
+        names = SPECIALS + [f"[unused{n}]" for n in range(FIRST - len(SPECIALS))]
+        names += [f"##t{n}" if n % 3 == 2 else f"t{n}" for n in range(self.num_tokens)]
+        return MaskVocabulary.of(names)
+
+
+def random_tokens(seed: int, num_documents: int, *, max_sentences: int = 30, max_length: int = 40) -> ToyTokens:
+    """Documents and sentences of random sizes, every size at least 1."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, max_sentences + 1, num_documents)
+    return ToyTokens.of([random.integers(1, max_length + 1, size).tolist() for size in sizes])
