@@ -1,0 +1,217 @@
+"""Packed batches of pre-training examples, made when they are needed: a pure function of (seed, epoch, number).
+
+Nothing is written to disk beside the token store, no example is seen twice in the same way, and any worker or process
+can make any batch. The readable contract is :class:`bertkit.training.plan.Plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertkit.batch import Batch, Layout, positions_of
+from bertkit.data.draws import Int64, bits, stream
+from bertkit.data.masking import Masking, MaskVocabulary, mask_rows
+from bertkit.data.pairs import ExampleIndex, Objective, Sentences, SentenceTokens, build_index
+from bertkit.errors import ConfigError, DataError, InputError
+
+
+class PretrainData:
+    """What a :class:`~bertkit.training.loop.Trainer` pre-trains on: a :class:`~bertkit.training.plan.Plan`.
+
+    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, but for the objective ``mlm``,
+    ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
+
+    Epochs differ by a few examples, for chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples of
+    any epoch are shared out evenly over its steps, so each is seen once and a step has ``batch_size`` of them or a few
+    more or fewer.
+
+    Args:
+        tokens: the token store.
+        vocabulary: of the tokenizer that made the store.
+        objective: see :data:`~bertkit.data.pairs.Objective`.
+        max_seq_length: most tokens of an example, special ones included.
+        batch_size: examples in an optimizer step, over all ranks.
+        max_tokens: most tokens in one micro-batch.
+        masking: what is hidden.
+        short_seq_prob: see :func:`~bertkit.data.pairs.build_index`.
+        seed: fixes pairs, masks and order.
+        rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
+
+    Raises:
+        ConfigError: a setting out of bounds.
+        DataError: the store is empty, too small for the objective, or of another vocabulary (found when read).
+    """
+
+    unit = "tokens"
+
+    def __init__(
+        self,
+        tokens: SentenceTokens,
+        vocabulary: MaskVocabulary,
+        *,
+        objective: Objective = "mlm+nsp",
+        max_seq_length: int = 128,
+        batch_size: int = 256,
+        max_tokens: int = 8192,
+        masking: Masking | None = None,
+        short_seq_prob: float = 0.1,
+        seed: int = 0,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        if batch_size < num_ranks or num_ranks < 1 or not 0 <= rank < num_ranks:
+            raise ConfigError(
+                f"batch_size={batch_size}, rank={rank}, num_ranks={num_ranks}: every rank needs at least one example "
+                "of a step, and ranks count from 0"
+            )
+        if max_tokens < max_seq_length:
+            raise ConfigError(
+                f"max_tokens={max_tokens} of a micro-batch is less than max_seq_length={max_seq_length}; raise it"
+            )
+        self.tokens = tokens
+        self.vocabulary = vocabulary
+        self.objective: Objective = objective
+        self.max_seq_length = max_seq_length
+        self.batch_size = batch_size
+        self.max_tokens = max_tokens
+        self.masking = masking or Masking()
+        self.short_seq_prob = short_seq_prob
+        self.seed = seed
+        self.rank, self.num_ranks = rank, num_ranks
+        self._sentences = Sentences.of(tokens)
+        self._offsets = np.asarray(tokens.sentence_boundaries, np.int64)
+        self._latest: tuple[int, ExampleIndex] = (0, self._build(0))
+        self.steps_per_epoch = max(1, round(len(self._latest[1]) / batch_size))
+
+    def _build(self, epoch: int) -> ExampleIndex:
+        return build_index(
+            self._sentences,
+            objective=self.objective,
+            max_seq_length=self.max_seq_length,
+            short_seq_prob=self.short_seq_prob,
+            seed=self.seed,
+            epoch=epoch,
+        )
+
+    def index(self, epoch: int) -> ExampleIndex:
+        """The examples of an epoch; the latest one asked for is kept."""
+        latest = self._latest  # read once: another thread may replace it
+        if latest[0] != epoch:
+            self._latest = latest = (epoch, self._build(epoch))
+        return latest[1]
+
+    def rows(self, step: int) -> list[int]:
+        """Numbers, in their epoch, of the examples that all ranks together see in step ``step``."""
+        epoch, at = divmod(step, self.steps_per_epoch)
+        num_examples = len(self.index(epoch))
+        first = at * num_examples // self.steps_per_epoch
+        end = (at + 1) * num_examples // self.steps_per_epoch
+        # An epoch of fewer examples than ranks and steps would leave some without work: those see one twice.
+        missing = max(0, self.num_ranks - (end - first))
+        return [row % num_examples for row in range(first, end + missing)]
+
+    def size(self, step: int) -> int:
+        """Tokens of step ``step``, special ones included, over all ranks."""
+        rows = np.asarray(self.rows(step))
+        return int(self.index(step // self.steps_per_epoch).take(rows).lengths.sum())
+
+    def micro_batches(self, step: int) -> list[Batch]:
+        """This rank's part of step ``step``, examples of similar length together."""
+        epoch = step // self.steps_per_epoch
+        numbers = self.rows(step)
+        lengths = dict(zip(numbers, self.index(epoch).take(np.asarray(numbers)).lengths.tolist(), strict=True))
+        rows = sorted(numbers, key=lengths.__getitem__)[self.rank :: self.num_ranks]
+        parts: list[list[int]] = []
+        weight = 0
+        for row in rows:
+            weight += lengths[row]
+            if not parts or weight > self.max_tokens:
+                parts.append([])
+                weight = lengths[row]
+            parts[-1].append(row)
+        return [self.batch(part, epoch) for part in parts]
+
+    def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
+        """Examples of an epoch, packed and masked; each is the same whatever the others are.
+
+        Raises:
+            InputError: no row, or a number that the epoch does not have.
+            DataError: the store holds an id that the vocabulary does not have.
+        """
+        index = self.index(epoch)
+        numbers = np.asarray(rows, np.int64)
+        if not len(numbers) or numbers.min() < 0 or numbers.max() >= len(index):
+            raise InputError(f"rows must be some of the {len(index):,} examples of epoch {epoch}, got {list(rows)[:5]}")
+        chosen = index.take(numbers)
+        ids, types, special = self._assemble(chosen)
+        boundaries = np.concatenate([[0], np.cumsum(chosen.lengths)])
+        keys = bits(stream(self.seed, "mask", epoch), numbers)
+        inputs, labels = mask_rows(ids, boundaries, special, keys, self.masking, self.vocabulary)
+        lengths = tuple(chosen.lengths.tolist())
+        targets = {"labels": torch.from_numpy(labels)}
+        if self.objective != "mlm":
+            targets["next_sentence_label"] = torch.from_numpy(chosen.label.astype(np.int64))
+        return Batch(
+            input_ids=torch.from_numpy(inputs),
+            token_type_ids=torch.from_numpy(types),
+            position_ids=positions_of(lengths),
+            layout=Layout(lengths),
+            targets=targets,
+            logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
+        )
+
+    def _assemble(self, chosen: ExampleIndex) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+        """[CLS] piece [SEP] piece [SEP] ...: ids, segments, and which tokens are special, all ``(T,)``."""
+        starts, ends = self._pieces(chosen)
+        num_tokens = int(chosen.lengths.sum())
+        first_of_row = np.cumsum(chosen.lengths) - chosen.lengths
+        first_piece = np.cumsum(chosen.num_separators) - chosen.num_separators
+        begins_row = np.zeros(len(starts), np.int64)
+        begins_row[first_piece] = 1
+        separators = np.cumsum(ends - starts + 1 + begins_row) - 1
+        special = np.zeros(num_tokens, bool)
+        special[first_of_row] = special[separators] = True
+        ids = np.empty(num_tokens, np.int64)
+        ids[first_of_row], ids[separators] = self.vocabulary.cls_id, self.vocabulary.sep_id
+        ids[~special] = np.concatenate([self._read(*span) for span in zip(starts.tolist(), ends.tolist(), strict=True)])
+        if ids.max() >= self.vocabulary.size:
+            raise DataError(
+                f"the token store holds id {int(ids.max())}, but the vocabulary has {self.vocabulary.size:,} tokens; "
+                "use the tokenizer that the store was prepared with"
+            )
+        types = np.zeros(num_tokens, np.int64)
+        if self.objective != "mlm":
+            change = np.zeros(num_tokens + 1, np.int64)
+            change[separators[0::2] + 1] += 1
+            change[separators[1::2] + 1] -= 1
+            types = np.cumsum(change[:-1])
+        return ids, types, special
+
+    def _pieces(self, chosen: ExampleIndex) -> tuple[Int64, Int64]:
+        """Token offsets, start and end, of everything that a [SEP] follows, row by row."""
+        first_end = chosen.first_start + chosen.first_length
+        if self.objective != "mlm":
+            second_end = chosen.second_start + chosen.second_length
+            starts = np.stack([chosen.first_start, chosen.second_start], axis=1).ravel()
+            return starts, np.stack([first_end, second_end], axis=1).ravel()
+        # A segment that runs over several documents is cut where they meet.
+        offsets = self._sentences.document_offsets
+        first_cut = np.searchsorted(offsets, chosen.first_start, side="right")
+        counts = chosen.num_separators.astype(np.int64)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        turn = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+        cut = first_cut[owner] + turn  # number of the document end after each piece
+        starts = np.where(turn == 0, chosen.first_start[owner], offsets[cut - 1])
+        return starts, np.minimum(offsets[cut], first_end[owner])
+
+    def _read(self, start: int, end: int) -> NDArray[Any]:
+        """Ids at token offsets ``start`` ... ``end`` - 1."""
+        first = int(np.searchsorted(self._offsets, start, side="right")) - 1
+        last = int(np.searchsorted(self._offsets, end, side="left"))
+        begin = start - int(self._offsets[first])
+        return self.tokens.tokens(first, last)[begin : begin + end - start]
