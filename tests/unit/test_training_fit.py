@@ -173,7 +173,7 @@ def test_frozen_head_uses_class_weights() -> None:
     out = head.forward_packed(batch)
     expected = torch.nn.CrossEntropyLoss(weight=model.class_weights)(out.logits, batch.targets["labels"])
     torch.testing.assert_close(out.loss, expected)
-    assert head.num_targets(batch) == 1.0 + 5.0 + 5.0 + 0.5
+    assert head.num_targets(batch) == {"loss": 1.0 + 5.0 + 5.0 + 0.5}
     assert [name for name, _ in head.named_parameters()] == ["classifier.weight", "classifier.bias"]
 
 

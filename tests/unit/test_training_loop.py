@@ -60,11 +60,11 @@ def test_a_mean_of_means_would_be_another_step() -> None:
         (loss / len(batches)).backward()
     wrong = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     model.zero_grad()
-    total = sum(model.num_targets(batch) for batch in batches)
+    total = sum(model.num_targets(batch)["loss"] for batch in batches)
     for batch in batches:
-        loss_sum = model.forward_packed(batch).loss_sum
-        assert loss_sum is not None
-        (loss_sum / total).backward()
+        terms = model.forward_packed(batch).loss_terms
+        assert terms is not None
+        (terms["loss"].total / total).backward()
     right = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert (wrong - right).norm() > 0.01 * right.norm()
 

@@ -28,6 +28,10 @@ from bertkit.model.linear import Linear
 Kernel = Callable[[Tensor, Tensor, Tensor, Layout, float], Tensor]
 
 
+#: Up to this many keys, plain batched products are faster on a CPU than the fused kernel, which pays for each block.
+MAX_PLAIN_KEYS = 64
+
+
 def attention_probabilities(q_sNH: Tensor, k_sNH: Tensor) -> Tensor:
     """Softmax of the scaled dot products of one sequence: ``(N, s, s)``, rows sum to 1."""
     scores_Nss = torch.einsum("qnh,knh->nqk", q_sNH, k_sNH) / math.sqrt(q_sNH.shape[-1])
@@ -78,7 +82,24 @@ def buckets(lengths: tuple[int, ...]) -> tuple[Bucket, ...]:
             groups[-1].append(b)
         else:
             groups.append([b])
-    return tuple(_bucket(sorted(group), lengths, starts) for group in groups)
+    return tuple(_bucket(group, lengths, starts) for group in sorted(map(sorted, groups)))
+
+
+@lru_cache(maxsize=256)
+def way_back(lengths: tuple[int, ...]) -> Tensor | None:
+    """Where each flat row of the batch lies when the real rows of :func:`buckets` are laid end to end, int64 ``(T,)``.
+
+    None when every row is at its own place already, as in a batch sorted by length.
+    """
+    rows = []
+    for bucket in buckets(lengths):
+        if bucket.rows is None:
+            rows.append(torch.arange(bucket.start, bucket.start + bucket.shape[0] * bucket.shape[1]))
+        else:
+            assert bucket.real is not None
+            rows.append(bucket.rows[bucket.real])
+    back = torch.cat(rows).argsort()
+    return None if torch.equal(back, torch.arange(len(back))) else back
 
 
 def _bucket(group: list[int], lengths: tuple[int, ...], starts: tuple[int, ...]) -> Bucket:
@@ -105,21 +126,20 @@ def attend_bucketed(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout,
     plan = buckets(layout.lengths)
     if len(plan) == 1 and plan[0].rows is None:
         return _attend_bucket(q_TNH, k_TNH, v_TNH, plan[0], p)
-    parts, rows = [], []
+    parts = []
     for bucket in plan:
         if bucket.rows is None:
             span = slice(bucket.start, bucket.start + bucket.shape[0] * bucket.shape[1])
             parts.append(_attend_bucket(q_TNH[span], k_TNH[span], v_TNH[span], bucket, p))
-            rows.append(torch.arange(span.start, span.stop))
         else:
             assert bucket.real is not None
             index = bucket.rows.to(q_TNH.device)
             q, k, v = (x.index_select(0, index) for x in (q_TNH, k_TNH, v_TNH))
             real = bucket.real.to(q_TNH.device)
             parts.append(_attend_bucket(q, k, v, bucket, p).index_select(0, real))
-            rows.append(bucket.rows[bucket.real])
-    back = torch.cat(rows).argsort().to(q_TNH.device)
-    return torch.cat(parts).index_select(0, back)
+    out_TNH = torch.cat(parts)
+    back = way_back(layout.lengths)
+    return out_TNH if back is None else out_TNH.index_select(0, back.to(q_TNH.device))
 
 
 def attend_first(q_BNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
@@ -140,7 +160,7 @@ def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) ->
     """Keys and values ``(b * s, N, H)``, queries the same or one a sequence, ``(b, N, H)``; out as the queries."""
     q_bNqH, k_bNsH, v_bNsH = (x.unflatten(0, (bucket.shape[0], -1)).transpose(1, 2) for x in (q, k, v))
     mask = None if bucket.mask is None else bucket.mask.to(q.device, q.dtype)
-    if p == 0.0:
+    if p == 0.0 and (k_bNsH.shape[2] > MAX_PLAIN_KEYS or q.device.type != "cpu"):
         out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask)
     else:
         scores_bNqs = (q_bNqH / math.sqrt(q.shape[-1])) @ k_bNsH.mT

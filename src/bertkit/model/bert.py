@@ -85,7 +85,7 @@ class HeadModel(PackedModel):
     def forward_packed(
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
     ) -> ModelOutput:
-        """Packed batch to logits, and with ``batch.targets`` to ``loss``, ``loss_sum`` and ``num_targets``."""
+        """Packed batch to logits, and with ``batch.targets`` to ``loss`` and ``loss_terms``."""
         if self.reads_pooler_only and not (output_attentions or output_hidden_states):
             encoded = self.bert.forward_pooled(batch)
         else:
@@ -95,19 +95,18 @@ class HeadModel(PackedModel):
         out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
         terms = self._head(encoded, batch, out)
         if terms:
-            out.loss = torch.stack([term.mean() for term in terms]).sum()
-            if len(terms) == 1:
-                out.loss_sum, out.num_targets = terms[0].total, terms[0].num_targets
+            out.loss = torch.stack([term.mean() for term in terms.values()]).sum()
+            out.loss_terms = terms
         return out
 
-    def num_targets(self, batch: Batch) -> float:
-        """What the loss of ``batch`` will be divided by, known before the forward pass.
+    def num_targets(self, batch: Batch) -> dict[str, float]:
+        """What each of ``loss_terms`` will be divided by, known before the forward pass.
 
         Targets of -100 do not count. With class weights it is the sum of the targets' weights.
         """
-        return _count(batch.targets[self.targets[0]])
+        return {"loss": _count(batch.targets[self.targets[0]])}
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         """Fill ``out`` with logits; return the terms of the loss, none without targets."""
         raise AssertionError("each class has its own")
 
@@ -125,6 +124,8 @@ class BertForPreTraining(HeadModel):
 
     targets = ("labels", "next_sentence_label")
     token_targets = ("labels",)
+    #: The loss term of each target.
+    terms: ClassVar[dict[str, str]] = {"labels": "masked_lm", "next_sentence_label": "next_sentence"}
     token_fields = ("prediction_logits",)
     reads_pooler_only = False
     head_prefixes = ("cls.",)
@@ -133,14 +134,17 @@ class BertForPreTraining(HeadModel):
         super().__init__(config)
         self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True, next_sentence=True))
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def num_targets(self, batch: Batch) -> dict[str, float]:
+        return {term: _count(batch.targets[name]) for name, term in self.terms.items() if name in batch.targets}
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.prediction_logits = _predict_words(self, encoded, batch)
         out.seq_relationship_logits = self.cls.seq_relationship(encoded.pooler_output)
-        terms = []
+        terms = {}
         if "labels" in batch.targets:
-            terms.append(masked_lm_loss(out.prediction_logits, batch.targets["labels"], batch.logit_rows))
+            terms["masked_lm"] = masked_lm_loss(out.prediction_logits, batch.targets["labels"], batch.logit_rows)
         if "next_sentence_label" in batch.targets:
-            terms.append(class_loss(out.seq_relationship_logits, batch.targets["next_sentence_label"]))
+            terms["next_sentence"] = class_loss(out.seq_relationship_logits, batch.targets["next_sentence_label"])
         return terms
 
 
@@ -156,9 +160,9 @@ class BertForMaskedLM(HeadModel):
         super().__init__(config)
         self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True))
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.logits = _predict_words(self, encoded, batch)
-        return [masked_lm_loss(out.logits, batch.targets["labels"], batch.logit_rows)] if batch.targets else []
+        return {"loss": masked_lm_loss(out.logits, batch.targets["labels"], batch.logit_rows)} if batch.targets else {}
 
 
 def _predict_words(model: BertForPreTraining | BertForMaskedLM, encoded: ModelOutput, batch: Batch) -> Tensor:
@@ -180,9 +184,9 @@ class BertForNextSentencePrediction(HeadModel):
         super().__init__(config)
         self.cls = self._head_part(PreTrainingHeads(config, next_sentence=True))
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.logits = self.cls.seq_relationship(encoded.pooler_output)
-        return [class_loss(out.logits, batch.targets["labels"])] if batch.targets else []
+        return {"loss": class_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
 class BertForSequenceClassification(HeadModel):
@@ -205,17 +209,17 @@ class BertForSequenceClassification(HeadModel):
         self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
         self.class_weights: Tensor | None = None
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.logits = self.classifier(self.dropout(encoded.pooler_output))
         if not batch.targets:
-            return []
-        return [class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)]
+            return {}
+        return {"loss": class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)}
 
-    def num_targets(self, batch: Batch) -> float:
+    def num_targets(self, batch: Batch) -> dict[str, float]:
         labels = batch.targets["labels"]
         if self.class_weights is None or labels.is_floating_point():
-            return _count(labels)
-        return float(self.class_weights.to(labels.device)[labels[labels != -100]].sum())
+            return {"loss": _count(labels)}
+        return {"loss": float(self.class_weights.to(labels.device)[labels[labels != -100]].sum())}
 
 
 class BertForTokenClassification(HeadModel):
@@ -232,9 +236,9 @@ class BertForTokenClassification(HeadModel):
         self.dropout = self._classifier_dropout()
         self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.logits = self.classifier(self.dropout(encoded.last_hidden_state))
-        return [token_loss(out.logits, batch.targets["labels"])] if batch.targets else []
+        return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
 class BertForQuestionAnswering(HeadModel):
@@ -254,17 +258,17 @@ class BertForQuestionAnswering(HeadModel):
         super().__init__(config)
         self.qa_outputs = self._head_part(Linear(config.hidden_size, 2))
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.start_logits, out.end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(dim=-1)
         if not batch.targets:
-            return []
+            return {}
         start, end = (batch.targets[name] for name in self.targets)
-        return [span_loss(out.start_logits, out.end_logits, start, end, batch.layout)]
+        return {"loss": span_loss(out.start_logits, out.end_logits, start, end, batch.layout)}
 
-    def num_targets(self, batch: Batch) -> float:
+    def num_targets(self, batch: Batch) -> dict[str, float]:
         lengths_B = torch.tensor(batch.layout.lengths, device=batch.input_ids.device)
         inside = [(batch.targets[name] >= 0) & (batch.targets[name] < lengths_B) for name in self.targets]
-        return float((inside[0] & inside[1]).sum())
+        return {"loss": float((inside[0] & inside[1]).sum())}
 
 
 class BertForMultipleChoice(HeadModel):
@@ -295,13 +299,13 @@ class BertForMultipleChoice(HeadModel):
         out.logits = out.logits.view(-1, choices)
         return out if kwargs.get("return_dict", True) else out.to_tuple()
 
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> list[LossTerm]:
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         scores_B1 = self.classifier(self.dropout(encoded.pooler_output))
         questions = len(batch.targets["labels"]) if batch.targets else 1
         if batch.layout.num_sequences % questions:
             raise InputError(f"{batch.layout.num_sequences} sequences cannot be shared by {questions} questions")
         out.logits = scores_B1.view(questions, -1)
-        return [class_loss(out.logits, batch.targets["labels"])] if batch.targets else []
+        return {"loss": class_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
 def _merge_choices(key: str, value: Any, targets: tuple[str, ...]) -> Any:

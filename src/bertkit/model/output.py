@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from bertkit.model.losses import LossTerm
+
 
 @dataclass(slots=True)
 class ModelOutput:
@@ -25,7 +27,8 @@ class ModelOutput:
     hidden_states: L + 1 tensors ``(B, S, D)``: the embeddings, then every layer.
     attentions: L tensors ``(B, N, S, S)``: probabilities after softmax, before dropout; packed: L lists of B
         tensors ``(N, s, s)``.
-    loss_sum, num_targets: the loss before division, and what it is divided by, for accumulation over micro-batches.
+    loss_terms: the parts of the loss by name, each a sum and what it is divided by, for accumulation over
+        micro-batches; pre-training has ``masked_lm`` and ``next_sentence``, the other heads have ``loss``.
 
     Fields can be read as ``out.logits``, ``out["logits"]``, or by number among those that are not None (``out[0]``).
     """
@@ -40,12 +43,11 @@ class ModelOutput:
     pooler_output: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Any, ...] | None = None
-    loss_sum: Tensor | None = None
-    num_targets: float | None = None
+    loss_terms: dict[str, LossTerm] | None = None
 
     def keys(self) -> list[str]:
-        """Names of the fields that are present, in order; the two for accumulation are left out."""
-        names = (f.name for f in fields(self) if f.name not in ("loss_sum", "num_targets"))
+        """Names of the fields that are present, in order; ``loss_terms`` is left out."""
+        names = (f.name for f in fields(self) if f.name != "loss_terms")
         return [name for name in names if getattr(self, name) is not None]
 
     def to_tuple(self) -> tuple[Any, ...]:

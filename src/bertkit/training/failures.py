@@ -38,7 +38,9 @@ def save_failed_batch(folder: Path, result: StepResult, rows: Sequence[int], bat
     }
     stem = folder / f"failed-step-{result.step + 1:08d}"
     write_atomically(stem.with_suffix(".safetensors"), save(tensors))
-    told = {key: str(value) if key in ("loss", "grad_norm") else value for key, value in asdict(result).items()}
+    told = {
+        key: str(value) if key in ("loss", "losses", "grad_norm") else value for key, value in asdict(result).items()
+    }
     write_atomically(stem.with_suffix(".json"), json.dumps({**told, "rows": list(rows)}, indent=2) + "\n")
     return stem.with_suffix(".json")
 

@@ -65,9 +65,9 @@ class FrozenHead(nn.Module):
         if not batch.targets:
             return ModelOutput(logits=logits)
         term = class_loss(logits, batch.targets["labels"], model.config.problem_type, model.class_weights)
-        return ModelOutput(logits=logits, loss=term.mean(), loss_sum=term.total, num_targets=term.num_targets)
+        return ModelOutput(logits=logits, loss=term.mean(), loss_terms={"loss": term})
 
-    def num_targets(self, batch: VectorBatch) -> float:
+    def num_targets(self, batch: VectorBatch) -> dict[str, float]:
         """As the full model counts them."""
         return self._owner[0].num_targets(batch)  # type: ignore[arg-type]
 

@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 from bertkit.console import Progress, clock, say
 from bertkit.errors import CheckpointError, TrainingError, shorten
+from bertkit.model.losses import LossTerm
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.training.checkpoint import Snapshot, load_snapshot, newest_whole, save_snapshot, step_folders, step_name
 from bertkit.training.failures import save_failed_batch
@@ -33,8 +34,8 @@ from bertkit.training.plan import BatchT, Plan
 class Loss(Protocol):
     """What :class:`Trainer` reads of a forward pass. Every head of :mod:`bertkit.model` returns it."""
 
-    #: Sum of the loss over the targets of the batch; None where the batch has no targets.
-    loss_sum: Tensor | None
+    #: The parts of the loss by name, each a sum over its targets; None where the batch has no targets.
+    loss_terms: dict[str, LossTerm] | None
 
 
 class Trainable(Protocol):
@@ -42,7 +43,7 @@ class Trainable(Protocol):
 
     def forward_packed(self, batch: Any) -> Loss: ...
 
-    def num_targets(self, batch: Any) -> float: ...
+    def num_targets(self, batch: Any) -> dict[str, float]: ...
 
 
 #: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
@@ -74,13 +75,19 @@ class LoopOptions:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One optimizer step. ``loss`` is the mean over its targets, ``grad_norm`` the global norm before clipping."""
+    """One optimizer step.
+
+    loss: what was minimised, the sum of ``losses``.
+    losses: for each term of the loss the mean over its targets.
+    grad_norm: the global norm before clipping.
+    """
 
     step: int
     loss: float
+    losses: dict[str, float]
     grad_norm: float
     learning_rate: float
-    num_targets: float
+    num_targets: dict[str, float]
 
 
 @dataclass(slots=True)
@@ -89,8 +96,8 @@ class Progression:
 
     step: int = 0
     evaluated_step: int = 0
-    epoch_loss_sum: float = 0.0
-    epoch_num_targets: float = 0.0
+    epoch_loss_sums: dict[str, float] = field(default_factory=dict)
+    epoch_num_targets: dict[str, float] = field(default_factory=dict)
     best_step: int | None = None
     best_score: float | None = None
     num_stale: int = 0
@@ -175,25 +182,29 @@ class Trainer(Generic[BatchT]):
     def train_step(self) -> StepResult:
         """One optimizer step over all micro-batches of the plan's next batch.
 
-        The loss is summed over the micro-batches and divided by the number of targets of the whole batch, which is
-        known beforehand; so the split into micro-batches changes rounding only.
+        Each term of the loss is summed over the micro-batches and divided by its number of targets in the whole batch,
+        which is known beforehand; so the split into micro-batches changes rounding only.
         """
         began = time.perf_counter()
         step = self.at.step
         batches = [self._on_device(batch) for batch in self.plan.micro_batches(step)]
         model = cast(Trainable, self.model)
-        num_targets = sum(model.num_targets(batch) for batch in batches)
-        loss_sums = []
+        num_targets: dict[str, float] = {}
         for batch in batches:
-            loss_sum = model.forward_packed(batch).loss_sum
-            assert loss_sum is not None, "the plan made a batch without targets"
-            (loss_sum / num_targets).backward()
-            loss_sums.append(loss_sum.detach())
-        grads = [p.grad for p in self._trained if p.grad is not None]
-        norm = get_total_norm(grads)
-        loss_sum_value, grad_norm = torch.stack([torch.stack(loss_sums).sum(), norm]).tolist()  # the only wait
+            _add(num_targets, model.num_targets(batch))
+        sums: dict[str, list[Tensor]] = {name: [] for name in num_targets}
+        for batch in batches:
+            terms = model.forward_packed(batch).loss_terms
+            assert terms, "the plan made a batch without targets"
+            torch.stack([term.total / num_targets[name] for name, term in terms.items()]).sum().backward()
+            for name, term in terms.items():
+                sums[name].append(term.total.detach())
+        norm = get_total_norm([p.grad for p in self._trained if p.grad is not None])
+        *values, grad_norm = torch.stack([*(torch.stack(parts).sum() for parts in sums.values()), norm]).tolist()
+        loss_sums = dict(zip(sums, values, strict=True))  # the only wait for the device
+        losses = {name: value / num_targets[name] for name, value in loss_sums.items()}
         rate = self.options.learning_rate * self.schedule(step)
-        result = StepResult(step, loss_sum_value / num_targets, grad_norm, rate, num_targets)
+        result = StepResult(step, sum(losses.values()), losses, grad_norm, rate, num_targets)
         if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
             self._refuse(result, batches)
         if grad_norm > self.options.max_grad_norm:
@@ -202,14 +213,13 @@ class Trainer(Generic[BatchT]):
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.at.step = step + 1
-        self.at.epoch_loss_sum += loss_sum_value
-        self.at.epoch_num_targets += num_targets
+        _add(self.at.epoch_loss_sums, loss_sums)
+        _add(self.at.epoch_num_targets, num_targets)
         self._log_step(result, time.perf_counter() - began)
         return result
 
     def _on_device(self, batch: BatchT) -> BatchT:
-        device = self._trained[0].device
-        return batch if device.type == "cpu" else cast(BatchT, cast(Any, batch).to(device))
+        return cast(BatchT, cast(Any, batch).to(self._trained[0].device))
 
     def _progress(self) -> Progress:
         return Progress(self.options.num_steps, label=self.options.label, unit="steps", done=self.at.step)
@@ -220,6 +230,7 @@ class Trainer(Generic[BatchT]):
                 "step": result.step + 1,
                 "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
                 "loss": result.loss,
+                **({f"{name}_loss": value for name, value in result.losses.items()} if len(result.losses) > 1 else {}),
                 "lr": result.learning_rate,
                 "grad_norm": result.grad_norm,
                 f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
@@ -229,11 +240,8 @@ class Trainer(Generic[BatchT]):
     def _refuse(self, result: StepResult, batches: Sequence[BatchT]) -> None:
         rows = self.plan.rows(result.step)
         self.optimizer.zero_grad(set_to_none=True)
-        kept = (
-            ""
-            if self.folder is None
-            else f" The batch is kept in {save_failed_batch(self.folder, result, rows, batches)}."
-        )
+        where = self.folder and save_failed_batch(self.folder, result, rows, batches)
+        kept = f" The batch is kept in {where}." if where else ""
         raise TrainingError(
             f"step {result.step + 1} of {self.options.num_steps}: the loss is {result.loss} and the gradient norm "
             f"{result.grad_norm}, both must be finite. The step was not taken, so the weights are those of step "
@@ -263,12 +271,12 @@ class Trainer(Generic[BatchT]):
         record = {
             "step": at.step,
             "epoch": math.ceil(at.step / self.plan.steps_per_epoch),
-            "train_loss": at.epoch_loss_sum / max(at.epoch_num_targets, 1e-12),
+            "train_loss": sum(value / at.epoch_num_targets[name] for name, value in at.epoch_loss_sums.items()),
             **{f"dev_{name}": float(value) for name, value in scores.items()},
         }
         at.epochs.append({key: _json_number(value) for key, value in record.items()})
         at.evaluated_step = at.step
-        at.epoch_loss_sum = at.epoch_num_targets = 0.0
+        at.epoch_loss_sums, at.epoch_num_targets = {}, {}
         self._remember(scores)
         self.log({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
 
@@ -375,6 +383,11 @@ class Trainer(Generic[BatchT]):
         if self.folder is None:
             return f"{done}; nothing was saved, because this run has no folder"
         return f"{done}; saved in {self.save()}. Run the same command with --resume to go on"
+
+
+def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        totals[name] = totals.get(name, 0.0) + value
 
 
 def _copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
