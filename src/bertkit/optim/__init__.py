@@ -1,0 +1,45 @@
+"""Optimizers and learning-rate schedules for encoders.
+
+Two recipes. *Sane* (the default) is bias-corrected AdamW (Loshchilov & Hutter 2019) with linear warm-up and linear
+decay, the recipe that Mosbach et al. 2021 and Zhang et al. 2021 found stable. *Original* is what Devlin et al. 2019
+published: Adam without bias correction, and a warm-up that begins at a learning rate of exactly 0. Beside them LAMB,
+for batches of many thousands, and as an experiment Muon.
+
+Every optimizer takes the groups of :func:`parameter_groups` and one peak rate, keeps only tensors as state, and never
+waits for the device.
+"""
+
+from bertkit.optim.adam import AdamWeightDecay, adamw
+from bertkit.optim.build import OPTIMIZERS, OptimizerName, make_optimizer
+from bertkit.optim.groups import parameter_groups, set_learning_rate
+from bertkit.optim.lamb import Lamb, lamb
+from bertkit.optim.muon import Muon, muon, orthogonalize
+from bertkit.optim.schedules import (
+    Schedule,
+    budget_schedule,
+    linear_schedule,
+    original_schedule,
+    polynomial_schedule,
+    trapezoid_schedule,
+)
+
+__all__ = [
+    "OPTIMIZERS",
+    "AdamWeightDecay",
+    "Lamb",
+    "Muon",
+    "OptimizerName",
+    "Schedule",
+    "adamw",
+    "budget_schedule",
+    "lamb",
+    "linear_schedule",
+    "make_optimizer",
+    "muon",
+    "original_schedule",
+    "orthogonalize",
+    "parameter_groups",
+    "polynomial_schedule",
+    "set_learning_rate",
+    "trapezoid_schedule",
+]

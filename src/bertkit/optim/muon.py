@@ -1,0 +1,165 @@
+"""Muon, an experiment: orthogonal updates for the encoder's matrices, AdamW for everything else.
+
+Jordan et al. 2024 (Muon); Liu et al. 2025, section 2.2, for the decay and for the scale that lets both parts share one
+learning rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertkit.errors import ConfigError
+from bertkit.optim.base import GroupOptimizer, check_adam_settings, split_parts
+from bertkit.optim.groups import is_hidden_matrix, with_rates
+
+#: Coefficients of the odd polynomial ``a s + b s^3 + c s^5`` that is applied to the singular values again and again.
+#: Chosen by Jordan et al. for the steepest rise at 0; the values end between about 0.7 and 1.2 and not at exactly 1.
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+
+#: An orthogonal (r, c) matrix times this and ``sqrt(max(r, c))`` has the root mean square of a usual Adam update.
+_ADAM_RMS = 0.2
+
+
+def muon(
+    groups: Iterable[dict[str, Any]],
+    *,
+    learning_rate: float,
+    momentum: float = 0.95,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+) -> Muon:
+    """:class:`Muon` over the groups of :func:`bertkit.optim.parameter_groups`, each cut in two by the names.
+
+    Args:
+        groups: parameter groups with ``names``; ``lr_scale`` in a group multiplies its learning rate.
+        learning_rate: peak rate, of the size that suits AdamW.
+        momentum: decay of the running mean of a hidden matrix's gradient.
+        betas: the same for the other parameters: of the gradient and of its square.
+        eps: added to the root of the mean square, for the other parameters.
+
+    Raises:
+        ConfigError: a setting out of bounds, groups without names, or no hidden matrix among them.
+    """
+    ready = [part for group in with_rates(groups, learning_rate) for part in _cut(group)]
+    if not any(group["orthogonal"] for group in ready):
+        raise ConfigError(
+            "Muon updates the weight matrices of encoder layers (names with 'encoder.layer.N.'), and there is none "
+            "that can be trained; use adamw"
+        )
+    return Muon(ready, lr=learning_rate, momentum=momentum, betas=betas, eps=eps)
+
+
+def _cut(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """The hidden matrices of a group and the rest of it; a part that is empty is left out."""
+    if len(group.get("names", ())) != len(group["params"]):
+        raise ConfigError("Muon chooses by name: each group needs 'names', one a parameter; use parameter_groups()")
+    pairs = list(zip(group["names"], group["params"], strict=True))
+    parts = []
+    for orthogonal in (True, False):
+        chosen = [(name, p) for name, p in pairs if is_hidden_matrix(name, p) == orthogonal]
+        if chosen:
+            names, params = [name for name, _ in chosen], [p for _, p in chosen]
+            parts.append({**group, "names": names, "params": params, "orthogonal": orthogonal})
+    return parts
+
+
+class Muon(GroupOptimizer):
+    """Momentum made orthogonal for groups with ``orthogonal``, AdamW for the others.
+
+    Hidden matrix ``W`` of shape ``(r, c)``: ``B = momentum B + (1 - momentum) G``;
+    ``O = orthogonalize((1 - momentum) G + momentum B)``; ``W -= lr (0.2 sqrt(max(r, c)) O + decay W)``, the decay taken
+    first. Where query, key and value lie in one tensor, each is made orthogonal by itself.
+
+    Deviation from Jordan et al. 2024: the decay, and the scale ``0.2 sqrt(max(r, c))`` in place of
+    ``sqrt(max(1, r / c))``, are those of Liu et al. 2025, so one learning rate serves both kinds of groups.
+
+    Use :func:`muon`, which makes the groups.
+
+    Raises:
+        ConfigError: a setting out of bounds.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        check_adam_settings(lr, betas, eps)
+        if not 0 <= momentum < 1:
+            raise ConfigError(f"momentum must be from 0 to below 1, got {momentum}")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "orthogonal": False,
+        }
+        super().__init__(params, defaults)
+
+    def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: dict[str, Any]) -> None:
+        rate = group["lr"]
+        if group["orthogonal"]:
+            weights = split_parts(params, parts)
+            updates = orthogonalize(split_parts(self._nesterov(params, grads, group["momentum"]), parts))
+            torch._foreach_mul_(updates, [_ADAM_RMS * math.sqrt(max(weight.shape)) for weight in weights])
+        else:
+            weights = params
+            updates = self._adam_directions(params, grads, group["betas"], group["eps"])
+        if group["weight_decay"]:
+            torch._foreach_mul_(params, 1 - rate * group["weight_decay"])
+        torch._foreach_add_(weights, updates, alpha=-rate)
+
+    def _nesterov(self, params: list[Tensor], grads: list[Tensor], momentum: float) -> list[Tensor]:
+        """The running mean of the gradients, moved once more towards where it is going."""
+        means = self._running("momentum", params)
+        torch._foreach_lerp_(means, grads, 1 - momentum)
+        return list(torch._foreach_lerp(grads, means, momentum))
+
+
+def orthogonalize(matrices: Sequence[Tensor], *, steps: int = 5, eps: float = 1e-7) -> list[Tensor]:
+    """Replace the singular values of each matrix by about 1: ``U S V^T`` becomes nearly ``U V^T``.
+
+    Newton-Schulz iteration (Jordan et al. 2024), which needs matrix products only. They run in bf16 on a GPU and in
+    the matrix's own type elsewhere; matrices of one shape run together. A singular value below about 1e-3 of the
+    Frobenius norm does not get all the way up.
+
+    Args:
+        matrices: each ``(r, c)``, not changed.
+        steps: times the polynomial :data:`NEWTON_SCHULZ` is applied.
+        eps: lower bound of the norm that a matrix is divided by, so a matrix of zeros stays one.
+
+    Returns:
+        New matrices of the same shapes and types.
+    """
+    a, b, c = NEWTON_SCHULZ
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    for number, matrix in enumerate(matrices):
+        by_shape.setdefault((min(matrix.shape), max(matrix.shape)), []).append(number)
+    found: dict[int, Tensor] = {}
+    for numbers in by_shape.values():
+        # Lying matrices: the product X X^T then has the shorter side.
+        x = torch.stack([_lying(matrices[number]) for number in numbers])
+        if x.is_cuda:
+            x = x.bfloat16()
+        x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
+        for _ in range(steps):
+            gram = x @ x.mT
+            x = a * x + (b * gram + c * (gram @ gram)) @ x
+        for number, lying in zip(numbers, x.unbind(), strict=True):
+            matrix = matrices[number]
+            found[number] = (lying if matrix.shape == lying.shape else lying.mT).to(matrix.dtype)
+    return [found[number] for number in range(len(matrices))]
+
+
+def _lying(matrix: Tensor) -> Tensor:
+    return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT

@@ -1,0 +1,159 @@
+"""Learning-rate schedules: the factor of the peak rate at each optimizer step, or after each second."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from bertkit.errors import ConfigError
+
+#: ``schedule(step)`` is the factor for the peak learning rate at optimizer step ``step``, counted from 0.
+Schedule = Callable[[int], float]
+
+#: Factor of :func:`budget_schedule` before the clock has moved.
+_FIRST_FACTOR = 0.01
+
+
+def linear_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
+    """Rise linearly for ``warmup * num_steps`` steps, then fall linearly to 0.
+
+    No step is wasted: step 0 has factor ``1 / (W + 1)``, not 0, and 0 is reached only after the last step. From the
+    peak on, the values are those of the usual schedule: ``(num_steps - step) / (num_steps - W)``.
+
+    Args:
+        num_steps: optimizer steps of the whole run.
+        warmup: share of them that rises, from 0 (none) up to below 1.
+
+    Raises:
+        ConfigError: one of them is out of bounds.
+    """
+    return polynomial_schedule(num_steps, warmup=warmup, power=1.0)
+
+
+def polynomial_schedule(num_steps: int, *, warmup: float = 0.1, power: float = 1.0, end: float = 0.0) -> Schedule:
+    """Rise as :func:`linear_schedule`, then fall as ``end + (1 - end) x^power``, where ``x`` goes from 1 to 0.
+
+    With the defaults it is :func:`linear_schedule`. A power above 1 falls early and lands softly, one below 1 stays
+    high for longer.
+
+    Args:
+        num_steps: optimizer steps of the whole run.
+        warmup: share of them that rises, from 0 (none) up to below 1.
+        power: above 0.
+        end: factor after the last step, from 0 to 1; it stays there.
+
+    Raises:
+        ConfigError: one of them is out of bounds.
+    """
+    warm = _num_warmup_steps(num_steps, warmup)
+    if not (power > 0 and math.isfinite(power)):
+        raise ConfigError(f"power must be above 0, got {power}")
+    if not 0 <= end <= 1:
+        raise ConfigError(f"end is a share of the peak rate, from 0 to 1, got {end}")
+
+    def schedule(step: int) -> float:
+        if step < warm:
+            return (step + 1) / (warm + 1)
+        left = max(0.0, (num_steps - step) / (num_steps - warm))
+        return end + (1 - end) * math.pow(left, power)
+
+    return schedule
+
+
+def original_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
+    """The schedule of the published code: ``step / W`` while rising, so step 0 learns nothing, then ``1 - step / N``.
+
+    Unlike :func:`linear_schedule` the fall is measured from step 0, so the rate drops by the share ``W / N`` at once
+    when the warm-up ends.
+    """
+    warm = int(num_steps * warmup)
+    _num_warmup_steps(num_steps, warmup)
+    return lambda step: step / warm if step < warm else max(0.0, 1.0 - step / num_steps)
+
+
+def trapezoid_schedule(
+    num_steps: int, *, warmup: float = 0.1, cooldown: float = 0.2, shape: Literal["linear", "1-sqrt"] = "linear"
+) -> Schedule:
+    """Rise, stay at the peak, fall to 0 at the end (warm-up, stable, decay).
+
+    A run can be made longer from any state before the fall, because no value before it depends on ``num_steps`` except
+    through the warm-up (Hägele et al. 2024).
+
+    Args:
+        num_steps: optimizer steps of the whole run.
+        warmup: share of them that rises, from 0 (none) up to below 1.
+        cooldown: share of them that falls, above 0; ``warmup + cooldown`` is at most 1.
+        shape: ``linear``, or ``1-sqrt``: ``1 - sqrt(done)``, which falls fast at first (the same paper, section 4).
+
+    Raises:
+        ConfigError: one of them is out of bounds.
+    """
+    warm = _num_warmup_steps(num_steps, warmup)
+    _check_cooldown(warmup, cooldown)
+    if shape not in ("linear", "1-sqrt"):
+        raise ConfigError(f"shape must be 'linear' or '1-sqrt', got {shape!r}")
+    cool = min(max(1, round(num_steps * cooldown)), num_steps - warm)
+
+    def schedule(step: int) -> float:
+        if step < warm:
+            return (step + 1) / (warm + 1)
+        left = min(1.0, max(0.0, (num_steps - step) / cool))
+        return left if shape == "linear" else 1 - math.sqrt(1 - left)
+
+    return schedule
+
+
+def budget_schedule(
+    max_seconds: float, clock: Callable[[], float], *, warmup: float = 0.1, cooldown: float | None = None
+) -> Schedule:
+    """A schedule over time in place of steps: it reaches 0 when ``max_seconds`` are used up, however fast steps are.
+
+    The number of the step is not looked at. The first step, for which no time has passed, has 1/100 of the peak rate
+    and not 0, so it is not wasted. Two runs never see the same clock, so a run with this schedule cannot be repeated
+    bit for bit.
+
+    Args:
+        max_seconds: the budget, above 0.
+        clock: seconds used so far; for a resumed run those before the interruption included
+            (``lambda: trainer.at.seconds``).
+        warmup: share of the budget that rises, from 0 (none) up to below 1.
+        cooldown: share of the budget that falls; the rate is flat in between. None: all that is left after the rise.
+
+    Raises:
+        ConfigError: one of them is out of bounds.
+    """
+    if not (max_seconds > 0 and math.isfinite(max_seconds)):
+        raise ConfigError(f"a time budget must be a finite number of seconds above 0, got {max_seconds}")
+    _check_warmup(warmup)
+    falling = 1 - warmup if cooldown is None else cooldown
+    _check_cooldown(warmup, falling)
+
+    def schedule(step: int) -> float:
+        used = clock() / max_seconds
+        if used < warmup:
+            return max(_FIRST_FACTOR, used / warmup)
+        return min(1.0, max(0.0, (1 - used) / falling))
+
+    return schedule
+
+
+def _num_warmup_steps(num_steps: int, warmup: float) -> int:
+    if num_steps < 1:
+        raise ConfigError(f"a schedule needs at least one step, got num_steps={num_steps}")
+    _check_warmup(warmup)
+    return min(round(num_steps * warmup), num_steps - 1)
+
+
+def _check_warmup(warmup: float) -> None:
+    if not 0.0 <= warmup < 1.0:
+        raise ConfigError(f"warmup is the share of steps that rise, from 0 to below 1, got {warmup}")
+
+
+def _check_cooldown(warmup: float, cooldown: float) -> None:
+    # 1e-9: the sum of two shares such as 0.7 and 0.3 may exceed 1 by rounding.
+    if not (cooldown > 0 and warmup + cooldown <= 1 + 1e-9):
+        raise ConfigError(
+            f"cooldown is the share of the run that falls: above 0, and warmup + cooldown at most 1; got "
+            f"warmup={warmup}, cooldown={cooldown}"
+        )
