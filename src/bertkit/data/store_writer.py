@@ -242,7 +242,7 @@ class StoreWriter:
             raise ConfigError(
                 f"{progress} cannot be used ({error}); remove {self.path}, or begin again with resume=False"
             ) from None
-        if identity != self._identity:
+        if shards and identity != self._identity:
             changed = [key for key, value in self._identity.items() if identity.get(key) != value]
             raise ConfigError(
                 f"{self.path} was begun with other {' and '.join(changed)}; choose another --out, or begin again with "
