@@ -68,6 +68,8 @@ def test_a_line_of_100_megabytes_in_little_memory(suffix: str, tmp_path: Path) -
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert report.bytes_read > 100_000_000
+    places = [document.source for document in read_documents(file, on_error="skip")]
+    assert places == [f"{file}:1", f"{file}:3"]
     assert peak < 64 * 2**20
 
 

@@ -56,6 +56,15 @@ def test_signatures_estimate_jaccard_similarity() -> None:
     assert 0.8 < np.std(errors) / deviation < 1.2
 
 
+def test_signatures_of_long_documents_are_those_of_a_set() -> None:
+    """In whatever order and however often shingles come, and over block borders."""
+    shingles = np.random.default_rng(0).integers(2**64, size=10_000, dtype=np.uint64)
+    whole = signature(shingles)
+    parts = [signature(part) for part in np.array_split(shingles, 7)]
+    np.testing.assert_array_equal(whole, np.minimum.reduce(parts))
+    np.testing.assert_array_equal(whole, signature(np.concatenate([shingles[::-1], shingles])))
+
+
 def test_near_duplicates() -> None:
     generator = random.Random(1)
     texts = [text_of(generator) for _ in range(100)]

@@ -49,7 +49,7 @@ def test_wrapped_text_is_joined_first(width: int) -> None:
     # Control: one word moved to the next line, and it is no longer what a program that wraps lines would write.
     first, word = lines[0].rsplit(None, 1)
     moved = [first, f"{word} {lines[1]}", *lines[2:]]
-    assert split_lines(moved)[0] == "Dr. Smith arrived at 5 p.m. on Monday." or not is_hard_wrapped(moved)
+    assert not is_hard_wrapped(moved)
 
 
 def test_sentences_a_line_are_not_taken_for_wrapped_text(shared: Path) -> None:
