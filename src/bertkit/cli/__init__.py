@@ -38,6 +38,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("demo:demo", "fine-tune a small BERT on text that every Python has; a few minutes"),
         "doctor": ("look:doctor", "versions, threads, devices and optional packages, for a bug report"),
     },
+    "Prepare": {"vocab": ("vocab:vocab", "learn a WordPiece vocabulary from text")},
     "Train": {
         "finetune": ("train:finetune", "train a classifier or regressor on labelled text"),
         "evaluate": ("train:evaluate", "score a finished run on labelled text"),

@@ -1,0 +1,203 @@
+"""The command that learns a vocabulary: vocab."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.options import COMMON, Common, write_json, write_line
+from bertkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bertkit.data.corpus import CorpusReport, Document
+    from bertkit.tokenization import BertTokenizer
+    from bertkit.tokenization.train import Fertility
+    from bertkit.tokenization.word_counts import WordCounter
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_size = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def vocab(
+    *corpus: Annotated[str, Parameter(help="Text, .jsonl, .parquet or MediaWiki files, also packed; - reads stdin.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Folder to write the tokenizer to.")],
+    size: Annotated[int, Parameter(help="Most tokens, special and [unusedN] ones included.")] = 30522,
+    cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents.")] = False,
+    extend: Annotated[
+        str | None, Parameter(help="Add words to this tokenizer: in the places of [unusedN] first, then up to --size.")
+    ] = None,
+    beside: Annotated[str | None, Parameter(help="Compare with this tokenizer, for example bert-base-uncased.")] = None,
+    held_out: Annotated[
+        float, Parameter(help="Share of documents not learned from, to measure the vocabulary on.")
+    ] = 0.01,
+    text: Annotated[str | None, Parameter(help="Column of .jsonl and .parquet files that has the text.")] = None,
+    on_error: Annotated[
+        Literal["raise", "skip"], Parameter(help="Stop at what cannot be read, or count it and go on.")
+    ] = "raise",
+    memory: Annotated[str, Parameter(help="Memory for counting words, for example 500MB.")] = "4GB",
+    workers: Annotated[int, Parameter(help="Processes that count words.")] = 1,
+    common: Common = COMMON,
+) -> None:
+    """Learn a WordPiece vocabulary from text, and say how well it fits.
+
+    Files of plain text have a blank line between documents. The same text gives the same vocabulary, however it is
+    divided among files and whatever --workers is. Reported for text that was held out: pieces per word, and the share
+    of words that become [UNK].
+
+    For example:
+
+        bertkit vocab corpus/*.txt.xz --size 8192 --out tokenizer
+        bertkit vocab notes.jsonl --extend bert-base-uncased --out tokenizer
+    """
+    if not corpus:
+        raise ConfigError("no text: name the files to learn from, or - for standard input")
+    from bertkit.console import set_quiet
+    from bertkit.data.corpus import CorpusReport, read_documents
+    from bertkit.tokenization.train import BYTES_PER_WORD, vocabulary_from_counts
+    from bertkit.tokenization.word_counts import count_words
+
+    set_quiet(common.quiet)
+    base, other = _load(extend), _load(beside)
+    budget = bytes_of(memory)
+    lower = not cased if base is None else base.do_lower_case
+    _refuse(base, extend, size, cased, out)
+    report = CorpusReport()
+    paths = ["-" if path == STANDARD_STREAM else path for path in corpus]
+    with ExitStack() as open_tables:
+        kinds = {lower, *(each.do_lower_case for each in (base, other) if each is not None)}
+        kept = _HeldOut(held_out, kinds, budget)
+        for table in kept.tables.values():
+            open_tables.enter_context(table)
+        # Sentences are not needed: words are the same in lines.
+        documents = read_documents(paths, sentences="line", text=text, on_error=on_error, report=report)
+        words = open_tables.enter_context(count_words(kept.without(documents), lower, memory=budget, workers=workers))
+        learned = vocabulary_from_counts(
+            words.most_frequent(budget // BYTES_PER_WORD), size, extend=None if base is None else _tokens(base)
+        )
+        _save(learned, lower, base, out)
+        rows = {"learned": _measure(kept.tables[lower], learned)}
+        for name, tokenizer in ((extend, base), (beside, other)):
+            if name is not None and tokenizer is not None:
+                rows[name] = _measure(kept.tables[tokenizer.do_lower_case], _tokens(tokenizer))
+    _tell(out, learned, rows, report, common)
+
+
+def bytes_of(amount: str) -> int:
+    """``500MB``, ``4GB``, ``1.5 GiB`` or a number of bytes; K, M, G, T count in powers of 1,024.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    found = _size.fullmatch(amount.strip())
+    if found is None:
+        raise ConfigError(f"{amount!r} is no amount of memory; write for example 500MB or 4GB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+class _HeldOut:
+    """Keeps some documents back and counts their words, for each kind of normalization asked for.
+
+    Which ones depends on a document's text alone, so that it makes no difference how a corpus is divided, and copies
+    of a document are on the same side.
+    """
+
+    def __init__(self, share: float, kinds: Iterable[bool], memory: int) -> None:
+        from bertkit.tokenization.word_counts import MIN_MEMORY, WordCounter
+
+        if not 0 <= share < 1:
+            raise ConfigError(f"--held-out must be from 0 to under 1, got {share}")
+        self.limit = int(share * (1 << 32))
+        # A small part of the text needs a small part of the memory.
+        memory = max(MIN_MEMORY, memory // 8)
+        self.tables: dict[bool, WordCounter] = {lower: WordCounter(lower, memory=memory) for lower in kinds}
+
+    def without(self, documents: Iterable[Document]) -> Iterator[str]:
+        """The sentences of all other documents."""
+        from bertkit.console import progress
+
+        for document in progress(documents, label="reading text", unit="documents"):
+            if zlib.crc32("\n".join(document.sentences).encode("utf-8", "replace")) < self.limit:
+                for table in self.tables.values():
+                    table.add(document.sentences)
+            else:
+                yield from document.sentences
+
+
+def _refuse(base: BertTokenizer | None, extend: str | None, size: int, cased: bool, out: Path) -> None:
+    """Say what cannot work now, not after an hour of counting."""
+    if base is not None and cased and base.do_lower_case:
+        raise ConfigError(f"--cased contradicts --extend {extend}, which lower-cases")
+    if base is not None and size < len(base.vocab):
+        raise ConfigError(f"--size {size} is less than the {len(base.vocab):,} tokens of --extend {extend}")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; name a folder")
+
+
+def _load(name: str | None) -> BertTokenizer | None:
+    if name is None:
+        return None
+    from bertkit.tokenization import BertTokenizer
+
+    return BertTokenizer.from_pretrained(name)
+
+
+def _tokens(tokenizer: BertTokenizer) -> list[str]:
+    """The tokens of a tokenizer in the order of their ids."""
+    return sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)
+
+
+def _save(learned: list[str], lower: bool, base: BertTokenizer | None, out: Path) -> None:
+    from bertkit.tokenization import BertTokenizer
+
+    vocabulary = {token: number for number, token in enumerate(learned)}
+    settings: dict[str, Any] = {}
+    if base is not None:
+        settings = {
+            "strip_accents": base.strip_accents,
+            "tokenize_chinese_chars": base.tokenize_chinese_chars,
+            "model_max_length": base.model_max_length,
+        }
+    BertTokenizer(vocabulary, lower, **settings).save_pretrained(out)
+
+
+def _measure(table: WordCounter, tokens: list[str]) -> Fertility:
+    from bertkit.tokenization.train import fertility
+
+    return fertility(table.items(), tokens)
+
+
+def _tell(out: Path, learned: list[str], rows: dict[str, Fertility], report: CorpusReport, common: Common) -> None:
+    measured = next(iter(rows.values())).words > 0
+    if common.json:
+        fits = {
+            name: {**asdict(row), "pieces_per_word": row.pieces_per_word, "unknown_rate": row.unknown_rate}
+            for name, row in rows.items()
+        }
+        write_json(
+            {
+                "out": str(out),
+                "size": len(learned),
+                "documents": report.documents,
+                "skipped": dict(report.skipped),
+                "held_out": fits if measured else None,
+            }
+        )
+        return
+    write_line(f"{len(learned):,} tokens in {out}; documents read: {report.documents:,}")
+    if report.skipped:
+        write_line(f"skipped: {report.summary()}")
+    if not measured:
+        write_line("no document was held out, so the fit was not measured; see --held-out")
+        return
+    width = max(map(len, rows))
+    write_line(f"{'held-out text':<{max(width, 13)}}  pieces per word   [UNK]")
+    for name, row in rows.items():
+        write_line(f"{name:<{max(width, 13)}}  {row.pieces_per_word:>15.3f}  {100 * row.unknown_rate:>5.2f} %")

@@ -1,0 +1,118 @@
+"""The command bertkit vocab."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from bertkit.cli import main
+from bertkit.cli.vocab import bytes_of
+from bertkit.errors import ConfigError
+from bertkit.tokenization import BertTokenizer, load_vocab
+from tokenizer_helpers import vocab_file
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main(["vocab", *map(str, arguments), "--quiet"])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def corpus(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first 200 documents of some Wikinews."""
+    with lzma.open(shared / "data/pretrain_text/wikinews_en.valid.txt.xz", "rt", encoding="utf-8") as file:
+        documents = file.read().split("\n\n")[:200]
+    path = tmp_path_factory.mktemp("corpus") / "news.txt"
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def test_learns_saves_and_measures_beside_others(
+    corpus: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = vocab_file(shared, "uncased")
+    code, out, _ = run(
+        capsys, corpus, "--size", 3000, "--out", tmp_path, "--held-out", 0.2, "--beside", published, "--json"
+    )
+    assert code == 0
+    result = json.loads(out)
+    assert (result["size"], result["documents"]) == (3000, 200)
+    learned, beside = result["held_out"]["learned"], result["held_out"][str(published)]
+    assert learned["words"] == beside["words"] > 1000
+    assert 1 < beside["pieces_per_word"] < learned["pieces_per_word"] < 2
+    assert learned["unknown_rate"] < 0.01
+    tokenizer = BertTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer.vocab) == 3000
+    assert tokenizer.do_lower_case
+    assert tokenizer.mask_token_id == 103
+
+    code, out, _ = run(capsys, corpus, "--size", 3000, "--out", tmp_path / "again", "--held-out", 0.2)
+    assert (tmp_path / "again/vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+    assert "3,000 tokens" in out
+    assert "pieces per word" in out
+
+
+def test_shards_in_any_order_give_the_same_vocabulary(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = corpus.read_text(encoding="utf-8").strip().split("\n\n")
+    for number in range(3):
+        part = "\n\n".join(documents[number::3])
+        (tmp_path / f"part-{2 - number}.txt").write_text(part, encoding="utf-8")
+    for name, paths in (("whole", [corpus]), ("parts", [tmp_path / "part-*.txt"])):
+        code, _, _ = run(capsys, *paths, "--size", 1500, "--out", tmp_path / name, "--held-out", 0.2)
+        assert code == 0
+    assert (tmp_path / "whole/vocab.txt").read_bytes() == (tmp_path / "parts/vocab.txt").read_bytes()
+
+
+def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = run(
+        capsys, corpus, "--extend", vocab_file(shared, "uncased"), "--out", tmp_path / "more", "--held-out", 0
+    )
+    assert code == 0, error
+    before, after = load_vocab(vocab_file(shared, "uncased")), load_vocab(tmp_path / "more/vocab.txt")
+    assert len(before) == len(after)
+    assert {token for token in before if token not in after} <= {f"[unused{number}]" for number in range(994)}
+    assert "wikinews" in after.keys() - before.keys()
+    for wrong, message in ((["--size", 2000], "is less than the 30,522 tokens"), (["--cased"], "--cased contradicts")):
+        code, _, error = run(capsys, corpus, "--extend", vocab_file(shared, "uncased"), "--out", tmp_path, *wrong)
+        assert code == 2
+        assert message in error
+    code, _, _ = run(capsys, corpus, "--size", 2000, "--cased", "--out", tmp_path / "cased")
+    assert code == 0
+    assert "The" in load_vocab(tmp_path / "cased/vocab.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["missing.txt", "--out", "x"], 3, "missing.txt"),
+        (["--out", "x"], 2, "no text"),
+        (["a.txt", "--out", "x", "--held-out", "1"], 2, "--held-out must be from 0"),
+        (["a.txt", "--out", "x", "--memory", "much"], 2, "'much' is no amount of memory"),
+        ([__file__, "--out", "x", "--memory", "1MB"], 2, "memory must be at least"),
+        (["a.txt", "--out", __file__], 2, "is a file; name a folder"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found, _, error = run(capsys, *arguments)
+    assert found == code
+    assert message in error
+
+
+def test_amounts_of_memory() -> None:
+    assert [bytes_of(amount) for amount in ("16", "4GB", "1.5 GiB", "500mb", "2K")] == [
+        16,
+        4 << 30,
+        3 << 29,
+        500 << 20,
+        2048,
+    ]
+    with pytest.raises(ConfigError, match="no amount"):
+        bytes_of("-1GB")
