@@ -1,0 +1,178 @@
+"""Pre-training from text to a checkpoint: it learns, its scores are right, a stopped run goes on bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bertkit.config import BertConfig
+from bertkit.data.prepare import prepare
+from bertkit.data.store import TokenStore
+from bertkit.errors import CheckpointError, ConfigError
+from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
+from bertkit.tokenization import BertTokenizer
+from bertkit.training import pretrain as module
+from bertkit.training.interrupts import Interrupted
+from bertkit.training.pretrain import PretrainConfig, pretrain
+
+WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
+SHAPE = BertConfig(
+    vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+    max_position_embeddings=64, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+)  # fmt: skip
+SETTINGS = PretrainConfig(
+    max_seq_length=32, batch_size=8, num_steps=12, learning_rate=3e-3, warmup=0.1, dev_examples=16, checkpoint_every_s=0
+)
+
+
+def corpus(path: Path, num_documents: int, seed: int) -> Path:
+    """Documents about one animal each, so that a random second segment can be told from the true one."""
+    chance = torch.Generator().manual_seed(seed)
+    documents = []
+    for number in range(num_documents):
+        animal, verb = (("cat", "sat on"), ("dog", "ran under"))[number % 2]
+        places = torch.randint(0, 2, (12,), generator=chance).tolist()
+        documents.append("\n".join(f"the {animal} {verb} the {('mat', 'tree')[place]} ." for place in places))
+    path.write_text("\n\n".join(documents) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory) -> tuple[TokenStore, TokenStore]:
+    folder = tmp_path_factory.mktemp("stores")
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    tokenizer = BertTokenizer(vocab_file=vocabulary)
+    made = []
+    for name, count, seed in (("train", 40, 0), ("dev", 12, 1)):
+        text = corpus(folder / f"{name}.txt", count, seed)
+        prepare(text, tokenizer, folder / name, sentences="line", workers=1)
+        made.append(TokenStore(folder / name))
+    return made[0], made[1]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
+    config = SETTINGS.model_copy(update={"num_steps": 150})
+    result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
+    first, last = result.progression.epochs[0], result.progression.epochs[-1]
+    assert last["dev_masked_lm_loss"] < 0.5 * first["dev_masked_lm_loss"]
+    assert result.scores["masked_lm_accuracy"] > 0.45  # "the", two words of seven, alone gives 0.29
+    assert set(result.scores) == {
+        "masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "next_sentence_accuracy",
+    }  # fmt: skip
+    BertForMaskedLM.from_pretrained(result.model)
+    BertTokenizer.from_pretrained(result.model)
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records if "event" not in record] == list(range(1, 151))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_scores_are_those_of_a_plain_count(stores, tmp_path) -> None:
+    """The four metrics against predictions made one example at a time, padded, by the saved model."""
+    result = pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE, dev=stores[1])
+    model = BertForPreTraining.from_pretrained(result.model).eval()
+    tokenizer = stores[1].tokenizer()
+    vocabulary = module.MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    data = module._data(stores[1], vocabulary, SETTINGS)
+    losses, hits, pair_losses, pair_hits = [], [], [], []
+    for step in range(min(data.steps_per_epoch, 2)):
+        for row in data.rows(step):
+            batch = data.batch([row])
+            with torch.no_grad():
+                out = model(batch.input_ids[None], token_type_ids=batch.token_type_ids[None])
+            rows = batch.logit_rows
+            truth = batch.targets["labels"][rows]
+            logits = out.prediction_logits[0, rows]
+            losses += torch.nn.functional.cross_entropy(logits, truth, reduction="none").tolist()
+            hits += (logits.argmax(-1) == truth).tolist()
+            pair = batch.targets["next_sentence_label"]
+            pair_losses.append(float(torch.nn.functional.cross_entropy(out.seq_relationship_logits, pair)))
+            pair_hits.append(bool(out.seq_relationship_logits.argmax(-1) == pair))
+    expected = {
+        "masked_lm_loss": losses, "masked_lm_accuracy": hits,
+        "next_sentence_loss": pair_losses, "next_sentence_accuracy": pair_hits,
+    }  # fmt: skip
+    for name, values in expected.items():
+        assert result.scores[name] == pytest.approx(sum(values) / len(values), abs=1e-5), name
+
+
+@pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "mlm+sop"])
+def test_stopped_runs_go_on_bit_for_bit(stores, tmp_path, monkeypatch, objective) -> None:
+    config = SETTINGS.model_copy(update={"objective": objective})
+    pretrain(stores[0], tmp_path / "whole", config, model=SHAPE, dev=stores[1])
+    taken = module.Trainer.train_step
+
+    def signalled(trainer):
+        result = taken(trainer)
+        if trainer.at.step in (3, 8):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return result
+
+    monkeypatch.setattr(module.Trainer, "train_step", signalled)
+    for attempt in range(2):
+        with pytest.raises(Interrupted):
+            pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1], resume=attempt > 0)
+    pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1], resume=True)
+    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    losses = [
+        [json.loads(line).get("loss") for line in (tmp_path / run / "log.jsonl").read_text().splitlines()]
+        for run in ("whole", "parts")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_another_seed_gives_another_run(stores, tmp_path) -> None:
+    """Control for the test above."""
+    for seed in (0, 1):
+        config = SETTINGS.model_copy(update={"seed": seed, "num_steps": 2})
+        pretrain(stores[0], tmp_path / str(seed), config, model=SHAPE)
+    a, b = weights(tmp_path / "0"), weights(tmp_path / "1")
+    assert any(not torch.equal(a[name], b[name]) for name in a)
+
+
+def test_pre_training_goes_on_from_a_checkpoint(stores, tmp_path) -> None:
+    config = SETTINGS.model_copy(update={"num_steps": 60})
+    first = pretrain(stores[0], tmp_path / "first", config, model=SHAPE, dev=stores[1])
+    start = BertForPreTraining.from_pretrained(first.model)
+    brief = SETTINGS.model_copy(update={"num_steps": 2, "learning_rate": 1e-5})
+    second = pretrain(stores[0], tmp_path / "second", brief, model=start, dev=stores[1])
+    assert second.scores["masked_lm_loss"] == pytest.approx(first.scores["masked_lm_loss"], abs=0.05)
+
+
+def test_clear_errors(stores, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"num_stepz.*num_steps"):
+        PretrainConfig(num_stepz=3)
+    with pytest.raises(ConfigError, match="vocab_size=10"):
+        pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE.replace(vocab_size=10))
+    assert not (tmp_path / "run").exists()
+    brief = SETTINGS.model_copy(update={"num_steps": 1})
+    pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)
+
+
+def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
+    def signalled(trainer):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return taken(trainer)
+
+    taken = module.Trainer.train_step
+    monkeypatch.setattr(module.Trainer, "train_step", signalled)
+    with pytest.raises(Interrupted):
+        pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE)
+    monkeypatch.undo()
+    other = SETTINGS.model_copy(update={"learning_rate": 1e-3})
+    with pytest.raises(CheckpointError, match=r"learning_rate was 0\.003, now 0\.001"):
+        pretrain(stores[0], tmp_path / "run", other, model=SHAPE, resume=True)
