@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import random
 import signal
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertkit.cli.options import Common
+from bertkit.cli.prepare import prepare as command
 from bertkit.data.corpus import CorpusReport, read_documents
 from bertkit.data.prepare import BASE_MEMORY, WORKER_MEMORY, prepare, workers_within
 from bertkit.data.store import TokenStore
@@ -197,3 +200,23 @@ def test_histogram_of_known_lengths() -> None:
     assert histogram.counts == (2, 2, 2)
     assert (histogram.median, histogram.longest) == (6.5, 100)
     assert "longest 100" in histogram.lines("sentence")[0]
+
+
+# The command
+
+
+def test_the_command_writes_a_store_and_tells_of_it(corpus: Path, vocabulary: Path, tmp_path: Path, capsys) -> None:
+    command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "s", workers=1, common=Common(json=True, quiet=True))
+    told = json.loads(capsys.readouterr().out)
+    assert told["counts"] == TokenStore(tmp_path / "s").manifest.counts.model_dump()
+    (tmp_path / "bad.txt").write_bytes(b"good line\n\nb\xffd line\n")
+    command(
+        str(tmp_path / "bad.txt"), tokenizer=str(vocabulary), out=tmp_path / "t", workers=1, on_error="skip",
+        sentences="line", common=Common(quiet=True),
+    )  # fmt: skip
+    assert "skipped: bad UTF-8 1" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="no text"):
+        command(tokenizer=str(vocabulary), out=tmp_path / "u")
+    with pytest.raises(ConfigError, match="memory must be at least"):
+        command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "u", memory="1MB")
+    assert not (tmp_path / "u").exists()
