@@ -81,6 +81,26 @@ def test_the_comparison_sees_one_rounding() -> None:
     torch.testing.assert_close(p.detach(), q)
 
 
+def test_tensors_cut_for_the_cache_or_not_contiguous_have_the_same_bits() -> None:
+    """A tensor of several runs and a transposed one, against the published update on whole float32 arrays."""
+    generator = np.random.default_rng(7)
+    shape = (3, (1 << 16) + 5)
+    start, grads = generator.normal(size=shape).astype(F), generator.normal(size=(3, *shape)).astype(F)
+    long = nn.Parameter(torch.from_numpy(start.copy()))
+    turned = nn.Parameter(torch.from_numpy(start.T.copy()).T)
+    assert not turned.is_contiguous()
+    optimizer = AdamWeightDecay([long, turned], lr=1e-2)
+    x, m, v = start, np.zeros_like(start), np.zeros_like(start)
+    for grad in grads:
+        long.grad, turned.grad = torch.from_numpy(grad.copy()), torch.from_numpy(grad.copy())
+        optimizer.step()
+        m = F(0.9) * m + F(1.0 - 0.9) * grad
+        v = F(0.999) * v + F(1.0 - 0.999) * (grad * grad)
+        x = x - F(1e-2) * (m / (np.sqrt(v) + F(1e-6)) + F(0.01) * x)
+    for p in (long, turned):
+        np.testing.assert_array_equal(p.detach().numpy().view(np.int32), x.view(np.int32))
+
+
 def test_no_decay_for_what_the_original_excludes_by_name() -> None:
     """The published list is LayerNorm, layer_norm and bias; ours goes by the number of axes and must come out equal."""
     for group in parameter_groups(BertForPreTraining(TINY), weight_decay=0.01):
