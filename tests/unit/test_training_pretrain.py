@@ -19,7 +19,8 @@ from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
 from bertkit.tokenization import BertTokenizer
 from bertkit.training import pretrain as module
 from bertkit.training.interrupts import Interrupted
-from bertkit.training.pretrain import PretrainConfig, pretrain
+from bertkit.training.pretrain import pretrain
+from bertkit.training.pretrain_settings import PretrainConfig
 
 WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
 SHAPE = BertConfig(
@@ -27,7 +28,7 @@ SHAPE = BertConfig(
     max_position_embeddings=64, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
 )  # fmt: skip
 SETTINGS = PretrainConfig(
-    max_seq_length=32, batch_size=8, num_steps=12, learning_rate=3e-3, warmup=0.1, dev_examples=16, checkpoint_every_s=0
+    max_seq_length=32, batch_size=8, max_steps=12, learning_rate=3e-3, warmup=0.1, dev_examples=16, checkpoint_every_s=0
 )
 
 
@@ -62,7 +63,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
-    config = SETTINGS.model_copy(update={"num_steps": 150})
+    config = SETTINGS.model_copy(update={"max_steps": 150})
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
     first, last = result.progression.epochs[0], result.progression.epochs[-1]
     assert last["dev_masked_lm_loss"] < 0.5 * first["dev_masked_lm_loss"]
@@ -136,28 +137,28 @@ def test_stopped_runs_go_on_bit_for_bit(stores, tmp_path, monkeypatch, objective
 def test_another_seed_gives_another_run(stores, tmp_path) -> None:
     """Control for the test above."""
     for seed in (0, 1):
-        config = SETTINGS.model_copy(update={"seed": seed, "num_steps": 2})
+        config = SETTINGS.model_copy(update={"seed": seed, "max_steps": 2})
         pretrain(stores[0], tmp_path / str(seed), config, model=SHAPE)
     a, b = weights(tmp_path / "0"), weights(tmp_path / "1")
     assert any(not torch.equal(a[name], b[name]) for name in a)
 
 
 def test_pre_training_goes_on_from_a_checkpoint(stores, tmp_path) -> None:
-    config = SETTINGS.model_copy(update={"num_steps": 60})
+    config = SETTINGS.model_copy(update={"max_steps": 60})
     first = pretrain(stores[0], tmp_path / "first", config, model=SHAPE, dev=stores[1])
     start = BertForPreTraining.from_pretrained(first.model)
-    brief = SETTINGS.model_copy(update={"num_steps": 2, "learning_rate": 1e-5})
+    brief = SETTINGS.model_copy(update={"max_steps": 2, "learning_rate": 1e-5})
     second = pretrain(stores[0], tmp_path / "second", brief, model=start, dev=stores[1])
     assert second.scores["masked_lm_loss"] == pytest.approx(first.scores["masked_lm_loss"], abs=0.05)
 
 
 def test_clear_errors(stores, tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"num_stepz.*num_steps"):
-        PretrainConfig(num_stepz=3)
+    with pytest.raises(ConfigError, match=r"max_stepz.*max_steps"):
+        PretrainConfig(max_stepz=3)
     with pytest.raises(ConfigError, match="vocab_size=10"):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE.replace(vocab_size=10))
     assert not (tmp_path / "run").exists()
-    brief = SETTINGS.model_copy(update={"num_steps": 1})
+    brief = SETTINGS.model_copy(update={"max_steps": 1})
     pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)
     with pytest.raises(ConfigError, match="already holds a run"):
         pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)

@@ -38,8 +38,12 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("demo:demo", "fine-tune a small BERT on text that every Python has; a few minutes"),
         "doctor": ("look:doctor", "versions, threads, devices and optional packages, for a bug report"),
     },
-    "Prepare": {"vocab": ("vocab:vocab", "learn a WordPiece vocabulary from text")},
+    "Prepare": {
+        "vocab": ("vocab:vocab", "learn a WordPiece vocabulary from text"),
+        "prepare": ("prepare:prepare", "text to a token store, once; resumable"),
+    },
     "Train": {
+        "pretrain": ("pretrain:pretrain", "train a BERT of your own on a token store"),
         "finetune": ("train:finetune", "train a classifier or regressor on labelled text"),
         "evaluate": ("train:evaluate", "score a finished run on labelled text"),
         "predict": ("train:predict", "label a whole file with a finished run; resumable"),

@@ -11,17 +11,14 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.config import BertConfig, explain_validation
+from bertkit.config import BertConfig
 from bertkit.data.loader import PretrainData
 from bertkit.data.masking import Masking, MaskVocabulary
-from bertkit.data.pairs import Objective
 from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.model.bert import BertForPreTraining
@@ -29,46 +26,10 @@ from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.training.checkpoint import write_atomically
 from bertkit.training.generators import seed_generators, seeded
 from bertkit.training.loop import LoopOptions, Progression, Trainer
+from bertkit.training.pretrain_settings import PretrainConfig
 from bertkit.training.runfolder import RunLog
 
 MODEL, LOG, METRICS, CHECKPOINTS = "model", "log.jsonl", "metrics.json", "checkpoints"
-
-
-class PretrainConfig(BaseModel):
-    """Settings of one pre-training run. The defaults suit a small encoder on one machine.
-
-    Raises:
-        ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    objective: Annotated[Objective, Field(description="mlm+nsp as the paper, mlm as RoBERTa, mlm+sop as ALBERT")] = (
-        "mlm+nsp"
-    )
-    max_seq_length: Annotated[int, Field(ge=8, description="tokens of the longest example")] = 128
-    batch_size: Annotated[int, Field(ge=1, description="examples in one optimizer step")] = 256
-    max_tokens: Annotated[
-        int, Field(ge=8, description="tokens in memory at once; the result does not depend on it")
-    ] = 8192
-    num_steps: Annotated[int, Field(ge=1, description="optimizer steps")] = 10_000
-    learning_rate: Annotated[float, Field(gt=0, le=1, description="peak rate")] = 1e-4
-    warmup: Annotated[float, Field(ge=0, lt=1, description="share of the steps in which the rate rises")] = 0.01
-    weight_decay: Annotated[float, Field(ge=0, le=1, description="decay of weights, not of LayerNorm and bias")] = 0.01
-    max_grad_norm: Annotated[float, Field(gt=0, description="gradients longer than this are scaled down to it")] = 1.0
-    masked_lm_prob: Annotated[float, Field(gt=0, lt=1, description="share of the tokens that are targets")] = 0.15
-    short_seq_prob: Annotated[float, Field(ge=0, le=1, description="share of examples of a random shorter length")] = (
-        0.1
-    )
-    dev_examples: Annotated[int, Field(ge=1, description="held-out examples that an evaluation reads")] = 2048
-    seed: Annotated[int, Field(ge=0, lt=2**31, description="weights, pairs, masks, order, dropout")] = 0
-    checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError(explain_validation(error, PretrainConfig.model_fields)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +86,9 @@ def pretrain(
         network,
         train_data,
         adamw(parameter_groups(network, weight_decay=config.weight_decay), learning_rate=config.learning_rate),
-        linear_schedule(config.num_steps, warmup=config.warmup),
+        linear_schedule(config.max_steps, warmup=config.warmup),
         LoopOptions(
-            config.num_steps,
+            config.max_steps,
             config.learning_rate,
             max_grad_norm=config.max_grad_norm,
             checkpoint_every_s=config.checkpoint_every_s,
