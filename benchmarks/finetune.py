@@ -26,7 +26,7 @@ LENGTH, BATCH = 128, 32
 #: Task, folder, epochs, training rows (None: all).
 JOBS: tuple[tuple[str, str, int, int | None], ...] = (
     ("sst2", "glue/SST-2", 1, 6_400),
-    ("mrpc", "glue/MRPC", 1, 1_200),
+    ("mrpc", "glue/MRPC", 2, None),
     ("tweets", "tweet_sentiment", 1, 2_400),
 )
 

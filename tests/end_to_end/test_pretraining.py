@@ -29,6 +29,10 @@ def test_vocab_prepare_pretrain_fill_mask(folder, capsys) -> None:
     text, tokenizer, store, out = (folder / name for name in ("text.txt", "tokenizer", "store", "run"))
     assert run(capsys, "vocab", text, "--size", 1100, "--held-out", 0.1, "--out", tokenizer, "-q")[0] == 0
     assert run(capsys, "prepare", text, "--tokenizer", tokenizer, "--out", store, "--sentences", "line", "-q")[0] == 0
+    code, shown, _ = run(capsys, "inspect", store)
+    assert code == 0
+    assert "documents    30\n" in shown
+    assert "the cat sat on the mat." in shown
     settings = ["--preset", "bert-tiny", "--max-seq-length", 48, "--batch-size", 16, "--learning-rate", 3e-3]
     train = ["pretrain", store, *settings, "--max-steps", 60, "--dev", store, "--out", out, "-q"]
     code, shown, _ = run(capsys, *train, "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,15 @@ import torch
 from bertkit.batch import Batch
 from bertkit.data.loader import PretrainData
 from bertkit.data.masking import Masking, MaskVocabulary
+from bertkit.data.store import TokenStore
+from bertkit.data.store_manifest import Counts
+from bertkit.data.store_writer import StoreWriter, TokenizedChunk
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
+from bertkit.optim import adamw, linear_schedule, parameter_groups
+from bertkit.tokenization import BertTokenizer
+from bertkit.training.generators import seed_generators
+from bertkit.training.loop import LoopOptions, Trainer
 from bertkit.training.plan import Plan
 from pretrain_helpers import CLS, FIRST, SEP, SPECIALS, ToyTokens, random_tokens
 from training_helpers import TINY
@@ -141,7 +149,7 @@ def test_micro_batches_keep_to_the_budget() -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_any_number_of_workers_gives_one_stream(objective: Any) -> None:
-    steps = range(2 * make().steps_per_epoch)
+    steps = range(0, 2 * make().steps_per_epoch, 4)
     expected = [stream_of(make(objective=objective), range(step, step + 1)) for step in steps]
     for workers in (1, 2, 7):
         data = make(objective=objective)
@@ -183,6 +191,31 @@ def test_masks_and_pairs_change_with_the_epoch_and_the_seed() -> None:
     assert stream_of(make(seed=1), range(2)) != stream_of(make(seed=2), range(2))
 
 
+# ------------------------------------------------------------------------------------------------- the real store
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_token_store_gives_the_same_batches(tmp_path: Path, objective: Any) -> None:
+    lengths, counts = np.diff(TOKENS.sentence_boundaries), np.diff(TOKENS.document_boundaries)
+    vocabulary = TOKENS.vocabulary()
+    tokenizer = BertTokenizer(
+        {**{name: n for n, name in enumerate(SPECIALS)}, **{str(n): n for n in range(5, vocabulary.size)}}
+    )
+    ids = TOKENS.tokens(0, len(lengths)).astype(np.uint16)
+    counted = Counts(
+        num_documents=len(counts), num_sentences=len(lengths), num_tokens=len(ids), num_unknown=0, text_bytes=len(ids)
+    )
+    sources = [f"corpus.txt:{n}" for n in range(len(counts))]
+    with StoreWriter(tmp_path / "store", tokenizer, settings={"sentences": "line"}) as writer:
+        writer.add(
+            TokenizedChunk(ids, lengths.astype(np.int32), counts.astype(np.int32), sources, counted, len(counts))
+        )
+        writer.finish()
+    settings: dict[str, Any] = {"objective": objective, "max_seq_length": 48, "batch_size": 16, "max_tokens": 300}
+    stored = PretrainData(TokenStore(tmp_path / "store"), vocabulary, **settings)
+    assert stream_of(stored, range(5)) == stream_of(make(objective=objective), range(5))
+
+
 # ------------------------------------------------------------------------------------------------------- the model
 
 
@@ -205,6 +238,41 @@ def test_a_model_learns_from_the_batches(objective: Any) -> None:
     at_first = np.log(data.vocabulary.size) + (0 if objective == "mlm" else np.log(2))
     assert losses[0] == pytest.approx(at_first, abs=0.5)
     assert losses[-1] < losses[0] - 0.5
+
+
+def pretrainer(data: PretrainData, folder: Path, num_steps: int, seed: int) -> Trainer[Batch]:
+    torch.manual_seed(seed)
+    model = BertForPreTraining(TINY.replace(vocab_size=data.vocabulary.size))
+    optimizer = adamw(parameter_groups(model), learning_rate=1e-3)
+    options = LoopOptions(num_steps, 1e-3, monitor=None)
+    return Trainer(model, data, optimizer, linear_schedule(num_steps), options, folder=folder, identity={})
+
+
+def test_a_trainer_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """Stopped in the second epoch, gone on in a new process: pairs, masks and dropout are those of an unbroken run."""
+    settings = {"tokens": random_tokens(1, 8), "max_seq_length": 32, "batch_size": 24}
+    per_epoch = make(**settings).steps_per_epoch
+    assert per_epoch > 2
+    num_steps, stop_after = 2 * per_epoch + 1, per_epoch + 1
+    seed_generators(0)
+    whole = pretrainer(make(**settings), tmp_path / "whole", num_steps, 0)
+    whole.run()
+
+    seed_generators(0)
+    first = pretrainer(make(**settings), tmp_path / "parts", num_steps, 0)
+    for _ in range(stop_after):
+        first.train_step()
+        if first._epoch_ended():
+            first._end_epoch(lambda: None)
+    first.save()
+    seed_generators(99)
+    second = pretrainer(make(**settings), tmp_path / "parts", num_steps, 5)
+    assert second.resume()
+    second.run()
+    expected = dict(whole.model.named_parameters())
+    for name, p in second.model.named_parameters():
+        assert torch.equal(p, expected[name]), name
+    assert not torch.equal(p, dict(first.model.named_parameters())[name]), "control: training went on"
 
 
 # ------------------------------------------------------------------------------------------------------- errors

@@ -55,7 +55,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "embed": ("vectors:embed", "texts to vectors: .npy, .jsonl or .parquet"),
         "similarity": ("vectors:similarity", "how near texts are to one another"),
     },
-    "Look": {"inspect": ("look:inspect", "what a model folder or file holds")},
+    "Look": {"inspect": ("look:inspect", "what a model folder or file, or a token store, holds")},
 }
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -33,21 +34,27 @@ VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL
 
 
 def inspect(
-    model: Annotated[str, Parameter(help="Model folder, .safetensors file, run folder, or Hub name.")],
+    model: Annotated[str, Parameter(help="Model folder, .safetensors file, run folder, Hub name, or token store.")],
     /,
     *,
     common: Common = COMMON,
 ) -> None:
     """Show what a model holds: config, parameters, heads, every tensor, and a hash of its weights.
 
+    Of a token store: counts, lengths of documents and sentences, and samples.
+
     For example:
 
         bertkit inspect bert-base-uncased
         bertkit inspect run --json
+        bertkit inspect store
     """
-    from bertkit.checkpoints.inspect import inspect as look_at
+    from bertkit.checkpoints.inspect import inspect as look_at_model
+    from bertkit.data.store_manifest import MANIFEST, PROGRESS
+    from bertkit.data.store_report import inspect_store
 
-    report = look_at(model)
+    is_store = any((Path(model).expanduser() / name).is_file() for name in (MANIFEST, PROGRESS))
+    report: Any = inspect_store(model) if is_store else look_at_model(model)
     if common.json:
         write_json(report.to_dict())
     else:

@@ -31,7 +31,8 @@ class PretrainData:
     more or fewer.
 
     Args:
-        tokens: the token store.
+        tokens: the token store. Examples are read in random order, so its decoded ids should fit into its cache
+            (``TokenStore(cache_bytes=...)``, 2 bytes a token).
         vocabulary: of the tokenizer that made the store.
         objective: see :data:`~bertkit.data.pairs.Objective`.
         max_seq_length: most tokens of an example, special ones included.

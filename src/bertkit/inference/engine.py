@@ -9,6 +9,7 @@ processor's cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
@@ -137,14 +138,39 @@ def _run_window(
     budget = MAX_TOKENS_PER_BATCH if device.type == "cpu" else MAX_TOKENS_PER_DEVICE_BATCH
     budget = max(budget, int(lengths.max()))
     values: list[R | None] = [None] * len(features)
-    for rows in token_budget_batches(lengths, max_tokens=budget, window=len(features)):
-        batch = collate(features, rows)
-        results = _compute(compute, batch if device.type == "cpu" else batch.to(device))
+    batches = list(token_budget_batches(lengths, max_tokens=budget, window=len(features)))
+    for rows, results in zip(batches, _results(batches, features, compute, device), strict=True):
         for row, value in zip(rows, results, strict=True):
             values[row] = value
         if advance is not None:
             advance(len(rows))
     return values  # type: ignore[return-value]  # every row was in exactly one batch
+
+
+def _results(
+    batches: Sequence[Sequence[int]], features: FeatureSet, compute: Compute[R], device: torch.device
+) -> Iterator[Sequence[R]]:
+    """What the model says about each batch, in order.
+
+    On a CPU with several threads each thread works on a batch of its own, because threads that share one batch wait for
+    each other after every operation of every layer; measured a tenth faster with two threads. The last few batches of a
+    window leave some threads idle, so a small window is computed in the usual way.
+    """
+
+    def result(rows: Sequence[int]) -> Sequence[R]:
+        batch = collate(features, rows)
+        return _compute(compute, batch if device.type == "cpu" else batch.to(device))
+
+    num_threads = torch.get_num_threads()
+    if device.type != "cpu" or num_threads == 1 or len(batches) < 4 * num_threads:
+        yield from map(result, batches)
+        return
+    pool = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield from pool.map(result, batches)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(num_threads)  # the workers' setting is also the default of threads that start later
 
 
 def _compute(compute: Compute[R], batch: Batch) -> Sequence[R]:
