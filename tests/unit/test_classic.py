@@ -1,7 +1,7 @@
 """bertkit.classic beside the original: golden digests of the original's own functions, and what must hold of any run.
 
-The digests were made under CPython 3.11 by running the algorithm of google-research/bert's create_pretraining_data.py, its
-functions adapted to read files with plain Python, on the tokenizer objects that are used here.
+The digests were made under CPython 3.11 by running the algorithm of google-research/bert's create_pretraining_data.py,
+its functions adapted to read files with plain Python, on the tokenizer objects that are used here.
 """
 
 from __future__ import annotations
