@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bertkit.console import is_quiet, set_quiet
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def talk_as_before() -> Iterator[None]:
+    """A command run with ``--quiet`` silences the process; the next test begins as this one did."""
+    before = is_quiet()
+    yield
+    set_quiet(before)
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,9 @@ def assert_same_outputs(ours: Any, reference: Any, batch: dict[str, Tensor]) -> 
         for a, b in pairs:
             assert a.shape == b.shape, key
             per_token = a.shape[:2] == mask.shape
-            torch.testing.assert_close(a[mask] if per_token else a, b[mask] if per_token else b, rtol=0, atol=ATOL)
+            # rtol: logits of real weights reach 30, where neighbouring fp32 numbers are 2e-6 apart.
+            rtol = 5e-6 if "logits" in key else 0.0
+            torch.testing.assert_close(a[mask] if per_token else a, b[mask] if per_token else b, rtol=rtol, atol=ATOL)
             compared += 1
     assert compared >= reference.config.num_hidden_layers + 2
 
