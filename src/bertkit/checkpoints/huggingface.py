@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bertkit.checkpoints.header import Header, TensorInfo, open_regular, read_header, strict_json
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
+from bertkit.files import sync_file, sync_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -191,10 +192,10 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         config.to_json_file(settings)
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
-            _sync(draft)
+            sync_file(draft)
         weights.replace(folder / WEIGHTS)
         settings.replace(folder / CONFIG)
-        _sync(folder)
+        sync_folder(folder)
     except (FileExistsError, NotADirectoryError):
         raise CheckpointError(f"{folder} is a file; a model is saved to a folder") from None
     except (OSError, SafetensorError) as error:
@@ -203,12 +204,3 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         for draft in (weights, settings):
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Force a file, or the names in a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -22,12 +22,12 @@ from bertkit.data.store_manifest import (
     TOKENIZER,
     Shard,
     StoreManifest,
-    file_sha256,
     read_manifest,
     schema_for,
     tokenizer_digest,
 )
 from bertkit.errors import DataError, InputError
+from bertkit.files import sha256_file
 from bertkit.tokenization import BertTokenizer
 
 Int32 = NDArray[np.int32]
@@ -155,7 +155,7 @@ class TokenStore:
             DataError: the bytes of a shard are not those the manifest describes.
         """
         for shard in self.manifest.shards:
-            if file_sha256(self.path / shard.name) != shard.sha256:
+            if sha256_file(self.path / shard.name) != shard.sha256:
                 raise DataError(f"{self.path / shard.name} is damaged: {_AGAIN} (its hash is not the manifest's)")
 
     def _sentences_of(self, document: int) -> tuple[int, int]:

@@ -8,9 +8,7 @@ same settings goes on after them. At the end the shards get their final names, a
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,18 +29,17 @@ from bertkit.data.store_manifest import (
     Shard,
     StoreManifest,
     TokenizerFacts,
-    file_sha256,
     id_type_for,
     schema_for,
 )
 from bertkit.errors import ConfigError, DataError, ResourceError
+from bertkit.files import is_full_disk, replace_file, sha256_file, sync_file
 from bertkit.tokenization import BertTokenizer
 
 #: A shard is closed once it has this many bytes of text: little enough to do again after a kill, and not many files.
 SHARD_TEXT_BYTES = 1 << 26
 WRITING = ".writing"
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: What a writer that was stopped at once may leave before its first progress.json.
 _OWN = re.compile(rf"\.lock$|{TOKENIZER}$|.*\{WRITING}$")
 
@@ -196,7 +193,7 @@ class StoreWriter:
                 counts=self.counts,
                 shards=tuple(shards),
             )
-            _replace(self.path / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+            self._replace(MANIFEST, manifest.model_dump_json(indent=2))
             (self.path / PROGRESS).unlink()
         return manifest
 
@@ -250,7 +247,7 @@ class StoreWriter:
             )
         for number, shard in enumerate(shards):
             path = self._find(number, shard)
-            if path is None or path.stat().st_size != shard.num_bytes or file_sha256(path) != shard.sha256:
+            if path is None or path.stat().st_size != shard.num_bytes or sha256_file(path) != shard.sha256:
                 raise ConfigError(
                     f"shard {number} of the unfinished store {self.path} is missing or damaged; begin again with "
                     "resume=False"
@@ -284,10 +281,10 @@ class StoreWriter:
         self._open.close()
         self._open = None
         temporary = self._temporary()
-        _sync(temporary)
+        sync_file(temporary)
         path = self.path / temporary.name.removesuffix(WRITING)
         counts = Counts.total(self._parts)
-        shard = Shard(name=path.name, num_bytes=temporary.stat().st_size, sha256=file_sha256(temporary), counts=counts)
+        shard = Shard(name=path.name, num_bytes=temporary.stat().st_size, sha256=sha256_file(temporary), counts=counts)
         temporary.replace(path)
         self._shards.append(shard)
         self._parts = []
@@ -301,7 +298,11 @@ class StoreWriter:
             "num_read": self.num_read,
             "shards": [shard.model_dump() for shard in self._shards],
         }
-        _replace(self.path / PROGRESS, json.dumps(values, indent=2) + "\n")
+        self._replace(PROGRESS, json.dumps(values, indent=2))
+
+    def _replace(self, name: str, content: str) -> None:
+        """Write a small file so that a reader sees the old content or the new, never a part."""
+        replace_file(self.path / name, f"{content}\n".encode(), self.path / (name + WRITING))
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -309,30 +310,8 @@ class StoreWriter:
         try:
             yield
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if is_full_disk(error):
                 raise ResourceError(
                     f"no room left for the token store {self.path}; finished shards stay: make room and run it again"
                 ) from error
             raise ResourceError(f"cannot write the token store {self.path}: {error.strerror or error}") from error
-
-
-def _replace(path: Path, content: str) -> None:
-    """Write a small file so that a reader sees the old content or the new, never a part."""
-    temporary = path.with_name(path.name + WRITING)
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or a folder's entries are on the disk."""
-    if os.name == "nt":  # Windows has no handle for a folder, and flushes a closed file itself
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,11 +11,11 @@ from typing import Any
 
 from bertkit.console import Progress, say
 from bertkit.errors import ConfigError, DataError
+from bertkit.files import disk_guard, sha256_file, sync_file, sync_folder, write_atomically
 from bertkit.tasks.files import kind_of, open_binary
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import BadRows, open_table
 from bertkit.tasks.task import Columns
-from bertkit.training.checkpoint import disk_guard, file_hash, sync, write_atomically
 from bertkit.training.evaluate import WINDOW, Classifier, load_run, windows
 from bertkit.training.interrupts import Interrupted, Interrupts
 from bertkit.training.predictions import to_jsonl
@@ -64,7 +64,7 @@ def predict_file(
     columns = columns_of(classifier, text, text_pair)
     partial = out.with_name(out.name + ".partial")
     identity = {
-        "input_sha256": file_hash(source),
+        "input_sha256": sha256_file(source),
         "model_sha256": model_hash(classifier.path),
         "max_length": classifier.max_length,
         "columns": [list(columns.text), list(columns.text_pair)],
@@ -80,9 +80,9 @@ def predict_file(
                 signals.check()
             except Interrupted as stop:
                 raise Interrupted(f"{stop} after {done:,} rows; run the same command to go on", stop.signum) from None
-    sync(partial)
+    sync_file(partial)
     partial.replace(out)
-    sync(out.parent)
+    sync_folder(out.parent)
     _identity_file(partial).unlink(missing_ok=True)
     return done
 

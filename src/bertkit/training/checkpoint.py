@@ -8,23 +8,20 @@ checkpoint before stays intact, and the next start removes the remains. Nothing 
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bertkit.errors import CheckpointError, ResourceError
+from bertkit.errors import CheckpointError
+from bertkit.files import disk_guard, sha256_file, sync_file, sync_folder
 
 FORMAT_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -32,7 +29,6 @@ TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 TEMPORARY = ".writing-"
 
 _STEP_FOLDER = re.compile(r"^step-(\d{8,})(?:\.(\d+))?$")
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +66,14 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot) -> Path:
             (temporary / STATE).write_text(json.dumps(snapshot.values, allow_nan=False), encoding="utf-8")
             files = {file: _describe(temporary / file) for file in (TENSORS, STATE)}
             for file in files:
-                sync(temporary / file)
+                sync_file(temporary / file)
             manifest = {"format_version": FORMAT_VERSION, "files": files}
             (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-            sync(temporary / MANIFEST)
-            sync(temporary)
+            sync_file(temporary / MANIFEST)
+            sync_folder(temporary)
             final = _free_name(parent, name)
             temporary.rename(final)
-            sync(parent)
+            sync_folder(parent)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -155,76 +151,8 @@ def remove_remains(parent: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def disk_guard(folder: Path, needed_bytes: int, *, what: str) -> Iterator[None]:
-    """Refuse work that the disk has no room for, and turn "no space left" into a clear error.
-
-    Raises:
-        ResourceError: fewer than ``needed_bytes`` are free, or a write inside the block found the disk full.
-    """
-    free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
-        raise ResourceError(_no_space(folder, needed_bytes, free, what))
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_SPACE:
-            raise
-        raise ResourceError(_no_space(folder, needed_bytes, shutil.disk_usage(folder).free, what)) from error
-    except SafetensorError as error:  # it wraps the system's error in text only
-        if not any(f"os error {number}" in str(error) for number in _NO_SPACE):
-            raise
-        raise ResourceError(_no_space(folder, needed_bytes, shutil.disk_usage(folder).free, what)) from error
-
-
-def _no_space(folder: Path, needed: int, free: int, what: str) -> str:
-    return (
-        f"no room for {what} in {folder}: it needs about {needed / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free. "
-        f"Nothing was overwritten; make room and continue with --resume"
-    )
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace one file: a reader sees the old content or the new, never a part.
-
-    Raises:
-        ResourceError: the disk is full; the old content stays.
-    """
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with disk_guard(path.parent, len(data), what=path.name):
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            sync(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or a folder's entries are on the disk."""
-    if os.name == "nt" and path.is_dir():  # Windows has no handle for a folder
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _describe(path: Path) -> dict[str, Any]:
-    return {"num_bytes": path.stat().st_size, "sha256": file_hash(path)}
+    return {"num_bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
 
 def _free_name(parent: Path, name: str) -> Path:

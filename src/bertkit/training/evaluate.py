@@ -13,12 +13,12 @@ from bertkit.config import BertConfig
 from bertkit.console import quiet, say
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.features import Truncation, featurize, featurize_texts
+from bertkit.files import write_atomically
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.sources import resolve
 from bertkit.tasks import Examples, TextTask, get_task, load_split, splits_of
 from bertkit.tasks.duplicates import carve
 from bertkit.tokenization import BertTokenizer
-from bertkit.training.checkpoint import write_atomically
 from bertkit.training.data import examples_hash
 from bertkit.training.predictions import prediction_rows, to_jsonl, with_examples, with_texts
 from bertkit.training.protocol import hardware, model_hash, versions

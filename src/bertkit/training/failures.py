@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bertkit.batch import Layout
-from bertkit.training.checkpoint import write_atomically
+from bertkit.files import write_atomically
 
 if TYPE_CHECKING:
     from bertkit.training.loop import StepResult

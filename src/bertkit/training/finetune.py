@@ -14,12 +14,12 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config import BertConfig
 from bertkit.console import clock, say
 from bertkit.errors import CheckpointError, MissingExtraError
+from bertkit.files import write_atomically
 from bertkit.sources import resolve
 from bertkit.tasks import TextTask, get_task
 from bertkit.tasks.baseline import tfidf_baseline
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.card import model_card
-from bertkit.training.checkpoint import write_atomically
 from bertkit.training.data import TaskData, encode, read_rows
 from bertkit.training.fit import Fit, fit_classifier, new_classifier
 from bertkit.training.frozen import cache_folder

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from bertkit.console import say
 from bertkit.errors import ResourceError
 from bertkit.features import FeatureSet
+from bertkit.files import write_atomically
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.model.losses import class_loss
 from bertkit.model.output import ModelOutput
-from bertkit.training.checkpoint import write_atomically
 from bertkit.training.scoring import Floats, encode_rows
 
 #: The cache keeps the features used last, up to this many bytes.

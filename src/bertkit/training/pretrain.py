@@ -21,9 +21,9 @@ from bertkit.data.loader import PretrainData
 from bertkit.data.masking import Masking, MaskVocabulary
 from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError
+from bertkit.files import write_atomically
 from bertkit.model.bert import BertForPreTraining
 from bertkit.optim import adamw, linear_schedule, parameter_groups
-from bertkit.training.checkpoint import write_atomically
 from bertkit.training.generators import seed_generators, seeded
 from bertkit.training.loop import LoopOptions, Progression, Trainer
 from bertkit.training.pretrain_settings import PretrainConfig

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from bertkit.checkpoints.huggingface import find_weights
+from bertkit.files import sha256_file
 from bertkit.sources import resolve
 from bertkit.tasks import TextTask
-from bertkit.training.checkpoint import file_hash
 from bertkit.training.settings import FinetuneConfig
 
 
 def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
     """SHA-256 of a checkpoint's weights; of a sharded one, of its shards' hashes in the order of their names."""
     files = find_weights(resolve(name_or_path, revision=revision)).files
-    hashes = [file_hash(file) for file in files]
+    hashes = [sha256_file(file) for file in files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
-from bertkit.training.checkpoint import remove_remains, write_atomically
+from bertkit.files import write_atomically
+from bertkit.training.checkpoint import remove_remains
 
 #: Increased when a reader of an older version could misread a run folder.
 FORMAT_VERSION = 1

@@ -1,0 +1,123 @@
+"""Files that are whole or not there: writing that survives a kill, hashes, and clear words for a full disk.
+
+Imports no torch. Whoever writes something that must not be found half (a model, a checkpoint, a token store) writes it
+under another name, forces it to the disk with :func:`sync_file`, renames it, and then calls :func:`sync_folder`: the
+name is on the disk only after that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from bertkit.errors import ResourceError
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace one file: a reader sees the old content or the new, never a part. Makes the folder where it is missing.
+
+    Args:
+        path: the file.
+        content: bytes, or text that is written as UTF-8.
+
+    Raises:
+        ResourceError: the disk is full; the old content stays.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with disk_guard(path.parent, len(data), what=path.name):
+        replace_file(path, data, path.with_name(f".{path.name}.{os.getpid()}.tmp"))
+
+
+def replace_file(path: Path, data: bytes, temporary: Path) -> None:
+    """:func:`write_atomically` for a caller that has its own names for unfinished files, and its own errors.
+
+    Args:
+        path: the file.
+        data: its new content.
+        temporary: where it is written first; in the same folder. Removed when something fails.
+
+    Raises:
+        OSError: as the system gives it; the old content stays.
+    """
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the bytes of a file are on the disk."""
+    _sync(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes only what may be written
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk; does nothing on Windows, which has no handle for a folder."""
+    if os.name != "nt":
+        _sync(path, os.O_RDONLY)
+
+
+def _sync(path: Path, mode: int) -> None:
+    handle = os.open(path, mode)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def disk_guard(folder: Path, needed_bytes: int, *, what: str) -> Iterator[None]:
+    """Refuse work that the disk has no room for, and turn "no space left" into a clear error.
+
+    Args:
+        folder: where the work writes; it must exist.
+        needed_bytes: about how much.
+        what: what is written, for the message.
+
+    Raises:
+        ResourceError: fewer than ``needed_bytes`` are free, or a write inside the block found the disk full.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes:
+        raise ResourceError(_explain(folder, needed_bytes, free, what))
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if not is_full_disk(error):
+            raise
+        raise ResourceError(_explain(folder, needed_bytes, shutil.disk_usage(folder).free, what)) from error
+
+
+def is_full_disk(error: OSError | SafetensorError) -> bool:
+    """Whether a failed write found no room: disk, quota, or largest size of a file."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_SPACE
+    return any(f"os error {number}" in str(error) for number in _NO_SPACE)  # it wraps the system's error in text only
+
+
+def _explain(folder: Path, needed: int, free: int, what: str) -> str:
+    return (
+        f"no room for {what} in {folder}: it needs about {needed / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free. "
+        f"Nothing was overwritten; make room and continue with --resume"
+    )

@@ -1,0 +1,89 @@
+"""Files that are whole or not there, and clear words for a full disk."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import resource
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bertkit.errors import ResourceError
+from bertkit.files import (
+    disk_guard,
+    is_full_disk,
+    replace_file,
+    sha256_file,
+    sync_file,
+    sync_folder,
+    write_atomically,
+)
+
+
+@contextmanager
+def largest_file(num_bytes: int) -> Iterator[None]:
+    """The system refuses to write more into one file, in the middle of the write, as a full disk does."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limit[1]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_content_is_replaced_and_folders_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "metrics.json"
+    write_atomically(path, "é")
+    assert path.read_bytes() == "é".encode()
+    write_atomically(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    assert [entry.name for entry in path.parent.iterdir()] == ["metrics.json"]
+    assert stat.S_ISREG(path.stat().st_mode)
+
+
+def test_the_old_content_stays_when_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    write_atomically(path, "old")
+    with largest_file(1000), pytest.raises(ResourceError, match=r"no room for metrics\.json"):
+        write_atomically(path, "x" * 5000)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_a_caller_with_its_own_errors_gets_those_of_the_system(tmp_path: Path) -> None:
+    path, temporary = tmp_path / "progress.json", tmp_path / "progress.json.writing"
+    replace_file(path, b"old", temporary)
+    with largest_file(1000), pytest.raises(OSError, match="too large") as caught:
+        replace_file(path, b"x" * 5000, temporary)
+    assert is_full_disk(caught.value)
+    assert path.read_bytes() == b"old"
+    assert not temporary.exists()
+
+
+def test_too_little_room_is_found_before_writing(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ResourceError, match=r"a test in .*: it needs about .* MB and .* MB are free"),
+        disk_guard(tmp_path, 10**18, what="a test"),
+    ):
+        raise AssertionError("must not be entered")
+
+
+def test_other_errors_pass_the_guard_unchanged(tmp_path: Path) -> None:
+    assert not is_full_disk(PermissionError(errno.EACCES, "no"))
+    with pytest.raises(PermissionError), disk_guard(tmp_path, 1, what="a test"):
+        raise PermissionError(errno.EACCES, "no")
+
+
+def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000
+    (tmp_path / "file").write_bytes(data)
+    sync_file(tmp_path / "file")
+    sync_folder(tmp_path)
+    assert sha256_file(tmp_path / "file") == hashlib.sha256(data).hexdigest()
