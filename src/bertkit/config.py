@@ -47,7 +47,23 @@ Size = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
-class BertConfig(BaseModel):
+class Settings(BaseModel):
+    """Base of everything a user can set: frozen, checked, and no field that nobody reads.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one), or a value of the wrong type or out of bounds.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(explain_validation(error, type(self).model_fields)) from None
+
+
+class BertConfig(Settings):
     """Shape of one BERT (Devlin et al. 2019, section 3). The defaults are BERT-base, uncased.
 
     Also accepts ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``.
@@ -56,8 +72,6 @@ class BertConfig(BaseModel):
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
             heads that do not divide the width, labels that are not numbered ``0 ... n-1``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     model_type: Literal["bert"] = "bert"
     vocab_size: Annotated[int, Field(ge=1, le=4_000_000, description="word pieces in the vocabulary")] = 30522
@@ -90,12 +104,6 @@ class BertConfig(BaseModel):
         Field(description="loss of the sequence classifier; None: regression for one label, else single label"),
     ] = None
     architectures: Annotated[list[str] | None, Field(description="class names the file was saved from")] = None
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError(explain_validation(error, BertConfig.model_fields)) from None
 
     @model_validator(mode="before")
     @classmethod

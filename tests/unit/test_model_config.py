@@ -6,9 +6,12 @@ import json
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from bertkit import BertConfig, BertModel, CheckpointError, ConfigError
 from bertkit.presets import PRESETS, count_parameters, preset
+from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.settings import FinetuneConfig
 
 
 def test_unknown_field_is_an_error_with_a_suggestion():
@@ -98,3 +101,18 @@ def test_preset_has_the_published_number_of_parameters(name):
 def test_unknown_preset_suggests_one():
     with pytest.raises(ConfigError, match="did you mean 'bert-base-cased'"):
         preset("bert-base-case")
+
+
+@pytest.mark.parametrize(
+    ("settings", "typo", "field"),
+    [
+        (BertConfig, "hiden_size", "hidden_size"),
+        (FinetuneConfig, "learning_rat", "learning_rate"),
+        (PretrainConfig, "max_step", "max_steps"),
+    ],
+)
+def test_settings_suggest_a_field_of_their_own(settings, typo, field):
+    with pytest.raises(ConfigError, match=rf"'{typo}' \(did you mean '{field}'\?\)"):
+        settings(**{typo: 1})
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(settings(), field, 1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from bertkit.config import BertConfig, explain_validation
+from bertkit.config import BertConfig, Settings
 from bertkit.errors import ConfigError
 
 #: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
@@ -19,14 +19,12 @@ MIN_UPDATES, MAX_EPOCHS = 1000, 20
 MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
 
 
-class FinetuneConfig(BaseModel):
+class FinetuneConfig(Settings):
     """Settings of one fine-tuning run. ``None`` means "choose for me"; :meth:`resolved` shows the choice.
 
     Raises:
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     protocol: Annotated[
         Literal["sane", "original"],
@@ -75,12 +73,6 @@ class FinetuneConfig(BaseModel):
     ] = 0.1
     baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
     checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError(explain_validation(error, FinetuneConfig.model_fields)) from None
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
