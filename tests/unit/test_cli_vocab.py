@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertkit.cli import main
-from bertkit.cli.vocab import bytes_of
+from bertkit.cli.options import bytes_of
 from bertkit.errors import ConfigError
 from bertkit.tokenization import BertTokenizer, load_vocab
 from tokenizer_helpers import vocab_file

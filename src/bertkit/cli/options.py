@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.errors import ConfigError, DataError
 
 T = TypeVar("T")
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 COMMON_GROUP = Group("Common options", sort_key=2)
 
@@ -132,6 +136,18 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[Any]]) 
     tee = Tee(texts)
     for result in run(iter(tee)):
         yield tee.next_kept(), result
+
+
+def bytes_of(amount: str) -> int:
+    """``500MB``, ``4GB``, ``1.5 GiB`` or a number of bytes; K, M, G, T count in powers of 1,024.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    found = _SIZE.fullmatch(amount.strip())
+    if found is None:
+        raise ConfigError(f"{amount!r} is no amount of memory; write for example 500MB or 4GB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def write_json(value: Any) -> None:

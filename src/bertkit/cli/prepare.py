@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.options import COMMON, Common, write_json, write_line
-from bertkit.cli.vocab import bytes_of
+from bertkit.cli.options import COMMON, Common, bytes_of, write_json, write_line
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:

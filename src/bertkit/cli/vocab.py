@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.options import COMMON, Common, write_json, write_line
+from bertkit.cli.options import COMMON, Common, bytes_of, write_json, write_line
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from bertkit.tokenization import BertTokenizer
     from bertkit.tokenization.train import Fertility
     from bertkit.tokenization.word_counts import WordCounter
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_size = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def vocab(
@@ -88,18 +84,6 @@ def vocab(
             if name is not None and tokenizer is not None:
                 rows[name] = _measure(kept.tables[tokenizer.do_lower_case], _tokens(tokenizer))
     _tell(out, learned, rows, report, common)
-
-
-def bytes_of(amount: str) -> int:
-    """``500MB``, ``4GB``, ``1.5 GiB`` or a number of bytes; K, M, G, T count in powers of 1,024.
-
-    Raises:
-        ConfigError: anything else.
-    """
-    found = _size.fullmatch(amount.strip())
-    if found is None:
-        raise ConfigError(f"{amount!r} is no amount of memory; write for example 500MB or 4GB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 class _HeldOut:
