@@ -12,7 +12,6 @@ no figure is printed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from machine import about, block, minilm_folder
+from machine import about, block, minilm_folder, publish
 
 #: Share of each data set in the mix.
 MIX = {"sst2": 0.30, "tweets": 0.25, "mrpc": 0.20, "qnli": 0.20, "imdb": 0.05}
@@ -65,12 +64,7 @@ def main() -> None:
                 continue
             folder = minilm_folder() if name == "MiniLM-L6" else make_base(Path(scratch) / "base")
             report["models"][name] = run_model(name, folder, texts[:count], args, Path(scratch))
-    lines = render(report)
-    print("\n".join(lines))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(json.dumps(report))
+    publish(render(report), report, args.out)
 
 
 def parse_args() -> argparse.Namespace:

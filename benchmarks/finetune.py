@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from machine import about, block, minilm_folder
+from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH = 128, 32
 #: Task, folder, epochs, training rows (None: all).
@@ -44,11 +44,7 @@ def main() -> None:
         results[task] = run_task(task, args.data / folder, epochs, rows, args)
         print(f"{task}: {json.dumps(results[task])}", file=sys.stderr, flush=True)
     report = {"about": about(args.threads), "seeds": args.seeds, "results": results}
-    lines = render(report)
-    print("\n".join(lines))
-    if args.out is not None:
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(json.dumps(report))
+    publish(render(report), report, args.out)
 
 
 def parse_args() -> argparse.Namespace:

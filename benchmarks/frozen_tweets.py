@@ -11,14 +11,13 @@ without a cache from earlier runs. Same rows, epochs, learning rate, schedule an
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from machine import about, block, minilm_folder
+from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH, RATE = 128, 32, 1e-2
 
@@ -44,10 +43,7 @@ def main() -> None:
             runs[name].append(run(data, config.model_copy(update={"seed": seed})))
             print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
     lines, report = render(runs, data, args)
-    print("\n".join(lines))
-    if args.out is not None:
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(json.dumps(report))
+    publish(lines, report, args.out)
 
 
 def parse_args() -> argparse.Namespace:

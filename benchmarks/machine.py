@@ -1,12 +1,15 @@
-"""What every benchmark prints beside its figures: machine, versions, date. And where the real weights are."""
+"""What all benchmarks share: machine, versions and date beside the figures, how they are published, real weights."""
 
 from __future__ import annotations
 
+import json
 import platform
 import time
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("bertkit", "torch", "transformers", "ctranslate2", "tokenizers", "numpy")
 
@@ -33,6 +36,22 @@ def cpu_name() -> str:
 def block(facts: dict[str, object]) -> list[str]:
     """The facts as lines of a Markdown code block."""
     return ["```", *(f"{key}: {value}" for key, value in facts.items()), "```"]
+
+
+def publish(lines: Sequence[str], report: Mapping[str, Any], out: Path | None) -> None:
+    """Print the results for people, then, as the last line of stdout, the same as one JSON object for programs.
+
+    Args:
+        lines: Markdown, without line ends.
+        report: the figures; plain data.
+        out: write the Markdown to this file too (``--out``); None writes none.
+    """
+    text = "\n".join(lines)
+    print(text)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(report))
 
 
 def minilm_folder() -> Path:

@@ -8,7 +8,6 @@ Wall time of whole processes, median of several, after one that warms the disk c
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import shutil
@@ -17,6 +16,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from machine import cpu_name, publish
 
 RUNS = 10
 
@@ -49,12 +50,8 @@ def main() -> None:
     for name, runs in times.items():
         torch = {True: "no", False: "yes"}.get(torch_free.get(name), "")
         lines.append(f"| `{name}` | {statistics.median(runs):.0f} | {min(runs):.0f} | {max(runs):.0f} | {torch} |")
-    print("\n".join(lines))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     medians = {name: round(statistics.median(runs), 1) for name, runs in times.items()}
-    print(json.dumps({"median_ms": medians, "torch_free": torch_free}))
+    publish(lines, {"median_ms": medians, "torch_free": torch_free}, args.out)
 
 
 def measure(command: list[str], runs: int) -> list[float]:
@@ -74,13 +71,6 @@ def imports_torch(command: list[str]) -> bool:
         command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
     ).stderr
     return any(line.rpartition("|")[2].strip() == "torch" for line in log.splitlines())
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
 
 
 if __name__ == "__main__":

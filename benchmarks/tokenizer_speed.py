@@ -12,7 +12,6 @@ peer is set up by transformers' BertTokenizer and gets the threads that ``--thre
 from __future__ import annotations
 
 import argparse
-import json
 import lzma
 import os
 import statistics
@@ -31,7 +30,7 @@ def main() -> None:
     # Both are read when the peer is first used.
     os.environ["RAYON_NUM_THREADS"] = str(args.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if args.threads > 1 else "false"
-    from machine import about
+    from machine import about, publish
 
     texts = read_texts(args.data, args.megabytes)
     size = sum(len(text.encode()) for text in texts)
@@ -46,12 +45,7 @@ def main() -> None:
         vocab_file = args.data / "vocab" / f"bert-base-{case}-vocab.txt"
         say(f"{case}: {len(texts):,} texts, {size / 1e6:.1f} MB")
         report["vocabularies"][case] = run(vocab_file, case == "uncased", texts, size / 1e6, args.rounds)
-    lines = render(report)
-    print("\n".join(lines))
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(json.dumps(report))
+    publish(render(report), report, args.out)
 
 
 def parse_args() -> argparse.Namespace:
