@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -92,12 +94,12 @@ def test_a_neighbour_would_be_seen():
 def test_kernels_agree_forward_and_backward(lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     layout = Layout(tuple(lengths))
-    qkv = torch.randn(3, layout.num_tokens, 2, 8, generator=generator)
+    qkv = torch.randn(layout.num_tokens, 3, 2, 8, generator=generator)
     direction = torch.randn(layout.num_tokens, 2, 8, generator=generator)
     results = []
     for attend in (attend_reference, attend_bucketed):
         leaf = qkv.clone().requires_grad_()
-        out = attend(*leaf.unbind(), layout, 0.0)
+        out = attend(leaf, layout, 0.0)
         out.mul(direction).sum().backward()
         results.append((out.detach(), leaf.grad))
     assert_close(results[1], results[0], rtol=0, atol=ATOL)
@@ -119,16 +121,21 @@ def test_pooled_path_equals_the_whole_encoder(lengths, seed):
 
 @given(lengths=st.lists(st.integers(1, 512), min_size=1, max_size=40))
 def test_buckets_hold_each_token_once(lengths):
-    layout = Layout(tuple(lengths))
-    rows = []
-    for bucket in buckets(layout.lengths):
-        size = bucket.shape[0] * bucket.shape[1]
-        if bucket.rows is None:
-            rows.append(torch.arange(bucket.start, bucket.start + size))
-        else:
-            assert len(bucket.rows) == size
-            rows.append(bucket.rows[bucket.real])
-    assert torch.equal(torch.cat(rows).sort().values, torch.arange(layout.num_tokens))
+    plan = buckets(tuple(lengths))
+    tokens = torch.arange(sum(lengths))
+    assert plan.each[0].start == 0
+    for bucket, following in pairwise(plan.each):
+        assert bucket.span.stop == following.start
+    assert sorted(b for bucket in plan.each for b in bucket.sequences) == list(range(len(lengths)))
+    places = plan.gather(tokens)
+    assert len(places) == plan.each[-1].span.stop
+    assert torch.equal(plan.give_back(places), tokens)
+    for bucket in plan.each:
+        rows = places[bucket.span].view(bucket.shape)
+        for b, row in zip(bucket.sequences, rows, strict=True):
+            start, length = sum(lengths[:b]), lengths[b]
+            assert row[:length].tolist() == list(range(start, start + length))
+            assert (row[length:] == start).all()
 
 
 @settings(max_examples=60, deadline=None)

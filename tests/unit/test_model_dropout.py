@@ -11,7 +11,7 @@ from scipy import stats
 from bertkit import BertConfig
 from bertkit.batch import Layout, pack
 from bertkit.model import attention
-from bertkit.model.attention import SelfAttention, attend_bucketed, attend_reference
+from bertkit.model.attention import SelfAttention, attend_bucketed, attend_first, attend_reference
 from bertkit.model.bert import BertForSequenceClassification, BertModel
 from bertkit.model.dropout import Dropout, add_dropout, dropout, keep_mask
 
@@ -65,15 +65,28 @@ def test_attention_drops_probabilities_in_training_only(attend):
     """With values that are all 1, each output is the sum of the kept probabilities over 0.5."""
     torch.manual_seed(5)
     layout = Layout(RAGGED)
-    q, k = torch.randn(2, layout.num_tokens, 2, 4).unbind()
-    ones = torch.ones_like(q)
-    assert torch.allclose(attend(q, k, ones, layout, 0.0), ones, atol=1e-6)
-    dropped = attend(q, k, ones, layout, 0.5)
+    qkv = torch.randn(layout.num_tokens, 3, 2, 4)
+    qkv[:, 2] = 1.0
+    assert torch.allclose(attend(qkv, layout, 0.0), qkv[:, 2], atol=1e-6)
+    dropped = attend(qkv, layout, 0.5)
     start, end = layout.spans()[4]
     assert dropped[start:end].std() > 0.01  # not the output dropped, which would give 0 or 2 only
     assert torch.equal(dropped[5:6].unique(), dropped[5, 0, :1]) or dropped[5].unique().numel() <= 2
-    means = torch.stack([attend(q, k, ones, layout, 0.5).mean() for _ in range(200)])
+    means = torch.stack([attend(qkv, layout, 0.5).mean() for _ in range(200)])
     assert abs(means.mean() - 1.0) < 5 * means.std() / 200**0.5
+
+
+@pytest.mark.parametrize("attend", [*KERNELS, attend_first])
+def test_gradient_of_attention_with_dropout(attend):
+    """Against finite differences, with the same mask each time; the filled-up places of buckets take no part."""
+    layout = Layout((5, 3, 9, 4, 1))
+    qkv = torch.randn(layout.num_tokens, 3, 2, 3, dtype=torch.float64, requires_grad=True)
+
+    def run(qkv):
+        torch.manual_seed(6)
+        return attend(qkv, layout, 0.3)
+
+    assert torch.autograd.gradcheck(run, (qkv,))
 
 
 @pytest.mark.parametrize("attend", KERNELS)

@@ -1,8 +1,8 @@
-"""Self-attention over packed sequences: one module, three kernels.
+"""Self-attention over packed sequences: one module, two kernels.
 
 Axes, in the order of the suffix letters::
 
-    T all tokens of the batch, flat   N heads   H width of one head   D = N * H
+    T all tokens of the batch, flat   P places of the bucketed rows   N heads   H width of one head   D = N * H
     b sequences of one bucket         s length of one sequence, or of the longest in a bucket
 
 Vaswani et al. 2017, section 3.2; Devlin et al. 2019 drop attention probabilities, not the output.
@@ -14,9 +14,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from bertkit.batch import Layout
@@ -24,8 +26,8 @@ from bertkit.config import BertConfig
 from bertkit.model.dropout import Dropout, dropout
 from bertkit.model.linear import Linear
 
-#: ``(q, k, v, layout, dropout rate) -> out``, each tensor ``(T, N, H)``.
-Kernel = Callable[[Tensor, Tensor, Tensor, Layout, float], Tensor]
+#: ``(qkv, layout, dropout rate) -> out``: query, key and value of each token, ``(T, 3, N, H)``, to ``(T, N, H)``.
+Kernel = Callable[[Tensor, Layout, float], Tensor]
 
 
 #: Up to this many keys, plain batched products are faster on a CPU than the fused kernel, which pays for each block.
@@ -38,12 +40,13 @@ def attention_probabilities(q_sNH: Tensor, k_sNH: Tensor) -> Tensor:
     return scores_Nss.softmax(dim=-1)
 
 
-def attend_reference(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
-    """One sequence at a time, as the paper writes it. The other kernels are tested against it."""
+def attend_reference(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
+    """One sequence at a time, as the paper writes it. The other kernel is tested against it."""
     out = []
     for start, end in layout.spans():
-        probs_Nss = attention_probabilities(q_TNH[start:end], k_TNH[start:end])
-        out.append(torch.einsum("nqk,knh->qnh", dropout(probs_Nss, p), v_TNH[start:end]))
+        q_sNH, k_sNH, v_sNH = qkv_T3NH[start:end].unbind(1)
+        probs_Nss = attention_probabilities(q_sNH, k_sNH)
+        out.append(torch.einsum("nqk,knh->qnh", dropout(probs_Nss, p), v_sNH))
     return torch.cat(out)
 
 
@@ -51,19 +54,85 @@ def attend_reference(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout
 class Bucket:
     """Sequences of similar length that one batched product serves.
 
+    shape: ``(b, s)``.
+    start: first of its b * s rows among the rows of :class:`Buckets`.
     sequences: their numbers in the batch, in order.
-    rows: flat rows, int64 ``(b * s,)``, each sequence filled up to s with its own first row; None when the b
-        sequences lie one after another and all have length s: then they are rows ``start : start + b * s``.
-    mask: float ``(b, 1, 1, s)``, 0 at real keys and -inf at filled-up ones; None with ``rows`` None.
-    real: positions of the real tokens among ``rows``, int64; None with ``rows`` None.
+    mask: float ``(b, 1, 1, s)``, 0 at real keys and -inf at filled-up ones; None when nothing is filled up.
     """
 
     shape: tuple[int, int]
     start: int
     sequences: tuple[int, ...]
-    rows: Tensor | None = None
-    mask: Tensor | None = None
-    real: Tensor | None = None
+    mask: Tensor | None
+
+    @property
+    def span(self) -> slice:
+        """Its rows."""
+        return slice(self.start, self.start + self.shape[0] * self.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A packed batch, laid out for batched products.
+
+    rows: flat row of the batch at each place, int64 ``(P,)``. A sequence shorter than its bucket is filled up with its
+        own first row.
+    back: where each token of the batch lies among ``rows``, int64 ``(T,)``: ``rows[back]`` is ``0 ... T - 1``.
+        Both are None when every token is at its own place already.
+    """
+
+    each: tuple[Bucket, ...]
+    rows: Tensor | None
+    back: Tensor | None
+
+    def gather(self, x: Tensor) -> Tensor:
+        """``(T, ...)`` to ``(P, ...)``."""
+        if self.rows is None or self.back is None:
+            return x
+        taken: Tensor = _Gather.apply(x, self.rows.to(x.device), self.back.to(x.device))
+        return taken
+
+    def give_back(self, x: Tensor) -> Tensor:
+        """``(P, ...)`` to ``(T, ...)``."""
+        if self.back is None:
+            return x
+        given: Tensor = _GiveBack.apply(x, self.back.to(x.device))
+        return given
+
+
+class _Gather(torch.autograd.Function):
+    """``x[rows]``, with a gradient that only reads: filled-up places have none, so no two are to be added.
+
+    Their keys have probability 0, and what their queries give is thrown away. ``index_select`` cannot know that and
+    adds up row by row, which took a quarter of a training step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return grad.index_select(0, back), None, None
+
+
+class _GiveBack(torch.autograd.Function):
+    """``x[back]``, with a gradient of 0 at the places that ``back`` leaves out."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        ctx.num_places = len(x)
+        return x.index_select(0, back)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (back,) = ctx.saved_tensors
+        return grad.new_zeros((ctx.num_places, *grad.shape[1:])).index_copy_(0, back, grad), None
 
 
 def _similar(shortest: int, longest: int) -> bool:
@@ -72,9 +141,8 @@ def _similar(shortest: int, longest: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def buckets(lengths: tuple[int, ...]) -> tuple[Bucket, ...]:
+def buckets(lengths: tuple[int, ...]) -> Buckets:
     """Group the sequences of a packed batch by length. Depends on the lengths only, so all layers share it."""
-    starts = Layout(lengths).boundaries
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     groups: list[list[int]] = []
     for b in order:
@@ -82,77 +150,54 @@ def buckets(lengths: tuple[int, ...]) -> tuple[Bucket, ...]:
             groups[-1].append(b)
         else:
             groups.append([b])
-    return tuple(_bucket(group, lengths, starts) for group in sorted(map(sorted, groups)))
+    starts = Layout(lengths).boundaries
+    each, rows, real = [], [], []
+    num_places = 0
+    for group in sorted(map(sorted, groups)):
+        shape = (len(group), max(lengths[b] for b in group))
+        first_b1 = torch.tensor([[starts[b]] for b in group])
+        length_b1 = torch.tensor([[lengths[b]] for b in group])
+        column_1s = torch.arange(shape[1])[None, :]
+        real_bs = column_1s < length_b1
+        mask = None
+        if not real_bs.all():
+            mask = torch.zeros(real_bs.shape).masked_fill_(~real_bs, -torch.inf)[:, None, None, :]
+        each.append(Bucket(shape, num_places, tuple(group), mask))
+        rows.append(torch.where(real_bs, first_b1 + column_1s, first_b1).flatten())
+        real.append(real_bs.flatten())
+        num_places += shape[0] * shape[1]
+    rows_P, places_T = torch.cat(rows), torch.cat(real).nonzero().squeeze(1)
+    if torch.equal(rows_P, torch.arange(num_places)):
+        return Buckets(tuple(each), None, None)
+    back_T = torch.empty_like(places_T)
+    back_T[rows_P[places_T]] = places_T
+    return Buckets(tuple(each), rows_P, back_T)
 
 
-@lru_cache(maxsize=256)
-def way_back(lengths: tuple[int, ...]) -> Tensor | None:
-    """Where each flat row of the batch lies when the real rows of :func:`buckets` are laid end to end, int64 ``(T,)``.
-
-    None when every row is at its own place already, as in a batch sorted by length.
-    """
-    rows = []
-    for bucket in buckets(lengths):
-        if bucket.rows is None:
-            rows.append(torch.arange(bucket.start, bucket.start + bucket.shape[0] * bucket.shape[1]))
-        else:
-            assert bucket.real is not None
-            rows.append(bucket.rows[bucket.real])
-    back = torch.cat(rows).argsort()
-    return None if torch.equal(back, torch.arange(len(back))) else back
-
-
-def _bucket(group: list[int], lengths: tuple[int, ...], starts: tuple[int, ...]) -> Bucket:
-    longest = max(lengths[b] for b in group)
-    shape = (len(group), longest)
-    adjacent = group[-1] - group[0] + 1 == len(group)
-    if adjacent and all(lengths[b] == longest for b in group):
-        return Bucket(shape, starts[group[0]], tuple(group))
-    first_b1 = torch.tensor([[starts[b]] for b in group])
-    length_b1 = torch.tensor([[lengths[b]] for b in group])
-    column_1s = torch.arange(longest)[None, :]
-    real_bs = column_1s < length_b1
-    rows = torch.where(real_bs, first_b1 + column_1s, first_b1).flatten()
-    mask = torch.zeros(real_bs.shape).masked_fill_(~real_bs, -torch.inf)[:, None, None, :]
-    return Bucket(shape, starts[group[0]], tuple(group), rows, mask, real_bs.flatten().nonzero().squeeze(1))
-
-
-def attend_bucketed(q_TNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
+def attend_bucketed(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
     """Batched products over sequences of similar length; runs on every device and type, with dropout.
 
     The gaps that buckets fill up cost attention only, which is a few per cent of the work at usual lengths; the
     linear layers never see them.
     """
     plan = buckets(layout.lengths)
-    if len(plan) == 1 and plan[0].rows is None:
-        return _attend_bucket(q_TNH, k_TNH, v_TNH, plan[0], p)
-    parts = []
-    for bucket in plan:
-        if bucket.rows is None:
-            span = slice(bucket.start, bucket.start + bucket.shape[0] * bucket.shape[1])
-            parts.append(_attend_bucket(q_TNH[span], k_TNH[span], v_TNH[span], bucket, p))
-        else:
-            assert bucket.real is not None
-            index = bucket.rows.to(q_TNH.device)
-            q, k, v = (x.index_select(0, index) for x in (q_TNH, k_TNH, v_TNH))
-            real = bucket.real.to(q_TNH.device)
-            parts.append(_attend_bucket(q, k, v, bucket, p).index_select(0, real))
-    out_TNH = torch.cat(parts)
-    back = way_back(layout.lengths)
-    return out_TNH if back is None else out_TNH.index_select(0, back.to(q_TNH.device))
+    q_PNH, k_PNH, v_PNH = plan.gather(qkv_T3NH).unbind(1)
+    parts = [
+        _attend_bucket(q_PNH[bucket.span], k_PNH[bucket.span], v_PNH[bucket.span], bucket, p) for bucket in plan.each
+    ]
+    return plan.give_back(torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
-def attend_first(q_BNH: Tensor, k_TNH: Tensor, v_TNH: Tensor, layout: Layout, p: float) -> Tensor:
-    """Attention of one query a sequence over the whole sequence: ``(B, N, H)``. For the first token of each."""
+def attend_first(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
+    """Attention of the first token of each sequence over the whole sequence: ``(B, N, H)``."""
     plan = buckets(layout.lengths)
+    q_BNH = qkv_T3NH[:, 0].index_select(0, layout.first_rows(qkv_T3NH.device))
+    k_PNH, v_PNH = plan.gather(qkv_T3NH[:, 1:]).unbind(1)
     parts = []
-    for bucket in plan:
-        size = bucket.shape[0] * bucket.shape[1]
-        index = torch.arange(bucket.start, bucket.start + size) if bucket.rows is None else bucket.rows
-        k, v = (x.index_select(0, index.to(x.device)) for x in (k_TNH, v_TNH))
-        q = q_BNH.index_select(0, torch.tensor(bucket.sequences, device=q_BNH.device))
-        parts.append(_attend_bucket(q, k, v, bucket, p))
-    order = torch.tensor([b for bucket in plan for b in bucket.sequences], device=q_BNH.device)
+    for bucket in plan.each:
+        q_bNH = q_BNH.index_select(0, torch.tensor(bucket.sequences, device=q_BNH.device))
+        parts.append(_attend_bucket(q_bNH, k_PNH[bucket.span], v_PNH[bucket.span], bucket, p))
+    order = torch.tensor([b for bucket in plan.each for b in bucket.sequences], device=q_BNH.device)
     return torch.cat(parts).index_select(0, order.argsort())
 
 
@@ -182,19 +227,17 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_TD: Tensor, layout: Layout, want_probs: bool = False) -> tuple[Tensor, list[Tensor] | None]:
         """``(T, D)`` to ``(T, D)``, before dropout and residual; with ``want_probs`` also B tensors ``(N, s, s)``."""
-        q_TNH, k_TNH, v_TNH = self._project(x_TD)
-        out_TNH = self.attend(q_TNH, k_TNH, v_TNH, layout, self.dropout.rate())
+        qkv_T3NH = self._project(x_TD)
+        out_TNH = self.attend(qkv_T3NH, layout, self.dropout.rate())
         probs = None
         if want_probs:
+            q_TNH, k_TNH, _ = qkv_T3NH.unbind(1)
             probs = [attention_probabilities(q_TNH[start:end], k_TNH[start:end]) for start, end in layout.spans()]
         return self.out(out_TNH.flatten(1)), probs
 
     def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
         """The rows of :meth:`forward` at the first token of each sequence only, ``(B, D)``."""
-        q_TNH, k_TNH, v_TNH = self._project(x_TD)
-        q_BNH = q_TNH.index_select(0, layout.first_rows(x_TD.device))
-        return self.out(attend_first(q_BNH, k_TNH, v_TNH, layout, self.dropout.rate()).flatten(1))  # type: ignore[no-any-return]
+        return self.out(attend_first(self._project(x_TD), layout, self.dropout.rate()).flatten(1))  # type: ignore[no-any-return]
 
-    def _project(self, x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q_TNH, k_TNH, v_TNH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1)).unbind(dim=1)
-        return q_TNH, k_TNH, v_TNH
+    def _project(self, x_TD: Tensor) -> Tensor:
+        return self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))  # type: ignore[no-any-return]
