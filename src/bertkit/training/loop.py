@@ -11,7 +11,6 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, cast
 
@@ -21,14 +20,17 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from bertkit.console import Progress, clock, say
-from bertkit.errors import CheckpointError, TrainingError, shorten
+from bertkit.errors import TrainingError, shorten
 from bertkit.model.losses import LossTerm
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.training.checkpoint import Snapshot, load_snapshot, newest_whole, save_snapshot, step_folders, step_name
 from bertkit.training.failures import save_failed_batch
-from bertkit.training.generators import capture_generators, restore_generators
 from bertkit.training.interrupts import Interrupted, Interrupts
+from bertkit.training.options import LoopOptions, Progression, StepResult
 from bertkit.training.plan import BatchT, Plan
+from bertkit.training.state import copy_into, restore_snapshot, take_snapshot
+
+__all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trainable", "Trainer"]
 
 
 class Loss(Protocol):
@@ -50,62 +52,6 @@ class Trainable(Protocol):
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class LoopOptions:
-    """How long to train and when to look up from it.
-
-    num_steps: optimizer steps of the whole run.
-    learning_rate: peak rate, which the schedule scales.
-    max_grad_norm: gradients with a larger global norm are scaled down to it.
-    monitor: name of the dev score, larger is better, that chooses the best epoch; None keeps the last.
-    patience: stop after this many evaluations without a better score; None never stops early.
-    checkpoint_every_s: seconds between two saved states.
-    keep: states that are kept; older ones are deleted after a newer one was read back whole.
-    """
-
-    num_steps: int
-    learning_rate: float
-    max_grad_norm: float = 1.0
-    monitor: str | None = None
-    patience: int | None = None
-    checkpoint_every_s: float = 120.0
-    keep: int = 2
-    label: str = "training"
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """One optimizer step.
-
-    loss: what was minimised, the sum of ``losses``.
-    losses: for each term of the loss the mean over its targets.
-    grad_norm: the global norm before clipping.
-    """
-
-    step: int
-    loss: float
-    losses: dict[str, float]
-    grad_norm: float
-    learning_rate: float
-    num_targets: dict[str, float]
-
-
-@dataclass(slots=True)
-class Progression:
-    """How far a run is: all of its state that is not a tensor. Plain values, saved as JSON."""
-
-    step: int = 0
-    evaluated_step: int = 0
-    epoch_loss_sums: dict[str, float] = field(default_factory=dict)
-    epoch_num_targets: dict[str, float] = field(default_factory=dict)
-    best_step: int | None = None
-    best_score: float | None = None
-    num_stale: int = 0
-    stopped_early: bool = False
-    seconds: float = 0.0
-    epochs: list[dict[str, Any]] = field(default_factory=list)
-
-
 class Trainer(Generic[BatchT]):
     """Train a model on a plan of batches.
 
@@ -115,7 +61,7 @@ class Trainer(Generic[BatchT]):
         optimizer: over the model's trainable parameters.
         schedule: factor of the peak rate at each step.
         options: see :class:`LoopOptions`.
-        evaluate: called after each epoch, in eval mode without gradients.
+        evaluate: called after each epoch and at the end of the run, in eval mode without gradients.
         log: called with one flat record per step and per epoch.
         folder: where checkpoints go; None keeps everything in memory and cannot be resumed.
         identity: what must be equal for a checkpoint to belong to this run (settings, data); compared on resume.
@@ -145,8 +91,13 @@ class Trainer(Generic[BatchT]):
         self.identity = json.loads(json.dumps(dict(identity or {})))  # as it will be read back
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
-        self._trained = [p for group in optimizer.param_groups for p in group["params"]]
+        self.trained: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
         self._saved_at = time.monotonic()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.trained[0].device
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -158,26 +109,34 @@ class Trainer(Generic[BatchT]):
             Interrupted: Ctrl-C or SIGTERM; the state was saved (a ``KeyboardInterrupt`` with an exit code).
             ResourceError: the disk is full; the checkpoint before is intact.
         """
-        started = time.monotonic() - self.at.seconds
+        at, options = self.at, self.options
+        at.stopped_by_time = self._time_is_up()
         self._saved_at = time.monotonic()
         self.model.train()
-        options = self.options
         with Interrupts() as signals, self._progress() as shown:
             try:
                 while True:
                     if self._epoch_ended():
                         self._end_epoch(signals.check)
-                    if self.at.step >= options.num_steps or self.at.stopped_early:
+                    if self._finished():
                         break
                     signals.check()
+                    began = time.monotonic()
                     result = self.train_step()
-                    self.at.seconds = time.monotonic() - started
-                    shown.advance(note=f"loss {result.loss:.3f}")
+                    at.seconds += time.monotonic() - began
+                    at.stopped_by_time = self._time_is_up()
+                    self._show(shown, result)
                     if self.folder is not None and time.monotonic() - self._saved_at >= options.checkpoint_every_s:
                         self.save()
             except Interrupted as stop:
                 raise Interrupted(self._save_and_explain(stop), stop.signum) from None
-        return self.at
+        return at
+
+    def _finished(self) -> bool:
+        return self.at.step >= self.options.num_steps or self.at.stopped_early or self.at.stopped_by_time
+
+    def _time_is_up(self) -> bool:
+        return self.options.max_seconds is not None and self.at.seconds >= self.options.max_seconds
 
     def train_step(self) -> StepResult:
         """One optimizer step over all micro-batches of the plan's next batch.
@@ -199,7 +158,7 @@ class Trainer(Generic[BatchT]):
             torch.stack([term.total / num_targets[name] for name, term in terms.items()]).sum().backward()
             for name, term in terms.items():
                 sums[name].append(term.total.detach())
-        norm = get_total_norm([p.grad for p in self._trained if p.grad is not None])
+        norm = get_total_norm([p.grad for p in self.trained if p.grad is not None])
         *values, grad_norm = torch.stack([*(torch.stack(parts).sum() for parts in sums.values()), norm]).tolist()
         loss_sums = dict(zip(sums, values, strict=True))  # the only wait for the device
         losses = {name: value / num_targets[name] for name, value in loss_sums.items()}
@@ -208,7 +167,7 @@ class Trainer(Generic[BatchT]):
         if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
             self._refuse(result, batches)
         if grad_norm > self.options.max_grad_norm:
-            clip_grads_with_norm_(self._trained, self.options.max_grad_norm, norm)
+            clip_grads_with_norm_(self.trained, self.options.max_grad_norm, norm)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -219,10 +178,21 @@ class Trainer(Generic[BatchT]):
         return result
 
     def _on_device(self, batch: BatchT) -> BatchT:
-        return cast(BatchT, cast(Any, batch).to(self._trained[0].device))
+        return cast(BatchT, cast(Any, batch).to(self.device))
 
     def _progress(self) -> Progress:
-        return Progress(self.options.num_steps, label=self.options.label, unit="steps", done=self.at.step)
+        """A bar of steps; of seconds where the time budget is what ends the run, for nobody knows the steps then."""
+        options = self.options
+        if options.max_seconds is not None:
+            return Progress(math.ceil(options.max_seconds), label=options.label, unit="s", done=int(self.at.seconds))
+        return Progress(options.num_steps, label=options.label, unit="steps", done=self.at.step)
+
+    def _show(self, shown: Progress, result: StepResult) -> None:
+        if self.options.max_seconds is None:
+            shown.advance(note=f"loss {result.loss:.3f}")
+        else:
+            done = min(int(self.at.seconds), math.ceil(self.options.max_seconds))
+            shown.advance(done - shown.done, note=f"step {self.at.step:,}, loss {result.loss:.3f}")
 
     def _log_step(self, result: StepResult, seconds: float) -> None:
         self.log(
@@ -243,7 +213,7 @@ class Trainer(Generic[BatchT]):
         where = self.folder and save_failed_batch(self.folder, result, rows, batches)
         kept = f" The batch is kept in {where}." if where else ""
         raise TrainingError(
-            f"step {result.step + 1} of {self.options.num_steps}: the loss is {result.loss} and the gradient norm "
+            f"step {self._of_all(result.step + 1)}: the loss is {result.loss} and the gradient norm "
             f"{result.grad_norm}, both must be finite. The step was not taken, so the weights are those of step "
             f"{result.step}. Rows of the batch: {shorten(rows, limit=8)}.{kept} Look for a damaged row, or try a "
             f"lower learning rate (now {result.learning_rate:.3g}) or a longer warm-up"
@@ -253,8 +223,8 @@ class Trainer(Generic[BatchT]):
 
     def _epoch_ended(self) -> bool:
         at = self.at
-        complete = at.step % self.plan.steps_per_epoch == 0 or at.step == self.options.num_steps
-        return complete and at.step > at.evaluated_step
+        every = self.options.evaluate_every_steps or self.plan.steps_per_epoch
+        return at.step > at.evaluated_step and (at.step % every == 0 or self._finished())
 
     def _end_epoch(self, check: Callable[[], None]) -> None:
         """Evaluate, remember the best weights, decide whether to stop early.
@@ -299,21 +269,13 @@ class Trainer(Generic[BatchT]):
     def restore_best(self) -> None:
         """Put the weights of the best evaluation into the model; without a monitored score they are the last."""
         if self.best is not None:
-            _copy_into(self.model, self.best)
+            copy_into(self.model, self.best)
 
     # --------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> Snapshot:
         """Everything that :meth:`load_state_dict` needs to go on bit for bit."""
-        rng_tensors, rng_values = capture_generators()
-        tensors = {f"model/{name}": p.detach() for name, p in self.model.named_parameters()}
-        for name, p in self._named_trained():
-            tensors |= {f"optimizer/{name}/{key}": value for key, value in self.optimizer.state[p].items()}
-        tensors |= {f"generator/{name}": state for name, state in rng_tensors.items()}
-        if self.best is not None and self.at.best_step != self.at.step:
-            tensors |= {f"best/{name}": value for name, value in self.best.items()}
-        values = {"progression": asdict(self.at), "generators": rng_values, "identity": self.identity}
-        return Snapshot(tensors, values)
+        return take_snapshot(self)
 
     def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
         """Go on where the snapshot was taken.
@@ -321,37 +283,7 @@ class Trainer(Generic[BatchT]):
         Raises:
             CheckpointError: it belongs to other settings, other data or another model.
         """
-        theirs = snapshot.values["identity"]
-        if differing := sorted(k for k in theirs.keys() | self.identity if theirs.get(k) != self.identity.get(k)):
-            told = "; ".join(f"{key} was {theirs.get(key)!r}, now {self.identity.get(key)!r}" for key in differing[:5])
-            raise CheckpointError(f"{source} belongs to another run: {told}. Resume with the same settings and data")
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "generator": {}, "best": {}}
-        for key, tensor in snapshot.tensors.items():
-            kind, _, name = key.partition("/")
-            parts[kind][name] = tensor
-        expected = {name: p.shape for name, p in self.model.named_parameters()}
-        if expected != {name: tensor.shape for name, tensor in parts["model"].items()}:
-            raise CheckpointError(f"{source} holds the weights of a model of another shape")
-        _copy_into(self.model, parts["model"])
-        self._load_optimizer(parts["optimizer"])
-        restore_generators(parts["generator"], snapshot.values["generators"])
-        self.at = Progression(**snapshot.values["progression"])
-        best = parts["model"] if self.at.best_step == self.at.step else parts["best"]
-        self.best = {name: tensor.to(self._trained[0].device) for name, tensor in best.items()} or None
-
-    def _load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        by_name: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
-            name, _, kind = key.rpartition("/")
-            by_name.setdefault(name, {})[kind] = tensor
-        names = {id(p): name for name, p in self._named_trained()}
-        order = [names[id(p)] for p in self._trained]  # torch numbers parameters in the order of the groups
-        state = {number: by_name[name] for number, name in enumerate(order) if name in by_name}
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
-
-    def _named_trained(self) -> list[tuple[str, nn.Parameter]]:
-        trained = {id(p) for p in self._trained}
-        return [(name, p) for name, p in self.model.named_parameters() if id(p) in trained]
+        restore_snapshot(self, snapshot, source)
 
     def save(self) -> Path:
         """Write a checkpoint, read it back, then delete all but the newest :attr:`LoopOptions.keep`."""
@@ -375,11 +307,16 @@ class Trainer(Generic[BatchT]):
         if found.path is None:
             return False
         self.load_state_dict(load_snapshot(found.path), str(found.path))
-        say(f"resumed {self.options.label} after step {self.at.step} of {self.options.num_steps} ({found.path})")
+        say(f"resumed {self.options.label} after step {self._of_all(self.at.step)} ({found.path})")
         return True
 
+    def _of_all(self, step: int) -> str:
+        if self.options.max_seconds is None:
+            return f"{step} of {self.options.num_steps}"
+        return f"{step}, {clock(self.at.seconds)} of the {clock(self.options.max_seconds)} budget used"
+
     def _save_and_explain(self, stop: Interrupted) -> str:
-        done = f"{stop} after step {self.at.step} of {self.options.num_steps} ({clock(self.at.seconds)})"
+        done = f"{stop} after step {self._of_all(self.at.step)} ({clock(self.at.seconds)})"
         if self.folder is None:
             return f"{done}; nothing was saved, because this run has no folder"
         return f"{done}; saved in {self.save()}. Run the same command with --resume to go on"
@@ -388,12 +325,6 @@ class Trainer(Generic[BatchT]):
 def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:
     for name, value in more.items():
         totals[name] = totals.get(name, 0.0) + value
-
-
-def _copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(values[name])
 
 
 def _json_number(value: float | int) -> float | int | None:

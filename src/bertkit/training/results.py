@@ -17,7 +17,7 @@ class SeedResult:
     scores: dev scores of the epoch with the best main metric. last_scores: those of the last epoch.
     best_epoch, epochs: counted from 1. train_loss: mean over the last epoch. label_entropy: the loss of always
         answering with the label frequencies. dead: ``train_loss`` is not 2 % below it, so nothing was learned.
-    seconds: of training and evaluation, without reading and tokenising.
+    seconds: spent in training steps, without evaluation, reading and tokenising.
     """
 
     seed: int
