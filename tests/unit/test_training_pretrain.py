@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 import os
 import signal
+from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from bertkit.config import BertConfig
+from bertkit.data.masking import Masking
 from bertkit.data.prepare import prepare
 from bertkit.data.store import TokenStore
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
+from bertkit.optim import OPTIMIZERS
 from bertkit.tokenization import BertTokenizer
 from bertkit.training import pretrain as module
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.pretrain import pretrain
-from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, training_data
+from bertkit.training.pretrain_schedule import make_schedule
+from bertkit.training.pretrain_settings import Optimizer, PretrainConfig
 
 WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
 SHAPE = BertConfig(
@@ -63,7 +69,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
-    config = SETTINGS.model_copy(update={"max_steps": 150})
+    config = SETTINGS.replace(max_steps=150, eval_every_steps=30)
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
     first, last = result.progression.epochs[0], result.progression.epochs[-1]
     assert last["dev_masked_lm_loss"] < 0.5 * first["dev_masked_lm_loss"]
@@ -83,8 +89,7 @@ def test_scores_are_those_of_a_plain_count(stores, tmp_path) -> None:
     result = pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE, dev=stores[1])
     model = BertForPreTraining.from_pretrained(result.model).eval()
     tokenizer = stores[1].tokenizer()
-    vocabulary = module.MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
-    data = module._data(stores[1], vocabulary, SETTINGS)
+    data = held_out_data(stores[1], mask_vocabulary(tokenizer), SETTINGS)
     losses, hits, pair_losses, pair_hits = [], [], [], []
     for step in range(min(data.steps_per_epoch, 2)):
         for row in data.rows(step):
@@ -123,7 +128,7 @@ def test_stopped_runs_go_on_bit_for_bit(stores, tmp_path, monkeypatch, objective
     for attempt in range(2):
         with pytest.raises(Interrupted):
             pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1], resume=attempt > 0)
-    pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1], resume=True)
+    pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1])
     whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
@@ -160,8 +165,15 @@ def test_clear_errors(stores, tmp_path) -> None:
     assert not (tmp_path / "run").exists()
     brief = SETTINGS.model_copy(update={"max_steps": 1})
     pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)
-    with pytest.raises(ConfigError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already holds a run, and it is finished"):
         pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)
+    for changes, told in (
+        ({"schedule": "trapezoid", "warmup": 0.6, "cooldown": 0.5}, "at most 1 together"),
+        ({"max_seconds": 9.0, "schedule": "polynomial"}, "counts steps"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            pretrain(stores[0], tmp_path / "other", PretrainConfig(**changes), model=SHAPE)
+        assert not (tmp_path / "other").exists()
 
 
 def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
@@ -174,6 +186,74 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     with pytest.raises(Interrupted):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE)
     monkeypatch.undo()
+    with pytest.raises(ConfigError, match="not finished"):
+        pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE, resume=False)
     other = SETTINGS.model_copy(update={"learning_rate": 1e-3})
     with pytest.raises(CheckpointError, match=r"learning_rate was 0\.003, now 0\.001"):
-        pretrain(stores[0], tmp_path / "run", other, model=SHAPE, resume=True)
+        pretrain(stores[0], tmp_path / "run", other, model=SHAPE)
+    watched = SETTINGS.replace(keep_checkpoints=1, checkpoint_every_s=60)
+    assert pretrain(stores[0], tmp_path / "run", watched, model=SHAPE).progression.step == 12
+
+
+def test_the_settings_reach_the_optimizer(stores, tmp_path) -> None:
+    """Each optimizer by its name, and each setting of it, makes another model of the same two steps."""
+    assert set(get_args(Optimizer)) == OPTIMIZERS.keys()
+    changes = [{"optimizer": name} for name in OPTIMIZERS] + [{"adam_beta2": 0.9}, {"weight_decay": 0.5}]
+    made = []
+    for number, change in enumerate(changes):
+        config = SETTINGS.replace(max_steps=2, **change)
+        pretrain(stores[0], tmp_path / str(number), config, model=SHAPE)
+        made.append(weights(tmp_path / str(number))["bert.encoder.layer.0.output.dense.weight"])
+    assert all(not torch.equal(a, b) for a, b in combinations(made, 2))
+
+
+def test_masking_of_training_and_of_held_out_text(stores) -> None:
+    config = SETTINGS.replace(masking="whole-word", masked_lm_prob=0.4, max_predictions_per_seq=3, seed=5)
+    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    train, dev = training_data(stores[0], vocabulary, config), held_out_data(stores[1], vocabulary, config)
+    assert train.masking == Masking("whole-word", 0.4, 3)
+    assert dev.masking == Masking()
+    most = max(int((train.batch([row]).targets["labels"] != -100).sum()) for row in range(20))
+    assert most == 3
+    again = held_out_data(stores[1], vocabulary, config.replace(seed=6))  # scores of several seeds can be compared
+    assert torch.equal(dev.batch([0, 1, 2]).input_ids, again.batch([0, 1, 2]).input_ids)
+
+
+def test_evaluation_every_few_steps(stores, tmp_path) -> None:
+    config = SETTINGS.replace(eval_every_steps=5)
+    result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
+    assert [epoch["step"] for epoch in result.progression.epochs] == [5, 10, 12]
+    assert all(epoch["dev_masked_lm_loss"] > 0 for epoch in result.progression.epochs)
+
+
+def test_a_time_budget_ends_the_run_at_a_rate_near_0(stores, tmp_path) -> None:
+    config = PretrainConfig(**{**SETTINGS.model_dump(), "max_steps": None, "max_seconds": 1.0})
+    result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE)
+    assert result.progression.stopped_by_time
+    assert result.progression.seconds >= 1.0
+    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    rates = [record["lr"] for record in records if "event" not in record]
+    assert max(rates) > rates[0]
+    assert rates[-1] < 0.5 * max(rates)
+    limited = config.replace(max_steps=2)
+    assert pretrain(stores[0], tmp_path / "steps", limited, model=SHAPE).progression.step == 2
+
+
+def test_schedules_by_steps_and_by_time() -> None:
+    """Against the formulas, at a few places."""
+    used = 0.0
+    config = PretrainConfig(max_steps=100, warmup=0.1)
+    shapes = {
+        "linear": {55: 45 / 90},
+        "polynomial": {55: 0.02 + 0.98 * (45 / 90) ** 2, 100: 0.02},
+        "trapezoid": {55: 1.0, 90: 0.5},
+        "original": {0: 0.0, 5: 0.5, 55: 0.45},
+    }
+    for shape, values in shapes.items():
+        schedule = make_schedule(config.replace(schedule=shape, power=2, end_rate=0.02), lambda: used)
+        assert {step: schedule(step) for step in values} == pytest.approx(values), shape
+    both = make_schedule(config.replace(max_seconds=10.0), lambda: used)
+    used = 9.0
+    assert both(20) == pytest.approx(1 / 9)
+    used = 2.0
+    assert both(91) == pytest.approx(9 / 90)

@@ -19,6 +19,7 @@ from bertkit.errors import ConfigError, DataError
 T = TypeVar("T")
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.IGNORECASE | re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 COMMON_GROUP = Group("Common options", sort_key=2)
@@ -148,6 +149,22 @@ def bytes_of(amount: str) -> int:
     if found is None:
         raise ConfigError(f"{amount!r} is no amount of memory; write for example 500MB or 4GB")
     return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def seconds_of(duration: str) -> float:
+    """``90``, ``90s``, ``20m``, ``1h30m``, ``1.5h`` or ``1h 30m 15s``; a number without unit is seconds.
+
+    Raises:
+        ConfigError: anything else, or no time at all.
+    """
+    found = _DURATION.fullmatch("".join(duration.split()))
+    if found is None or not any(found.groups()):
+        raise ConfigError(f"{duration!r} is no duration; write for example 90, 90s, 20m or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if total <= 0:
+        raise ConfigError(f"a duration must be over 0 seconds, got {duration!r}")
+    return total
 
 
 def write_json(value: Any) -> None:

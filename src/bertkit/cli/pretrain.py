@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from bertkit.cli.options import OUTPUT, Output, write_json, write_line
+from bertkit.cli.options import OUTPUT, Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.training.pretrain_settings import PretrainConfig
 
@@ -18,7 +18,7 @@ def pretrain(
     store: Annotated[Path, Parameter(help="Folder that 'bertkit prepare' wrote.")],
     /,
     *,
-    out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, unless --resume is given.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, or that of a stopped run.")],
     preset: Annotated[
         str | None, Parameter(help="Shape of a new model, for example bert-mini; its vocabulary is the store's.")
     ] = None,
@@ -26,9 +26,10 @@ def pretrain(
         str | None, Parameter(alias="-m", help="Go on from this model's weights instead (continued pre-training).")
     ] = None,
     dev: Annotated[Path | None, Parameter(help="Token store of held-out text, scored after each epoch.")] = None,
-    resume: Annotated[bool, Parameter(negative=(), help="Go on with an unfinished run; repeat its other options.")] = (
-        False
-    ),
+    max_time: Annotated[
+        str | None, Parameter(help="Train for this long (90s, 20m, 1h30m); the rate falls to 0 at its end.")
+    ] = None,
+    resume: Annotated[bool, Parameter(help="Go on with an unfinished run of the same options in --out.")] = True,
     config: Annotated[PretrainConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
@@ -36,13 +37,14 @@ def pretrain(
 
     Masked words, and whether one sentence follows another, are drawn while
     training, anew in each epoch. RUN/model then is a model for every other
-    command. Ctrl-C saves; --resume goes on, bit for bit.
+    command. Stopped at any moment, the same command goes on, bit for bit.
 
     For example:
 
         bertkit vocab text.txt --size 8192 --out tokenizer
         bertkit prepare text.txt --tokenizer tokenizer --out store
         bertkit pretrain store --preset bert-mini --max-steps 2000 --out run
+        bertkit pretrain store --preset bert-mini --max-time 20m --out run
         bertkit fill-mask --model run/model "The [MASK] of the city."
     """
     from bertkit.console import set_quiet
@@ -53,6 +55,10 @@ def pretrain(
     from bertkit.training.pretrain import pretrain as run_pretrain
 
     set_quiet(output.quiet)
+    if max_time is not None:
+        if config.max_seconds is not None:
+            raise ConfigError("give --max-time or --max-seconds, not both")
+        config = config.replace(max_seconds=seconds_of(max_time))
     if (preset is None) == (model is None):
         raise ConfigError("give either --preset for a new model (for example bert-mini), or --model to go on from one")
     opened = TokenStore(store)

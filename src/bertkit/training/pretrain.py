@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
-from bertkit.data.loader import PretrainData
-from bertkit.data.masking import Masking, MaskVocabulary
+from bertkit.data.masking import MaskVocabulary
 from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.files import write_atomically
 from bertkit.model.bert import BertForPreTraining
-from bertkit.optim import adamw, linear_schedule, parameter_groups
+from bertkit.optim import OPTIMIZERS, parameter_groups
 from bertkit.training.generators import seed_generators, seeded
 from bertkit.training.loop import LoopOptions, Progression, Trainer
-from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, training_data
+from bertkit.training.pretrain_evaluate import held_out_scores
+from bertkit.training.pretrain_schedule import make_schedule
+from bertkit.training.pretrain_settings import FREE_SETTINGS, PretrainConfig
 from bertkit.training.runfolder import RunLog
 
 MODEL, LOG, METRICS, CHECKPOINTS = "model", "log.jsonl", "metrics.json", "checkpoints"
@@ -48,58 +49,61 @@ def pretrain(
     *,
     model: BertConfig | BertForPreTraining,
     dev: TokenStore | None = None,
-    resume: bool = False,
+    resume: bool = True,
     device: str | torch.device = "cpu",
 ) -> PretrainResult:
     """Train to the end.
 
     Args:
         store: the corpus, from :func:`bertkit.data.prepare.prepare`.
-        out: the run folder; new, or with ``resume`` the folder of a stopped run of the same settings.
+        out: the run folder; new, or the folder of a stopped run of the same settings.
         config: see :class:`PretrainConfig`.
         model: a shape, for new weights drawn from ``config.seed``; or a model whose weights are the start (continued
             pre-training), which is changed in place.
-        dev: held-out text, scored after each epoch and at the end.
-        resume: go on from the newest checkpoint in ``out``, bit for bit.
+        dev: held-out text, scored after each epoch, every ``config.eval_every_steps`` steps, and at the end.
+        resume: go on from the newest checkpoint in ``out``, where there is one, bit for bit (but for a run with a time
+            budget, whose rate follows the clock); False: an unfinished run in ``out`` is an error.
         device: where the model is trained.
 
     Raises:
-        ConfigError: ``out`` holds a run and ``resume`` is False; a shape that does not fit the store.
+        ConfigError: settings that contradict each other; ``out`` holds a finished run, or with ``resume=False`` an
+            unfinished one; a shape that does not fit the store.
         DataError: a store that is damaged, or ``dev`` made with another tokenizer.
-        TrainingError, Interrupted, ResourceError, CheckpointError: see :meth:`Trainer.run`.
+        CheckpointError: the run in ``out`` was begun with other settings or data.
+        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
     config = config or PretrainConfig()
+    config.check()
     folder = Path(out).expanduser()
-    if (folder / METRICS).exists() or ((folder / CHECKPOINTS).exists() and not resume):
-        raise ConfigError(f"{folder} already holds a run: resume it if it is unfinished, or choose another folder")
+    _check_folder(folder, resume=resume)
     tokenizer = store.tokenizer()
     if dev is not None:
         dev.check_tokenizer(tokenizer)
-    vocabulary = MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    vocabulary = mask_vocabulary(tokenizer)
     network = _network(model, config, vocabulary).to(device)
-    train_data = _data(store, vocabulary, config)
+    data = training_data(store, vocabulary, config)
     seed_generators(config.seed)
+    evaluate = None
+    if dev is not None:
+        evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
     folder.mkdir(parents=True, exist_ok=True)
-    evaluate = None if dev is None else _evaluation(network, _data(dev, vocabulary, config), config)
     log = RunLog(folder / LOG)
     trainer: Trainer[Batch] = Trainer(
         network,
-        train_data,
-        adamw(parameter_groups(network, weight_decay=config.weight_decay), learning_rate=config.learning_rate),
-        linear_schedule(config.max_steps, warmup=config.warmup),
-        LoopOptions(
-            config.max_steps,
-            config.learning_rate,
-            max_grad_norm=config.max_grad_norm,
-            checkpoint_every_s=config.checkpoint_every_s,
-            label="pre-training",
+        data,
+        OPTIMIZERS[config.optimizer](
+            parameter_groups(network, weight_decay=config.weight_decay),
+            learning_rate=config.learning_rate,
+            betas=(0.9, config.adam_beta2),
         ),
+        make_schedule(config, lambda: trainer.at.seconds),
+        loop_options(config),
         evaluate=evaluate,
         log=log,
         folder=folder / CHECKPOINTS,
-        identity={**config.model_dump(exclude={"checkpoint_every_s"}), "store": store.manifest.model_dump(mode="json")},
+        identity={**config.model_dump(exclude=set(FREE_SETTINGS)), "store": store.manifest.model_dump(mode="json")},
     )
-    log.drop_after(trainer.at.step if resume and trainer.resume() else 0)
+    log.drop_after(trainer.at.step if trainer.resume() else 0)
     try:
         at = trainer.run()
     finally:
@@ -113,6 +117,33 @@ def pretrain(
     write_atomically(folder / METRICS, json.dumps(told, indent=2) + "\n")
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return PretrainResult(folder / MODEL, at, scores)
+
+
+def loop_options(config: PretrainConfig) -> LoopOptions:
+    """What the training loop needs to know of the settings."""
+    return LoopOptions(
+        config.num_steps,
+        config.learning_rate,
+        max_grad_norm=config.max_grad_norm,
+        checkpoint_every_s=config.checkpoint_every_s,
+        keep=config.keep_checkpoints,
+        max_seconds=config.max_seconds,
+        evaluate_every_steps=config.eval_every_steps,
+        label="pre-training",
+    )
+
+
+def _check_folder(folder: Path, *, resume: bool) -> None:
+    if (folder / METRICS).exists():
+        raise ConfigError(
+            f"{folder} already holds a run, and it is finished: its model is in {folder / MODEL}. Choose another "
+            "folder for a new run"
+        )
+    if (folder / CHECKPOINTS).exists() and not resume:
+        raise ConfigError(
+            f"{folder} already holds a run that is not finished: leave out --no-resume (resume=False) to go on with "
+            "it, or choose another folder"
+        )
 
 
 def _network(
@@ -130,59 +161,3 @@ def _network(
             f"the store needs {vocabulary.size} tokens, max_seq_length={config.max_seq_length} that many positions"
         )
     return network
-
-
-def _data(store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig) -> PretrainData:
-    return PretrainData(
-        store,
-        vocabulary,
-        objective=config.objective,
-        max_seq_length=config.max_seq_length,
-        batch_size=config.batch_size,
-        max_tokens=max(config.max_tokens, config.max_seq_length),
-        masking=Masking(rate=config.masked_lm_prob),
-        short_seq_prob=config.short_seq_prob,
-        seed=config.seed,
-    )
-
-
-def _evaluation(
-    network: BertForPreTraining, data: PretrainData, config: PretrainConfig
-) -> Callable[[Callable[[], None]], dict[str, float]]:
-    """The four metrics of the original on the same held-out examples every time."""
-    steps = range(min(data.steps_per_epoch, max(1, config.dev_examples // config.batch_size)))
-
-    def evaluate(check: Callable[[], None]) -> dict[str, float]:
-        totals: dict[str, float] = {}
-        for step in steps:
-            for batch in data.micro_batches(step):
-                check()
-                for name, value in _counts(network, batch.to(next(network.parameters()).device)).items():
-                    totals[name] = totals.get(name, 0.0) + value
-        return {
-            f"{term}_{metric}": totals[f"{term}_{metric}"] / totals[f"{term}_targets"]
-            for term in ("masked_lm", "next_sentence")
-            for metric in ("loss", "accuracy")
-            if f"{term}_targets" in totals
-        }
-
-    return evaluate
-
-
-def _counts(network: BertForPreTraining, batch: Batch) -> dict[str, float]:
-    """Sums over one batch of what the metrics divide."""
-    out = network.forward_packed(batch)
-    assert out.loss_terms is not None
-    assert batch.logit_rows is not None
-    compared: dict[str, tuple[Tensor | None, Tensor]] = {
-        "masked_lm": (out.prediction_logits, batch.targets["labels"][batch.logit_rows]),
-    }
-    if "next_sentence" in out.loss_terms:
-        compared["next_sentence"] = (out.seq_relationship_logits, batch.targets["next_sentence_label"])
-    counts = {}
-    for term, (logits, labels) in compared.items():
-        assert logits is not None
-        counts[f"{term}_loss"] = float(out.loss_terms[term].total)
-        counts[f"{term}_accuracy"] = float((logits.argmax(-1) == labels).sum())
-        counts[f"{term}_targets"] = float(labels.numel())
-    return counts

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from bertkit.config import explain_validation
+from bertkit.config import Settings
+from bertkit.data.masking import Unit
 from bertkit.data.pairs import Objective
 from bertkit.errors import ConfigError
 
+#: Steps of a run that is told neither steps nor time.
+DEFAULT_STEPS = 10_000
+#: More steps than any run takes: where only the clock ends it.
+UNLIMITED_STEPS = 10**12
+#: Settings that change how a run is watched, saved or told of, and none of its numbers: a resumed run may have others.
+FREE_SETTINGS = frozenset({"checkpoint_every_s", "keep_checkpoints", "tensorboard"})
 
-class PretrainConfig(BaseModel):
+Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
+Shape = Literal["linear", "polynomial", "trapezoid", "original"]
+
+
+class PretrainConfig(Settings):
     """Settings of one pre-training run. The defaults suit a small encoder on one machine.
 
     Raises:
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     objective: Annotated[Objective, Field(description="mlm+nsp as the paper, mlm as RoBERTa, mlm+sop as ALBERT")] = (
         "mlm+nsp"
@@ -28,21 +37,72 @@ class PretrainConfig(BaseModel):
     max_tokens: Annotated[
         int, Field(ge=8, description="tokens in memory at once; the result does not depend on it")
     ] = 8192
-    max_steps: Annotated[int, Field(ge=1, description="optimizer steps")] = 10_000
+    max_steps: Annotated[
+        int | None, Field(ge=1, description="optimizer steps; default 10,000, or as many as the time allows")
+    ] = None
+    max_seconds: Annotated[
+        float | None, Field(gt=0, allow_inf_nan=False, description="time budget; the rate falls to 0 at its end")
+    ] = None
+    optimizer: Annotated[
+        Optimizer, Field(description="adam-weight-decay is the original's; lamb for large batches; muon an experiment")
+    ] = "adamw"
+    adam_beta2: Annotated[float, Field(gt=0, lt=1, description="decay of the running mean of squared gradients")] = (
+        0.999
+    )
     learning_rate: Annotated[float, Field(gt=0, le=1, description="peak rate")] = 1e-4
-    warmup: Annotated[float, Field(ge=0, lt=1, description="share of the steps in which the rate rises")] = 0.01
+    schedule: Annotated[
+        Shape, Field(description="how the rate falls; original: as published, from a rate of exactly 0")
+    ] = "linear"
+    warmup: Annotated[float, Field(ge=0, lt=1, description="share of the run in which the rate rises")] = 0.01
+    power: Annotated[float, Field(gt=0, description="of schedule polynomial")] = 1.0
+    end_rate: Annotated[
+        float, Field(ge=0, lt=1, description="share of the peak rate at the end, of schedule polynomial")
+    ] = 0.0
+    cooldown: Annotated[float, Field(gt=0, le=1, description="share of the run that falls, of schedule trapezoid")] = (
+        0.2
+    )
     weight_decay: Annotated[float, Field(ge=0, le=1, description="decay of weights, not of LayerNorm and bias")] = 0.01
     max_grad_norm: Annotated[float, Field(gt=0, description="gradients longer than this are scaled down to it")] = 1.0
+    masking: Annotated[Unit, Field(description="what is hidden at a time")] = "token"
     masked_lm_prob: Annotated[float, Field(gt=0, lt=1, description="share of the tokens that are targets")] = 0.15
+    max_predictions_per_seq: Annotated[
+        int | None, Field(ge=1, description="most targets of an example; default: no limit but their share")
+    ] = None
     short_seq_prob: Annotated[float, Field(ge=0, le=1, description="share of examples of a random shorter length")] = (
         0.1
     )
+    dev_masked_lm_prob: Annotated[float, Field(gt=0, lt=1, description="masked share of the held-out text")] = 0.15
     dev_examples: Annotated[int, Field(ge=1, description="held-out examples that an evaluation reads")] = 2048
+    eval_every_steps: Annotated[
+        int | None, Field(ge=1, description="steps between two evaluations; default: one after each epoch")
+    ] = None
     seed: Annotated[int, Field(ge=0, lt=2**31, description="weights, pairs, masks, order, dropout")] = 0
     checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
+    keep_checkpoints: Annotated[int, Field(ge=1, description="training states kept; older ones are deleted")] = 2
 
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError(explain_validation(error, PretrainConfig.model_fields)) from None
+    @property
+    def num_steps(self) -> int:
+        """Most optimizer steps of the run."""
+        if self.max_steps is not None:
+            return self.max_steps
+        return DEFAULT_STEPS if self.max_seconds is None else UNLIMITED_STEPS
+
+    def replace(self, **changes: Any) -> PretrainConfig:
+        """A copy with some fields changed, checked as a new one is."""
+        return PretrainConfig(**{**self.model_dump(include=self.model_fields_set), **changes})
+
+    def check(self) -> None:
+        """See that the settings agree with each other.
+
+        This is not done when they are made: a recipe and the flags beside it are two halves of one set of settings.
+
+        Raises:
+            ConfigError: they contradict each other.
+        """
+        if self.schedule == "trapezoid" and self.warmup + self.cooldown > 1 + 1e-9:
+            raise ConfigError(f"warmup={self.warmup} and cooldown={self.cooldown} must be at most 1 together")
+        if self.max_seconds is not None and self.schedule in ("original", "polynomial"):
+            raise ConfigError(
+                f"schedule {self.schedule!r} counts steps; with a time budget (max_seconds, --max-time) use linear or "
+                "trapezoid"
+            )

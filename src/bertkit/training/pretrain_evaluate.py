@@ -1,0 +1,58 @@
+"""How good a model being pre-trained is on held-out text: the four metrics of the original."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.data.loader import PretrainData
+from bertkit.model.bert import BertForPreTraining
+from bertkit.training.loop import Evaluate
+
+
+def held_out_scores(network: BertForPreTraining, data: PretrainData, num_examples: int) -> Evaluate:
+    """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy.
+
+    Args:
+        network: what is trained; the loop has it in eval mode, without gradients, when it asks for the scores.
+        data: held-out text. Its first examples are read, the same ones every time.
+        num_examples: about how many.
+    """
+    steps = range(min(data.steps_per_epoch, max(1, num_examples // data.batch_size)))
+
+    def evaluate(check: Callable[[], None]) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        for step in steps:
+            for batch in data.micro_batches(step):
+                check()
+                for name, value in _counts(network, batch.to(network.device)).items():
+                    totals[name] = totals.get(name, 0.0) + value
+        return {
+            f"{term}_{metric}": totals[f"{term}_{metric}"] / totals[f"{term}_targets"]
+            for term in ("masked_lm", "next_sentence")
+            for metric in ("loss", "accuracy")
+            if f"{term}_targets" in totals
+        }
+
+    return evaluate
+
+
+def _counts(network: BertForPreTraining, batch: Batch) -> dict[str, float]:
+    """Sums over one batch of what the metrics divide."""
+    out = network.forward_packed(batch)
+    assert out.loss_terms is not None
+    assert batch.logit_rows is not None
+    compared: dict[str, tuple[Tensor | None, Tensor]] = {
+        "masked_lm": (out.prediction_logits, batch.targets["labels"][batch.logit_rows]),
+    }
+    if "next_sentence" in out.loss_terms:
+        compared["next_sentence"] = (out.seq_relationship_logits, batch.targets["next_sentence_label"])
+    counts = {}
+    for term, (logits, labels) in compared.items():
+        assert logits is not None
+        counts[f"{term}_loss"] = float(out.loss_terms[term].total)
+        counts[f"{term}_accuracy"] = float((logits.argmax(-1) == labels).sum())
+        counts[f"{term}_targets"] = float(labels.numel())
+    return counts
