@@ -28,6 +28,7 @@ from bertkit.training.failures import save_failed_batch
 from bertkit.training.interrupts import Interrupted, Interrupts
 from bertkit.training.options import LoopOptions, Progression, StepResult
 from bertkit.training.plan import BatchT, Plan
+from bertkit.training.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.state import copy_into, restore_snapshot, take_snapshot
 
 __all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trainable", "Trainer"]
@@ -145,37 +146,47 @@ class Trainer(Generic[BatchT]):
         which is known beforehand; so the split into micro-batches changes rounding only.
         """
         began = time.perf_counter()
-        step = self.at.step
+        step, precision = self.at.step, self.options.precision
         batches = [self._on_device(batch) for batch in self.plan.micro_batches(step)]
-        model = cast(Trainable, self.model)
         num_targets: dict[str, float] = {}
         for batch in batches:
-            _add(num_targets, model.num_targets(batch))
-        sums: dict[str, list[Tensor]] = {name: [] for name in num_targets}
-        for batch in batches:
-            terms = model.forward_packed(batch).loss_terms
-            assert terms, "the plan made a batch without targets"
-            torch.stack([term.total / num_targets[name] for name, term in terms.items()]).sum().backward()
-            for name, term in terms.items():
-                sums[name].append(term.total.detach())
-        norm = get_total_norm([p.grad for p in self.trained if p.grad is not None])
-        *values, grad_norm = torch.stack([*(torch.stack(parts).sum() for parts in sums.values()), norm]).tolist()
-        loss_sums = dict(zip(sums, values, strict=True))  # the only wait for the device
+            _add(num_targets, cast(Trainable, self.model).num_targets(batch))
+        scale = loss_scale(self.at, precision)
+        sums = self._backward(batches, num_targets, scale)
+        norm = get_total_norm([p.grad for p in self.trained if p.grad is not None]) / scale
+        *values, grad_norm = torch.stack([*sums.values(), norm]).tolist()  # the only wait for the device
+        loss_sums = dict(zip(sums, values, strict=True))
         losses = {name: value / num_targets[name] for name, value in loss_sums.items()}
-        rate = self.options.learning_rate * self.schedule(step)
-        result = StepResult(step, sum(losses.values()), losses, grad_norm, rate, num_targets)
-        if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
-            self._refuse(result, batches)
-        if grad_norm > self.options.max_grad_norm:
-            clip_grads_with_norm_(self.trained, self.options.max_grad_norm, norm)
-        set_learning_rate(self.optimizer, rate)
-        self.optimizer.step()
+        rate, loss = self.options.learning_rate * self.schedule(step), sum(losses.values())
+        skipped = overflowed(loss, grad_norm, precision, self.at)
+        result = StepResult(step, loss, losses, grad_norm, rate, num_targets, skipped)
+        if not skipped:
+            if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+                self._refuse(result, batches)
+            unscale(self.trained, scale)
+            if grad_norm > self.options.max_grad_norm:
+                clip_grads_with_norm_(self.trained, self.options.max_grad_norm, norm)
+            set_learning_rate(self.optimizer, rate)
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        update_loss_scale(self.at, precision, skipped=skipped)
         self.at.step = step + 1
         _add(self.at.epoch_loss_sums, loss_sums)
         _add(self.at.epoch_num_targets, num_targets)
         self._log_step(result, time.perf_counter() - began)
         return result
+
+    def _backward(self, batches: Sequence[BatchT], num_targets: Mapping[str, float], scale: float) -> dict[str, Tensor]:
+        """Gradients of ``scale`` times the step's loss, and the sum of each of its terms."""
+        sums: dict[str, list[Tensor]] = {name: [] for name in num_targets}
+        for batch in batches:
+            with autocast(self.options.precision, self.device):
+                terms = cast(Trainable, self.model).forward_packed(batch).loss_terms
+            assert terms, "the plan made a batch without targets"
+            torch.stack([term.total * scale / num_targets[name] for name, term in terms.items()]).sum().backward()
+            for name, term in terms.items():
+                sums[name].append(term.total.detach())
+        return {name: torch.stack(parts).sum() for name, parts in sums.items()}
 
     def _on_device(self, batch: BatchT) -> BatchT:
         return cast(BatchT, cast(Any, batch).to(self.device))
@@ -202,7 +213,9 @@ class Trainer(Generic[BatchT]):
                 "loss": result.loss,
                 **({f"{name}_loss": value for name, value in result.losses.items()} if len(result.losses) > 1 else {}),
                 "lr": result.learning_rate,
-                "grad_norm": result.grad_norm,
+                "grad_norm": None if result.skipped else result.grad_norm,
+                **({"loss_scale": self.at.loss_scale} if self.options.precision == "fp16" else {}),
+                **({"skipped": True} if result.skipped else {}),
                 f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
             }
         )
@@ -235,7 +248,7 @@ class Trainer(Generic[BatchT]):
         scores: Mapping[str, float] = {}
         if self.evaluate is not None:
             self.model.eval()
-            with torch.inference_mode():
+            with torch.inference_mode(), autocast(self.options.precision, self.device):
                 scores = self.evaluate(check)
             self.model.train()
         record = {

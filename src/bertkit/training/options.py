@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class LoopOptions:
         with the step in which it is used up. None: no limit.
     evaluate_every_steps: evaluate after each multiple of it in place of after each epoch; None: after each epoch.
         The end of the run is always evaluated.
+    precision: number format of forward and backward pass; weights and optimizer stay fp32.
     """
 
     num_steps: int
@@ -33,6 +34,7 @@ class LoopOptions:
     label: str = "training"
     max_seconds: float | None = None
     evaluate_every_steps: int | None = None
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class StepResult:
     loss: what was minimised, the sum of ``losses``.
     losses: for each term of the loss the mean over its targets.
     grad_norm: the global norm before clipping.
+    skipped: the gradients overflowed in fp16; the weights are as before.
     """
 
     step: int
@@ -50,6 +53,7 @@ class StepResult:
     grad_norm: float
     learning_rate: float
     num_targets: dict[str, float]
+    skipped: bool = False
 
 
 @dataclass(slots=True)
@@ -61,6 +65,8 @@ class Progression:
         its last checkpoint and that are made again.
     stopped_early: by :attr:`LoopOptions.patience`.
     stopped_by_time: :attr:`LoopOptions.max_seconds` are used up.
+    loss_scale, steps_since_overflow, num_skipped: of fp16, see :mod:`bertkit.training.precision`; ``num_skipped`` steps
+        are counted in ``step`` but left the weights as they were.
     """
 
     step: int = 0
@@ -73,4 +79,7 @@ class Progression:
     stopped_early: bool = False
     stopped_by_time: bool = False
     seconds: float = 0.0
+    loss_scale: float = 65536.0
+    steps_since_overflow: int = 0
+    num_skipped: int = 0
     epochs: list[dict[str, Any]] = field(default_factory=list)
