@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 from safetensors import SafetensorError
 
@@ -78,6 +79,24 @@ def _sync(path: Path, mode: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Lock an open file against other processes, until it is closed or the process ends, however it ends.
+
+    Returns:
+        False: another process holds it. Windows has no such lock: there it is always True, and a folder is only as
+        safe as its user is careful.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def sha256_file(path: Path) -> str:

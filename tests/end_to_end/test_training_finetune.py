@@ -245,7 +245,7 @@ def test_wrong_input_leaves_no_run_behind(start: Path, tmp_path: Path) -> None:
 
 def test_two_processes_cannot_train_into_one_folder(start: Path, data: Path, tmp_path: Path) -> None:
     with (
-        finetune_module.RunFolder(tmp_path / "run").claimed(),
+        finetune_module.FinetuneFolder(tmp_path / "run").claimed(),
         pytest.raises(ConfigError, match="another process is training"),
     ):
         finetune(csv_task(data), data, start, tmp_path / "run", FinetuneConfig(**QUICK))

@@ -7,6 +7,8 @@ import hashlib
 import resource
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from bertkit.files import (
     sha256_file,
     sync_file,
     sync_folder,
+    try_lock,
     write_atomically,
 )
 
@@ -87,3 +90,22 @@ def test_hash_is_that_of_the_bytes(tmp_path: Path) -> None:
     sync_file(tmp_path / "file")
     sync_folder(tmp_path)
     assert sha256_file(tmp_path / "file") == hashlib.sha256(data).hexdigest()
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    code = "import sys; from bertkit.files import try_lock; file = open(sys.argv[1], 'w')"
+    code += "; print(try_lock(file), flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "True\n"
+        with path.open("w") as file:
+            assert not try_lock(file)
+    finally:
+        holder.kill()
+        holder.communicate()
+    with path.open("w") as file:
+        assert try_lock(file)

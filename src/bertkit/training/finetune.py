@@ -28,7 +28,7 @@ from bertkit.training.interrupts import Interrupted
 from bertkit.training.predictions import prediction_rows, to_jsonl, with_examples
 from bertkit.training.protocol import model_hash, protocol_block
 from bertkit.training.results import FinetuneResult, SeedResult, choose_seed, notes_on, summarize
-from bertkit.training.runfolder import METRICS, SETTINGS, RunFolder, RunLog, read_json, read_log, write_json
+from bertkit.training.runfolder import METRICS, SETTINGS, FinetuneFolder, RunLog, read_json, read_log, write_json
 from bertkit.training.scoring import predict_logits, score_logits
 from bertkit.training.settings import FinetuneConfig
 
@@ -40,7 +40,7 @@ class Job:
     task: TextTask
     data: TaskData
     config: FinetuneConfig
-    run: RunFolder
+    run: FinetuneFolder
     start: Path
     tokenizer: BertTokenizer
     identity: dict[str, Any]
@@ -87,7 +87,7 @@ def finetune(
     """
     task = get_task(task) if isinstance(task, str) else task
     config = config or FinetuneConfig()
-    run = RunFolder(out)
+    run = FinetuneFolder(out)
     start = resolve(model, revision=revision)
     with run.claimed():
         sha256 = model_hash(start)
@@ -100,7 +100,7 @@ def finetune(
             "config": config.model_dump(),
         }
         run.check(settings, resume=resume)
-        if (run.path / METRICS).exists():
+        if run.is_finished:
             say(f"{run.path} is finished; nothing to do")
             return FinetuneResult.from_dict(run.path, read_json(run.path / METRICS))
         job = _prepare(task, data, config, run, start, sha256, device, cache)
@@ -122,7 +122,7 @@ def _prepare(
     task: TextTask,
     data: str | Path,
     config: FinetuneConfig,
-    run: RunFolder,
+    run: FinetuneFolder,
     start: Path,
     sha256: str,
     device: str | None,

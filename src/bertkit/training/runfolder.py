@@ -1,15 +1,24 @@
-"""What a fine-tuning run leaves behind::
+"""What a run leaves behind. After fine-tuning::
 
-RUN/
-    model.safetensors  config.json  vocab.txt ...   the best seed's best model: load RUN like any checkpoint
-    README.md                    model card
-    finetune.json                settings, task, data and start checkpoint of the run
-    metrics.json                 scores with the protocol they were made under; written last
-    log.jsonl                    one line a step and an epoch, of the best seed
-    predictions-dev.jsonl        text, gold, predicted, probabilities
-    loss.png  confusion.png
-    seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, best/ and last/ (models)
-        checkpoints/             training state while the seed is not finished
+    RUN/
+        model.safetensors  config.json  vocab.txt ...   the best seed's best model: load RUN like any checkpoint
+        README.md                    model card
+        finetune.json                settings, task, data and start checkpoint of the run
+        metrics.json                 scores with the protocol they were made under; written last
+        log.jsonl                    one line a step and an epoch, of the best seed
+        predictions-dev.jsonl        text, gold, predicted, probabilities
+        loss.png  confusion.png
+        seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, best/ and last/ (models)
+            checkpoints/             training state while the seed is not finished
+
+After pre-training::
+
+    RUN/
+        model/                       the model and its tokenizer: load RUN/model like any checkpoint
+        pretrain.json                settings, data and start of the run
+        metrics.json                 settings and scores; written last
+        log.jsonl                    one line a step and an evaluation
+        checkpoints/                 training state while the run is not finished
 """
 
 from __future__ import annotations
@@ -18,38 +27,52 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
-from bertkit.files import write_atomically
+from bertkit.files import try_lock, write_atomically
 from bertkit.training.checkpoint import remove_remains
 
 #: Increased when a reader of an older version could misread a run folder.
 FORMAT_VERSION = 1
 SETTINGS, METRICS, LOG = "finetune.json", "metrics.json", "log.jsonl"
+PRETRAIN_SETTINGS, MODEL, CHECKPOINTS = "pretrain.json", "model", "checkpoints"
 
 
 class RunFolder:
-    """Paths of a run folder, and the only writer of it while :meth:`claimed`."""
+    """A run folder, and the only writer of it while :meth:`claimed`: what :class:`FinetuneFolder` and
+    :class:`PretrainFolder` share.
+
+    The order of a run is: claim, check, prepare (which may refuse the data), begin, train, write ``metrics.json``. Of
+    several ranks the first alone does this.
+
+    Args:
+        path: the folder; need not exist.
+    """
+
+    #: The file of the settings; a folder that has it holds a run.
+    settings_file: ClassVar[str]
+    #: Where the training states lie, as a glob pattern.
+    states: ClassVar[str]
+    #: How a run is told to go on.
+    how_to_resume: ClassVar[str]
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser()
 
-    def seed(self, seed: int) -> Path:
-        """Folder of one seed."""
-        return self.path / f"seed-{seed}"
-
-    def checkpoints(self, seed: int) -> Path:
-        """Folder of a seed's training states."""
-        return self.seed(seed) / "checkpoints"
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end: its last file is there."""
+        return (self.path / METRICS).exists()
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
         """Hold the folder, so that no second process trains into it; the hold ends with the process.
 
-        A folder that is still empty at the end, because the data or the settings were refused, is removed again.
+        What a killed process left of an unfinished write is removed. A folder that is still empty at the end, because
+        the data or the settings were refused, is removed again.
 
         Raises:
             ConfigError: another process holds it.
@@ -62,28 +85,36 @@ class RunFolder:
         except OSError as error:
             raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
         with lock:
-            if not _lock(lock) or not name.exists() or name.stat().st_ino != os.fstat(lock.fileno()).st_ino:
+            if not try_lock(lock) or not name.exists() or name.stat().st_ino != os.fstat(lock.fileno()).st_ino:
                 raise ConfigError(f"another process is training into {self.path}; wait for it or choose another --out")
             try:
-                for folder in self.path.glob("seed-*/checkpoints"):
+                for folder in self.path.glob(self.states):
                     remove_remains(folder)
+                for unfinished in self.path.glob(".*.tmp"):
+                    unfinished.unlink(missing_ok=True)
                 yield
             finally:
                 name.unlink(missing_ok=True)
                 with contextlib.suppress(OSError):  # it holds a run
                     self.path.rmdir()
 
-    def check(self, settings: Mapping[str, Any], *, resume: bool) -> None:
+    def check(self, settings: Mapping[str, Any], *, resume: bool, free: Collection[str] = ()) -> None:
         """See that a run with these settings may be written here.
+
+        Args:
+            settings: what :meth:`begin` will be given; data that JSON can hold.
+            resume: whether a run that is here already may go on.
+            free: settings that a resumed run may change, by name, at the top or one level below.
 
         Raises:
             ConfigError: the folder holds a run and ``resume`` is False; it holds something else.
             CheckpointError: the run in it has other settings.
         """
-        if (self.path / SETTINGS).exists():
+        if (self.path / self.settings_file).exists():
             if not resume:
-                raise ConfigError(f"{self.path} already holds a run: add --resume to go on, or choose another --out")
-            _must_agree(self.path / SETTINGS, read_json(self.path / SETTINGS), _plain(settings))
+                raise ConfigError(f"{self.path} already holds a run: {self.how_to_resume}, or choose another --out")
+            path = self.path / self.settings_file
+            _must_agree(path, read_json(path), _plain(settings), {*free, "versions"})
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
         if others:
@@ -93,7 +124,21 @@ class RunFolder:
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Write the settings; from now on the folder holds a run."""
-        write_json(self.path / SETTINGS, _plain(settings))
+        write_json(self.path / self.settings_file, _plain(settings))
+
+
+class FinetuneFolder(RunFolder):
+    """The folder of a fine-tuning run, which has one folder a seed."""
+
+    settings_file, states, how_to_resume = SETTINGS, f"seed-*/{CHECKPOINTS}", "add --resume to go on"
+
+    def seed(self, seed: int) -> Path:
+        """Folder of one seed."""
+        return self.path / f"seed-{seed}"
+
+    def checkpoints(self, seed: int) -> Path:
+        """Folder of a seed's training states."""
+        return self.seed(seed) / CHECKPOINTS
 
     def drop_checkpoints(self, seed: int) -> None:
         """Delete the training states of a finished seed; its models stay."""
@@ -104,6 +149,26 @@ class RunFolder:
         sources = [*(self.seed(seed) / "best").iterdir(), *self.seed(seed).glob("*.jsonl")]
         for source in sources:
             _link(source, self.path / source.name)
+
+
+class PretrainFolder(RunFolder):
+    """The folder of a pre-training run. Such a run goes on by itself unless it is told not to."""
+
+    settings_file, states, how_to_resume = PRETRAIN_SETTINGS, CHECKPOINTS, "leave out --no-resume to go on"
+
+    @property
+    def model(self) -> Path:
+        """Where the model and its tokenizer are saved."""
+        return self.path / MODEL
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the training states."""
+        return self.path / CHECKPOINTS
+
+    def drop_checkpoints(self) -> None:
+        """Delete the training states of the finished run; its model stays."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
 def read_json(path: Path) -> Any:
@@ -173,14 +238,14 @@ def _plain(settings: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps({"format_version": FORMAT_VERSION, **settings}))
 
 
-def _must_agree(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def _must_agree(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], free: Collection[str]) -> None:
     told = []
-    for key in sorted(theirs.keys() | ours.keys()):
+    for key in sorted((theirs.keys() | ours.keys()) - set(free)):
         was, now = theirs.get(key), ours.get(key)
         if isinstance(was, dict) and isinstance(now, dict):
             fields = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
-            told += [f"{name} was {was.get(name)!r}, now {now.get(name)!r}" for name in fields]
-        elif was != now and key != "versions":
+            told += [f"{name} was {was.get(name)!r}, now {now.get(name)!r}" for name in fields if name not in free]
+        elif was != now:
             told.append(f"{key} was {was!r}, now {now!r}")
     if told:
         raise CheckpointError(
@@ -198,15 +263,3 @@ def _link(source: Path, target: Path) -> None:
     except OSError:
         shutil.copy2(source, temporary)
     temporary.replace(target)
-
-
-def _lock(file: TextIO) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows: no lock, the folder is only as safe as its user is careful
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,0 +1,92 @@
+"""One process writes a run folder, and a run goes on only with the settings it was begun with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.files import write_atomically
+from bertkit.training.runfolder import METRICS, FinetuneFolder, PretrainFolder, RunFolder, read_json
+
+SETTINGS = {"data": "store", "config": {"seed": 0, "learning_rate": 1e-4, "keep": 2}, "shape": (1, 2)}
+
+each_kind = pytest.mark.parametrize("kind", [FinetuneFolder, PretrainFolder])
+
+
+def begun(run: RunFolder) -> None:
+    with run.claimed():
+        run.check(SETTINGS, resume=False)
+        run.begin(SETTINGS)
+
+
+@each_kind
+def test_a_run_goes_on_only_when_told_and_with_the_same_settings(kind: type[RunFolder], tmp_path: Path) -> None:
+    run = kind(tmp_path / "run")
+    begun(run)
+    with run.claimed():
+        run.check(SETTINGS, resume=True)
+        with pytest.raises(ConfigError, match=f"already holds a run: .*{kind.how_to_resume}"):
+            run.check(SETTINGS, resume=False)
+        other = {**SETTINGS, "config": {**SETTINGS["config"], "seed": 1, "keep": 9}}
+        with pytest.raises(CheckpointError, match=r"keep was 2, now 9; seed was 0, now 1"):
+            run.check(other, resume=True)
+        with pytest.raises(CheckpointError, match=r"\(seed was 0, now 1\)"):
+            run.check(other, resume=True, free={"keep"})
+        run.check({**SETTINGS, "data": "elsewhere"}, resume=True, free={"data"})
+        with pytest.raises(CheckpointError, match="data was 'store', now 'elsewhere'"):
+            run.check({**SETTINGS, "data": "elsewhere"}, resume=True)
+    assert read_json(run.path / kind.settings_file)["shape"] == [1, 2]
+
+
+@each_kind
+def test_a_folder_of_something_else_is_refused(kind: type[RunFolder], tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("do not touch")
+    with kind(tmp_path).claimed(), pytest.raises(ConfigError, match=r"holds no run \(thesis\.txt\)"):
+        kind(tmp_path).check(SETTINGS, resume=True)
+    with pytest.raises(ResourceError, match="cannot write the run folder"), kind(tmp_path / "thesis.txt").claimed():
+        raise AssertionError("must not be entered")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_one_kind_of_run_does_not_go_on_as_the_other(tmp_path: Path) -> None:
+    begun(FinetuneFolder(tmp_path))
+    with PretrainFolder(tmp_path).claimed(), pytest.raises(ConfigError, match="holds no run"):
+        PretrainFolder(tmp_path).check(SETTINGS, resume=True)
+
+
+@each_kind
+def test_a_second_writer_is_refused_and_a_refused_run_leaves_nothing(kind: type[RunFolder], tmp_path: Path) -> None:
+    run = kind(tmp_path / "run")
+    with run.claimed():
+        with pytest.raises(ConfigError, match="another process is training"), kind(run.path).claimed():
+            raise AssertionError("must not be entered")
+        assert run.path.exists()
+    assert not run.path.exists()
+    begun(run)
+    assert [path.name for path in run.path.iterdir()] == [kind.settings_file]
+
+
+@each_kind
+def test_what_a_kill_left_is_removed_and_the_rest_kept(kind: type[RunFolder], tmp_path: Path) -> None:
+    run = kind(tmp_path)
+    begun(run)
+    states = tmp_path / run.states.replace("*", "0")
+    (states / ".writing-step-00000002-99").mkdir(parents=True)
+    (states / "step-00000001").mkdir()
+    (tmp_path / f".{METRICS}.99.tmp").write_text("{")
+    with run.claimed():
+        assert [path.name for path in states.iterdir()] == ["step-00000001"]
+        assert not (tmp_path / f".{METRICS}.99.tmp").exists()
+        assert not run.is_finished
+        write_atomically(tmp_path / METRICS, "{}")
+    assert run.is_finished
+
+
+def test_paths_of_a_pretraining_run(tmp_path: Path) -> None:
+    run = PretrainFolder(tmp_path)
+    run.checkpoints.mkdir()
+    run.model.mkdir()
+    run.drop_checkpoints()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
