@@ -29,14 +29,19 @@ def make_trainer(name: str, num_steps: int, folder: Path | None = None, seed: in
     return Trainer(model, DATA.plan(), optimizer, linear_schedule(num_steps), options, folder=folder)
 
 
+def after_four_steps(name: str, folder: Path) -> Trainer[Batch]:
+    """A run of 9 steps, 4 of which are made."""
+    trainer = make_trainer(name, 9, folder)
+    for _ in range(4):
+        trainer.train_step()
+    return trainer
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(name: str, tmp_path: Path) -> None:
     whole = make_trainer(name, 9)
     whole.run()
-    first = make_trainer(name, 9, tmp_path)
-    for _ in range(4):
-        first.train_step()
-    first.save()
+    after_four_steps(name, tmp_path).save()
     second = make_trainer(name, 9, tmp_path, seed=1)
     assert second.resume()
     second.run()
@@ -49,9 +54,7 @@ def test_without_its_state_the_resumed_run_is_another(name: str, tmp_path: Path)
     """A control for the test above: the optimizer's state matters."""
     whole = make_trainer(name, 9)
     whole.run()
-    first = make_trainer(name, 9, tmp_path)
-    for _ in range(4):
-        first.train_step()
+    first = after_four_steps(name, tmp_path)
     first.optimizer.state.clear()
     first.run()
     ours, theirs = weights(first.model), weights(whole.model)

@@ -55,21 +55,7 @@ class AdamWeightDecay(GroupOptimizer):
     Deviation from Kingma & Ba 2015: ``m`` and ``v`` start at 0 and are not divided by ``1 - b^t``, so with the usual
     betas the first update is ``(1 - b1) / sqrt(1 - b2)``, about 3.2 times, larger than the corrected one. Zhang et al.
     2021 name this as one reason for failed fine-tuning runs; it is here to reproduce the 2018 numbers.
-
-    Raises:
-        ConfigError: a setting out of bounds.
     """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-    ) -> None:
-        check_adam_settings(lr, betas, eps)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: dict[str, Any]) -> None:
         means, squares = self._running("exp_avg", params), self._running("exp_avg_sq", params)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,7 +20,30 @@ class GroupOptimizer(Optimizer):
 
     Subclasses write :meth:`_update`. All state is tensors in ``self.state[p]``, as the training loop's checkpoints
     need it.
+
+    Args:
+        params: parameters, or groups of them that may have settings of their own.
+        lr: peak rate.
+        betas: decay of the running mean of the gradient and of its square.
+        eps: added to the root of the mean square.
+        weight_decay: share of a weight, times the rate, that is taken off it in each step.
+        own: what else the update of the subclass reads.
+
+    Raises:
+        ConfigError: a setting out of bounds.
     """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        **own: Any,
+    ) -> None:
+        check_adam_settings(lr, betas, eps)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, **own})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertkit.optim.base import GroupOptimizer, check_adam_settings, split_parts
+from bertkit.optim.base import GroupOptimizer, split_parts
 from bertkit.optim.groups import with_rates
 
 
@@ -63,15 +63,7 @@ class Lamb(GroupOptimizer):
         *,
         adapt_vectors: bool = False,
     ) -> None:
-        check_adam_settings(lr, betas, eps)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "adapt_vectors": adapt_vectors,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, lr, betas, eps, weight_decay, adapt_vectors=adapt_vectors)
 
     def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: dict[str, Any]) -> None:
         updates = self._adam_directions(params, grads, group["betas"], group["eps"])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertkit.errors import ConfigError
-from bertkit.optim.base import GroupOptimizer, check_adam_settings, split_parts
+from bertkit.optim.base import GroupOptimizer, split_parts
 from bertkit.optim.groups import is_hidden_matrix, with_rates
 
 #: Coefficients of the odd polynomial ``a s + b s^3 + c s^5`` that is applied to the singular values again and again.
@@ -93,18 +93,9 @@ class Muon(GroupOptimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
     ) -> None:
-        check_adam_settings(lr, betas, eps)
         if not 0 <= momentum < 1:
             raise ConfigError(f"momentum must be from 0 to below 1, got {momentum}")
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "orthogonal": False,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, lr, betas, eps, weight_decay, momentum=momentum, orthogonal=False)
 
     def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: dict[str, Any]) -> None:
         rate = group["lr"]
