@@ -129,6 +129,9 @@ def match(
         spec: the class.
         table: names of the family.
         request: whether a new head may or must be made.
+
+    Returns:
+        One row for each tensor of the model and of the file. What does not fit is in ``problems``; nothing raises.
     """
     return _Matcher(tensors, config, spec, table).match(request)
 
@@ -164,6 +167,7 @@ class _Matcher:
         }
 
     def match(self, request: HeadRequest) -> Match:
+        """The table, as :func:`match` returns it; call it once."""
         spec = self.spec
         new_parts = tuple(part for part in spec.heads if self._is_new(part, request))
         parts = ["encoder", *spec.heads]

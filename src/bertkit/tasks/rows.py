@@ -59,7 +59,18 @@ class Table(Protocol):
         """Names of the columns, in the file's order."""
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
-        """``(line, values of those columns)`` of each row; bad rows go to :class:`BadRows`."""
+        """``(line, values of those columns)`` of each row, from 1, in the file's order.
+
+        Args:
+            names: some of :attr:`columns`; the values come in this order.
+
+        Yields:
+            The line of the file (of Parquet: the row) and one value a name: text, or in JSONL and Parquet what the
+            file holds. A row that cannot be used is reported to :class:`BadRows` and, if that goes on, left out.
+
+        Raises:
+            DataError: a bad row where they are not to be skipped; a file that cannot be read to its end.
+        """
 
 
 def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
@@ -157,6 +168,7 @@ class DelimitedTable:
             self._check_header(first[0])
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
+        """As :meth:`Table.rows`; checks the number of fields, and quotes that are data."""
         wanted = [self.columns.index(name) for name in names]
         width = len(self.columns)
         records = self._records(self._bad)
@@ -251,6 +263,7 @@ class JsonTable:
         self.columns = tuple(first[1])
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
+        """As :meth:`Table.rows`; None for a name that an object does not have."""
         for line, record in self._objects(self._bad):
             yield line, tuple(record.get(name) for name in names)
 
@@ -294,6 +307,7 @@ class ParquetTable:
             raise DataError(f"{path}: not a readable Parquet file: {error}") from None
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
+        """As :meth:`Table.rows`, a batch of rows in memory at a time."""
         import pyarrow as pa
 
         row = 0
