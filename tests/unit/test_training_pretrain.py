@@ -6,17 +6,12 @@ import json
 import os
 import signal
 from itertools import combinations
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from bertkit.config import BertConfig
 from bertkit.data.masking import Masking
-from bertkit.data.prepare import prepare
-from bertkit.data.store import TokenStore
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
 from bertkit.optim import OPTIMIZERS
@@ -27,49 +22,11 @@ from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, training_data
 from bertkit.training.pretrain_schedule import make_schedule
 from bertkit.training.pretrain_settings import Optimizer, PretrainConfig
-
-WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
-SHAPE = BertConfig(
-    vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-    max_position_embeddings=64, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-)  # fmt: skip
-SETTINGS = PretrainConfig(
-    max_seq_length=32, batch_size=8, max_steps=12, learning_rate=3e-3, warmup=0.1, dev_examples=16, checkpoint_every_s=0
-)
-
-
-def corpus(path: Path, num_documents: int, seed: int) -> Path:
-    """Documents about one animal each, so that a random second segment can be told from the true one."""
-    chance = torch.Generator().manual_seed(seed)
-    documents = []
-    for number in range(num_documents):
-        animal, verb = (("cat", "sat on"), ("dog", "ran under"))[number % 2]
-        places = torch.randint(0, 2, (12,), generator=chance).tolist()
-        documents.append("\n".join(f"the {animal} {verb} the {('mat', 'tree')[place]} ." for place in places))
-    path.write_text("\n\n".join(documents) + "\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory) -> tuple[TokenStore, TokenStore]:
-    folder = tmp_path_factory.mktemp("stores")
-    vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
-    tokenizer = BertTokenizer(vocab_file=vocabulary)
-    made = []
-    for name, count, seed in (("train", 40, 0), ("dev", 12, 1)):
-        text = corpus(folder / f"{name}.txt", count, seed)
-        prepare(text, tokenizer, folder / name, sentences="line", workers=1)
-        made.append(TokenStore(folder / name))
-    return made[0], made[1]
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "model" / "model.safetensors")
+from pretrain_runs import SETTINGS, SHAPE, weights
 
 
 def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
-    config = SETTINGS.replace(max_steps=150, eval_every_steps=30)
+    config = SETTINGS.replace(max_steps=150, eval_every_steps=10)
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
     first, last = result.progression.epochs[0], result.progression.epochs[-1]
     assert last["dev_masked_lm_loss"] < 0.5 * first["dev_masked_lm_loss"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bertkit.batch import Batch
 from bertkit.data.loader import PretrainData
 from bertkit.data.masking import Masking, MaskVocabulary
 from bertkit.data.store import TokenStore
 from bertkit.tokenization import BertTokenizer
+from bertkit.training.plan import Plan
+from bertkit.training.pretrain_phases import PhasedPlan
 from bertkit.training.pretrain_settings import PretrainConfig
 
 #: Held-out examples are the same for every run, so that runs of other seeds can be compared.
@@ -21,36 +24,46 @@ def mask_vocabulary(tokenizer: BertTokenizer) -> MaskVocabulary:
     return MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
 
 
-def training_data(store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig) -> PretrainData:
-    """The examples that the settings ask for.
+def training_data(store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig) -> Plan[Batch]:
+    """The examples that the settings ask for, in one phase or two.
 
     Raises:
         ConfigError, DataError: see :class:`~bertkit.data.loader.PretrainData`.
     """
-    masking = Masking(config.masking, config.masked_lm_prob, config.max_predictions_per_seq)
-    return _data(store, vocabulary, config, masking, config.seed)
+    phases: list[tuple[Plan[Batch], int]] = []
+    for max_seq_length, limit, num_steps in config.phases:
+        masking = Masking(config.masking, config.masked_lm_prob, limit)
+        plan = _data(store, vocabulary, config, masking, config.seed, max_seq_length)
+        phases.append((plan, num_steps))
+    return phases[0][0] if len(phases) == 1 else PhasedPlan(phases)
 
 
 def held_out_data(store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig) -> PretrainData:
-    """Held-out examples: masked token by token at ``dev_masked_lm_prob`` however the training text is masked, so that
-    the scores of runs with other masking can be compared.
+    """Held-out examples: masked token by token at ``dev_masked_lm_prob`` however the training text is masked, and of
+    the full length throughout, so that scores can be compared.
 
     Raises:
         ConfigError, DataError: see :class:`~bertkit.data.loader.PretrainData`.
     """
-    return _data(store, vocabulary, config, Masking(rate=config.dev_masked_lm_prob), DEV_SEED)
+    masking = Masking(rate=config.dev_masked_lm_prob)
+    return _data(store, vocabulary, config, masking, DEV_SEED, config.max_seq_length)
 
 
 def _data(
-    store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig, masking: Masking, seed: int
+    store: TokenStore,
+    vocabulary: MaskVocabulary,
+    config: PretrainConfig,
+    masking: Masking,
+    seed: int,
+    max_seq_length: int,
 ) -> PretrainData:
     return PretrainData(
         store,
         vocabulary,
         objective=config.objective,
-        max_seq_length=config.max_seq_length,
+        max_seq_length=max_seq_length,
         batch_size=config.batch_size,
-        max_tokens=max(config.max_tokens, config.max_seq_length),
+        max_tokens=max(config.max_tokens, max_seq_length),
         masking=masking,
         short_seq_prob=config.short_seq_prob,
         seed=seed,

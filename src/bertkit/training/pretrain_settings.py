@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -33,6 +34,12 @@ class PretrainConfig(Settings):
         "mlm+nsp"
     )
     max_seq_length: Annotated[int, Field(ge=8, description="tokens of the longest example")] = 128
+    short_seq_length: Annotated[
+        int | None, Field(ge=8, description="tokens of the longest example in the first part of the steps")
+    ] = None
+    short_share: Annotated[
+        float, Field(gt=0, lt=1, description="share of the steps that have short_seq_length, as the paper's 0.9")
+    ] = 0.9
     batch_size: Annotated[int, Field(ge=1, description="examples in one optimizer step")] = 256
     max_tokens: Annotated[
         int, Field(ge=8, description="tokens in memory at once; the result does not depend on it")
@@ -87,6 +94,18 @@ class PretrainConfig(Settings):
             return self.max_steps
         return DEFAULT_STEPS if self.max_seconds is None else UNLIMITED_STEPS
 
+    @property
+    def phases(self) -> list[tuple[int, int | None, int]]:
+        """For each phase of the run: the longest example, the most predictions in one, and the number of steps."""
+        whole = (self.max_seq_length, self.max_predictions_per_seq, self.num_steps)
+        if self.short_seq_length is None:
+            return [whole]
+        short_steps = min(max(1, round(self.short_share * self.num_steps)), self.num_steps - 1)
+        limit = self.max_predictions_per_seq
+        if limit is not None:
+            limit = math.ceil(limit * self.short_seq_length / self.max_seq_length)
+        return [(self.short_seq_length, limit, short_steps), (*whole[:2], self.num_steps - short_steps)]
+
     def replace(self, **changes: Any) -> PretrainConfig:
         """A copy with some fields changed, checked as a new one is."""
         return PretrainConfig(**{**self.model_dump(include=self.model_fields_set), **changes})
@@ -106,3 +125,19 @@ class PretrainConfig(Settings):
                 f"schedule {self.schedule!r} counts steps; with a time budget (max_seconds, --max-time) use linear or "
                 "trapezoid"
             )
+        if self.short_seq_length is not None:
+            self._check_phases(self.short_seq_length)
+
+    def _check_phases(self, short: int) -> None:
+        if short >= self.max_seq_length:
+            raise ConfigError(
+                f"short_seq_length={short} is for the first part of the run and must be less than "
+                f"max_seq_length={self.max_seq_length}; the paper has 128, then 512"
+            )
+        if self.max_seconds is not None:
+            raise ConfigError(
+                "short_seq_length is for a share of the steps, and with a time budget (max_seconds, --max-time) nobody "
+                "knows how many there are; give max_steps, or one length"
+            )
+        if self.num_steps < 2:
+            raise ConfigError("two lengths (short_seq_length) need max_steps of at least 2, got 1")

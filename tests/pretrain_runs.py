@@ -1,0 +1,52 @@
+"""A small corpus with something to learn, and settings under which a run of some seconds learns it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from bertkit.config import BertConfig
+from bertkit.data.prepare import prepare
+from bertkit.data.store import TokenStore
+from bertkit.tokenization import BertTokenizer
+from bertkit.training.pretrain_settings import PretrainConfig
+
+WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
+SHAPE = BertConfig(
+    vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+    max_position_embeddings=64, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+)  # fmt: skip
+SETTINGS = PretrainConfig(
+    max_seq_length=32, batch_size=8, max_steps=12, learning_rate=3e-3, warmup=0.1, dev_examples=16, checkpoint_every_s=0
+)
+
+
+def corpus(path: Path, num_documents: int, seed: int) -> Path:
+    """Documents about one animal each, so that a random second segment can be told from the true one."""
+    chance = torch.Generator().manual_seed(seed)
+    documents = []
+    for number in range(num_documents):
+        animal, verb = (("cat", "sat on"), ("dog", "ran under"))[number % 2]
+        places = torch.randint(0, 2, (12,), generator=chance).tolist()
+        documents.append("\n".join(f"the {animal} {verb} the {('mat', 'tree')[place]} ." for place in places))
+    path.write_text("\n\n".join(documents) + "\n")
+    return path
+
+
+def make_stores(folder: Path) -> tuple[TokenStore, TokenStore]:
+    """Training and held-out text, prepared."""
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    tokenizer = BertTokenizer(vocab_file=vocabulary)
+    made = []
+    for name, count, seed in (("train", 40, 0), ("dev", 12, 1)):
+        text = corpus(folder / f"{name}.txt", count, seed)
+        prepare(text, tokenizer, folder / name, sentences="line", workers=1)
+        made.append(TokenStore(folder / name))
+    return made[0], made[1]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
