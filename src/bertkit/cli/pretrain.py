@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
 from bertkit.cli.options import OUTPUT, Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.recipes import load_recipe, recipe_names
+
+if TYPE_CHECKING:
+    from bertkit.config import BertConfig
+    from bertkit.training.recipes import Recipe
 
 SETTINGS = PretrainConfig()
 
@@ -19,6 +24,10 @@ def pretrain(
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, or that of a stopped run.")],
+    recipe: Annotated[
+        str | None,
+        Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}."),
+    ] = None,
     preset: Annotated[
         str | None, Parameter(help="Shape of a new model, for example bert-mini; its vocabulary is the store's.")
     ] = None,
@@ -38,40 +47,34 @@ def pretrain(
     Masked words, and whether one sentence follows another, are drawn while
     training, anew in each epoch. RUN/model then is a model for every other
     command. Stopped at any moment, the same command goes on, bit for bit.
+    Options win over the recipe, --preset and --model over its model.
 
     For example:
 
         bertkit vocab text.txt --size 8192 --out tokenizer
         bertkit prepare text.txt --tokenizer tokenizer --out store
+        bertkit pretrain store --recipe mini --max-time 20m --out run
         bertkit pretrain store --preset bert-mini --max-steps 2000 --out run
-        bertkit pretrain store --preset bert-mini --max-time 20m --out run
         bertkit fill-mask --model run/model "The [MASK] of the city."
     """
     from bertkit.console import set_quiet
     from bertkit.data.store import TokenStore
     from bertkit.inference.pipelines import find_device
     from bertkit.model.bert import BertForPreTraining
-    from bertkit.presets import preset as find_preset
     from bertkit.training.pretrain import pretrain as run_pretrain
 
     set_quiet(output.quiet)
-    if max_time is not None:
-        if config.max_seconds is not None:
-            raise ConfigError("give --max-time or --max-seconds, not both")
-        config = config.replace(max_seconds=seconds_of(max_time))
-    if (preset is None) == (model is None):
-        raise ConfigError("give either --preset for a new model (for example bert-mini), or --model to go on from one")
+    chosen = None if recipe is None else load_recipe(recipe)
+    settings = _settings(chosen.training if chosen else SETTINGS, config, max_time)
+    start = _start(preset, model, chosen)
     opened = TokenStore(store)
-    start = (
-        BertForPreTraining.from_pretrained(model)
-        if model is not None
-        else find_preset(preset or "").config.replace(vocab_size=opened.manifest.tokenizer.num_tokens)
-    )
     result = run_pretrain(
         opened,
         out,
-        config,
-        model=start,
+        settings,
+        model=BertForPreTraining.from_pretrained(start)
+        if isinstance(start, str)
+        else start.replace(vocab_size=opened.manifest.tokenizer.num_tokens),
         dev=None if dev is None else TokenStore(dev),
         resume=resume,
         device=str(find_device(output.device)),
@@ -82,3 +85,36 @@ def pretrain(
     write_line(f"{result.progression.step:,} steps; the model is in {result.model}")
     for name, value in result.scores.items():
         write_line(f"  {name:<24} {value:.4f}")
+
+
+def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | None) -> PretrainConfig:
+    """The recipe's settings with those that were given on the command line in their place."""
+    given = flags.model_dump(include=flags.model_fields_set)
+    if max_time is not None:
+        if "max_seconds" in given:
+            raise ConfigError("give --max-time or --max-seconds, not both")
+        given["max_seconds"] = seconds_of(max_time)
+    # A limit of one kind replaces the recipe's limit of the other kind; both together are kept where both are given.
+    if given.keys() & {"max_steps", "max_seconds"}:
+        given = {"max_steps": None, "max_seconds": None, **given}
+    settings = recipe.replace(**given)
+    settings.check()
+    return settings
+
+
+def _start(preset: str | None, model: str | None, recipe: Recipe | None) -> BertConfig | str:
+    """The shape of a new model, still without its vocabulary, or the name of the one to go on from."""
+    from bertkit.presets import preset as find_preset
+
+    if preset is not None and model is not None:
+        raise ConfigError("give --preset for a new model, or --model to go on from one, not both")
+    if model is not None:
+        return model
+    if preset is not None:
+        return find_preset(preset).config
+    if recipe is not None:
+        return recipe.model
+    raise ConfigError(
+        "give --preset for a new model (for example bert-mini), --recipe (for example mini), or --model to go on "
+        "from one"
+    )
