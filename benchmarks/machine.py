@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,16 @@ def about(threads: int) -> dict[str, object]:
         "cpu": cpu_name(),
         "threads": threads,
         "python": platform.python_version(),
-        **{package: version(package) for package in PACKAGES},
+        **{package: version_of(package) for package in PACKAGES},
     }
+
+
+def version_of(package: str) -> str:
+    """Its version; ``absent`` where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
 
 
 def cpu_name() -> str:

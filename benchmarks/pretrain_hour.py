@@ -1,0 +1,330 @@
+r"""A BERT of one's own in an hour on a CPU: text, vocabulary, store, pre-training, and what it is worth afterwards.
+
+    python benchmarks/pretrain_hour.py --data ../shared/data --work /tmp/hour --max-time 55m \
+        --out benchmarks/results/pretrain-hour.md
+
+Every stage is the command that a user types, on the Wikipedia and Wikinews text, with the valid parts of both held out.
+The masked-LM loss on all held-out documents stands beside the unigram floor: the loss, at the very same targets, of
+guessing by the word frequencies of the training text, which is where a run that learns no context stays. Then SST-2 and
+MRPC are fine-tuned from the result and from random weights of the same shape. Each seed has other random weights and
+another sample of the rows; both starts have the same rows and settings. Stopped at any moment, the same command goes
+on; finished stages are not repeated.
+
+About 80 minutes with the defaults: 2 for vocabulary and stores, --max-time, and 20 for fine-tuning. For a quick look:
+--mb 1 --max-time 20s --layers 2 --width 128 --seeds 2 --rows 500 --finetune='--epochs 1'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import math
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from machine import about, block, publish
+
+SOURCES = ("wikipedia_en", "wikinews_en")
+TASKS = {"sst2": "glue/SST-2", "mrpc": "glue/MRPC"}
+#: Of both starts, whatever the model was pre-trained with.
+FINETUNE_DROPOUT = 0.1
+SENTENCES = (
+    "He was born in New [MASK] City in 1950.",
+    "The president of the United [MASK] spoke on Tuesday.",
+    "She won the gold [MASK] at the Olympic Games.",
+    "The film was [MASK] by a young director.",
+    "Police said that two people were [MASK] in the accident.",
+    "The river flows [MASK] the sea.",
+    "The team won the match and the [MASK] was happy.",
+    "It is one of the [MASK] cities in the world.",
+)
+
+
+def main() -> None:
+    args = parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    stages = Stages(args.work / "stages")
+    learn(args, stages)
+    held_out = stages.compute("held-out", lambda: score_held_out(args), depends=["pretrain"])
+    guesses = stages.run("fill-mask", ["fill-mask", "--model", args.work / "run" / "model", *SENTENCES, "--json"])
+    tasks = {task: compare_starts(task, args, stages) for task in args.tasks}
+    report = {
+        "about": about(args.threads),
+        "stage_seconds": stages.seconds,
+        "run": json.loads((args.work / "run" / "metrics.json").read_text(encoding="utf-8")),
+        "shape": {key: getattr(args, key) for key in ("vocabulary", "layers", "width", "heads", "dropout", "pretrain")},
+        "held_out": held_out,
+        "fill_mask": [json.loads(line) for line in guesses.splitlines()],
+        "tasks": tasks,
+    }
+    publish(render(report), report, args.out)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with pretrain_text/ and glue/")
+    parser.add_argument("--work", type=Path, required=True, help="folder for everything; give it again to go on")
+    parser.add_argument("--mb", type=float, help="use only this many MB of each training text")
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--heads", type=int, help="default: one for every 64 of the width")
+    parser.add_argument("--dropout", type=float, default=0.1, help="of the model that is pre-trained")
+    parser.add_argument("--max-time", default="55m", help="of pre-training")
+    parser.add_argument("--pretrain", default="", help="more flags for 'bertkit pretrain', in one string")
+    parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=20_000, help="most training rows of a task")
+    parser.add_argument("--finetune", default="", help="more flags for 'bertkit finetune', in one string")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
+    return parser.parse_args()
+
+
+class Stages:
+    """Work that is done once: what was done and found stands in a file a stage.
+
+    Args:
+        folder: for these files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.seconds: dict[str, float] = {}
+
+    def run(self, name: str, command: list[Any], *, fresh: Path | None = None) -> str:
+        """Run a bertkit command and return its standard output; from its file if this very command is finished.
+
+        ``fresh`` is what an unfinished earlier start may have left and the command does not go on with.
+        """
+        words = list(map(str, command))
+
+        def work() -> str:
+            if fresh is not None:
+                shutil.rmtree(fresh, ignore_errors=True)
+            done = subprocess.run([sys.executable, "-m", "bertkit", *words], stdout=subprocess.PIPE, text=True)
+            if done.returncode:
+                sys.exit(f"stage {name} failed with code {done.returncode}: bertkit {shlex.join(words)}")
+            return done.stdout
+
+        return self._once(name, words, work)
+
+    def compute(self, name: str, work: Callable[[], Any], *, depends: list[str]) -> Any:
+        """The same for something that is not a command."""
+        return self._once(name, depends, work)
+
+    def _once(self, name: str, what: list[str], work: Callable[[], Any]) -> Any:
+        path = self.folder / f"{name}.json"
+        if path.exists():
+            done = json.loads(path.read_text(encoding="utf-8"))
+            if done["what"] != what:
+                sys.exit(f"{path} is of {done['what']}, now {what}; choose another --work, or remove the file")
+        else:
+            print(f"stage {name}: {shlex.join(what)}", file=sys.stderr, flush=True)
+            started = time.monotonic()
+            found = work()
+            done = {"what": what, "seconds": round(time.monotonic() - started, 1), "found": found}
+            path.write_text(json.dumps(done, indent=2) + "\n", encoding="utf-8")
+        self.seconds[name] = done["seconds"]
+        return done["found"]
+
+
+def learn(args: argparse.Namespace, stages: Stages) -> None:
+    """Vocabulary, stores, first weights, pre-training."""
+    work = args.work
+    train, valid = (find_texts(args, part) for part in ("train", "valid"))
+    stages.run("vocab", ["vocab", *train, "--size", args.vocabulary, "--out", work / "tokenizer", "--json"])
+    for name, texts in (("train", train), ("dev", valid)):
+        stages.run(f"prepare-{name}", ["prepare", *texts, "--tokenizer", work / "tokenizer", "--out", work / name,
+                                       "--json"])  # fmt: skip
+    start = random_weights(args, work / "start", seed=0, dropout=args.dropout)
+    flags = ["--max-time", args.max_time, *shlex.split(args.pretrain)]
+    stages.run("pretrain", ["pretrain", work / "train", "--dev", work / "dev", "--model", start, "--out", work / "run",
+                            *flags, "--json"])  # fmt: skip
+
+
+def find_texts(args: argparse.Namespace, part: str) -> list[Path]:
+    """The packed texts as they are, or their heads."""
+    packed = [args.data / "pretrain_text" / f"{source}.{part}.txt.xz" for source in SOURCES]
+    if args.mb is None or part == "valid":
+        return packed
+    heads = []
+    for path in packed:
+        heads.append(args.work / path.name.removesuffix(".xz"))
+        if not heads[-1].exists():
+            with lzma.open(path, "rt", encoding="utf-8") as text:
+                heads[-1].write_text(text.read(int(args.mb * 1e6)), encoding="utf-8")
+    return heads
+
+
+def random_weights(args: argparse.Namespace, folder: Path, *, seed: int, dropout: float) -> Path:
+    """A checkpoint of new weights, with the learned tokenizer."""
+    import torch
+
+    from bertkit import BertConfig, BertForPreTraining, BertTokenizer
+
+    if not (folder / "model.safetensors").exists():
+        tokenizer = BertTokenizer.from_pretrained(args.work / "tokenizer")
+        shape = BertConfig(
+            vocab_size=len(tokenizer), hidden_size=args.width, num_hidden_layers=args.layers,
+            num_attention_heads=args.heads or args.width // 64, intermediate_size=4 * args.width,
+            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+        )  # fmt: skip
+        torch.manual_seed(seed)
+        tokenizer.save_pretrained(folder)
+        BertForPreTraining(shape).save_pretrained(folder)
+    return folder
+
+
+def with_dropout(model: Path, folder: Path) -> Path:
+    """A copy of a checkpoint that is fine-tuned with the same dropout as the random weights."""
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config |= {"hidden_dropout_prob": FINETUNE_DROPOUT, "attention_probs_dropout_prob": FINETUNE_DROPOUT}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return folder
+
+
+def score_held_out(args: argparse.Namespace) -> dict[str, float]:
+    """Losses (nats) and accuracies over every held-out example, and what guessing by frequencies gives there."""
+    import numpy as np
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from bertkit import BertForPreTraining
+    from bertkit.data.loader import PretrainData
+    from bertkit.data.masking import MaskVocabulary
+    from bertkit.data.store import TokenStore
+
+    torch.set_num_threads(args.threads)
+    train, dev = TokenStore(args.work / "train"), TokenStore(args.work / "dev")
+    tokenizer = dev.tokenizer()
+    counts = np.ones(len(tokenizer))  # every token was seen once more than it was
+    for document in range(len(train)):
+        counts += np.bincount(train.tokens_of(document), minlength=len(counts))
+    log_p = torch.from_numpy(np.log(counts / counts.sum()))
+    model = BertForPreTraining.from_pretrained(args.work / "run" / "model").eval()
+    vocabulary = MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    settings = json.loads((args.work / "run" / "metrics.json").read_text(encoding="utf-8"))["settings"]
+    data = PretrainData(dev, vocabulary, max_seq_length=settings["max_seq_length"], batch_size=64)
+    sums = dict.fromkeys(("masked_lm", "right", "unigram", "words", "follows", "random", "pairs"), 0.0)
+    for step in range(data.steps_per_epoch):
+        for batch in data.micro_batches(step):
+            with torch.inference_mode():
+                out = model.forward_packed(batch)
+            assert batch.logit_rows is not None
+            labels, pairs = batch.targets["labels"][batch.logit_rows], batch.targets["next_sentence_label"]
+            sums["masked_lm"] += float(cross_entropy(out.prediction_logits, labels, reduction="sum"))
+            sums["right"] += float((out.prediction_logits.argmax(-1) == labels).sum())
+            sums["unigram"] -= float(log_p[labels].sum())
+            sums["words"] += len(labels)
+            sums["follows"] += float((out.seq_relationship_logits.argmax(-1) == pairs).sum())
+            sums["random"] += float(pairs.sum())
+            sums["pairs"] += len(pairs)
+    return {
+        "documents": len(dev),
+        "masked_words": int(sums["words"]),
+        "masked_lm_loss": sums["masked_lm"] / sums["words"],
+        "masked_lm_accuracy": sums["right"] / sums["words"],
+        "unigram_floor": sums["unigram"] / sums["words"],
+        "pairs": int(sums["pairs"]),
+        "next_sentence_accuracy": sums["follows"] / sums["pairs"],
+        "random_pairs": sums["random"] / sums["pairs"],
+    }
+
+
+def compare_starts(task: str, args: argparse.Namespace, stages: Stages) -> dict[str, Any]:
+    """Fine-tune from the pre-trained and from random weights, with every seed."""
+    scores: dict[str, list[dict[str, float]]] = {"pre-trained": [], "random": []}
+    pretrained = with_dropout(args.work / "run" / "model", args.work / "pretrained")
+    for seed in range(args.seeds):
+        scratch = random_weights(args, args.work / f"random-{seed}", seed=1000 + seed, dropout=FINETUNE_DROPOUT)
+        for name, start in (("pre-trained", pretrained), ("random", scratch)):
+            out = args.work / f"{task}-{name}-{seed}"
+            found = stages.run(out.name, [
+                "finetune", task, "--data", args.data / TASKS[task], "--model", start, "--out", out, "--seed", seed,
+                "--max-train-rows", args.rows, "--no-baseline", *shlex.split(args.finetune), "--json",
+            ], fresh=out)  # fmt: skip
+            result = json.loads(found)
+            scores[name].append(result["mean"])
+    protocol = result["protocol"]
+    margins = {}
+    for metric in protocol["metrics"]:
+        ours, theirs = ([one[metric] for one in scores[name]] for name in scores)
+        # The spread of a difference of two means over n seeds each.
+        spread = math.sqrt((variance(ours) + variance(theirs)) / len(ours))
+        margins[metric] = {
+            "pre-trained": summary(ours),
+            "random": summary(theirs),
+            "margin": statistics.fmean(ours) - statistics.fmean(theirs),
+            "standard_error": spread,
+            "outside_the_spread": min(ours) > max(theirs),
+        }
+    settings = ("learning_rate", "epochs", "batch_size")
+    return {"margins": margins, "data": protocol["data"], **{key: protocol[key] for key in settings}}
+
+
+def variance(values: list[float]) -> float:
+    return statistics.variance(values) if len(values) > 1 else float("nan")
+
+
+def summary(values: list[float]) -> dict[str, Any]:
+    return {"mean": statistics.fmean(values), "sd": math.sqrt(variance(values)), "seeds": values}
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    shape, held = report["shape"], report["held_out"]
+    steps = report["run"]["progression"]
+    lines = ["# A BERT of one's own in an hour on a CPU", "", *block(report["about"]), ""]
+    lines += [
+        f"{shape['layers']} layers, width {shape['width']}, vocabulary {shape['vocabulary']:,}; "
+        f"{steps['step']:,} steps in {steps['seconds'] / 60:.1f} minutes. More flags: `{shape['pretrain'] or 'none'}`.",
+        "",
+        f"| on {held['documents']:,} held-out documents | |",
+        "|---|---|",
+        f"| masked-LM loss ({held['masked_words']:,} masked words) | **{held['masked_lm_loss']:.3f}** |",
+        f"| unigram floor at the same words | {held['unigram_floor']:.3f} |",
+        f"| masked-LM accuracy | {held['masked_lm_accuracy']:.3f} |",
+        f"| next-sentence accuracy ({held['pairs']:,} pairs, {held['random_pairs']:.1%} random) | "
+        f"**{held['next_sentence_accuracy']:.3f}** |",
+        "",
+        "```",
+    ]
+    for sentence, row in zip(SENTENCES, report["fill_mask"], strict=True):
+        lines.append(f"{sentence:<60} {guesses_of(row)}")
+    lines += ["```", "", "Dev scores, mean ± sd over the seeds:", ""]
+    lines += ["| task | metric | pre-trained | random weights | margin | every seed better |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for task, found in report["tasks"].items():
+        for metric, r in found["margins"].items():
+            cells = [f"{r[name]['mean']:.4f} ± {r[name]['sd']:.4f}" for name in ("pre-trained", "random")]
+            better = "yes" if r["outside_the_spread"] else "no"
+            margin = f"**{r['margin']:+.4f}** ± {r['standard_error']:.4f}"
+            lines.append("| " + " | ".join([task, metric, *cells, margin, better]) + " |")
+    lines.append("")
+    for task, found in report["tasks"].items():
+        data = found["data"]
+        lines.append(
+            f"- {task}: {data['train_rows']:,} training rows, {data['dev_rows']:,} dev rows, {found['epochs']} epochs, "
+            f"rate {found['learning_rate']:g}, batches of {found['batch_size']}; the best epoch of each seed"
+        )
+    minutes = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in report["stage_seconds"].items())
+    return [*lines, "", f"Minutes of each stage: {minutes}."]
+
+
+def guesses_of(row: dict[str, Any]) -> str:
+    """The best guesses for the mask of a sentence, with their probabilities."""
+    return ", ".join(f"{guess['token_str']} {guess['score']:.2f}" for guess in row["masks"][0][:4])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""Three ways to make the same pre-training steps, for pretrain_step.py and gpu_pretrain.py.
+
+bertkit's Trainer on packed batches, transformers' Trainer with its ``BertForPreTraining``, and a loop by hand around
+the same transformers model with the vocabulary projected at masked positions only. All see the same examples in the
+same batches, from the same weights, with the same AdamW, clipping and constant rate. bertkit assembles and masks its
+batches inside the measured time, as ``bertkit pretrain`` does; the others get examples that are ready and pad them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+import transformers
+from torch.nn import functional as F
+
+from bertkit.batch import Batch
+from bertkit.config import BertConfig
+from bertkit.data.loader import PretrainData
+from bertkit.model.bert import BertForPreTraining
+from bertkit.optim import adamw, parameter_groups
+from bertkit.training.loop import LoopOptions, Trainer
+
+RATE, DECAY, EPS, CLIP = 1e-4, 0.01, 1e-6, 1.0
+#: Steps at the start of a turn that are not timed.
+WARM = 2
+
+Precision = Literal["fp32", "bf16"]
+
+
+class Examples(PretrainData):
+    """The examples of :class:`PretrainData` in steps of exactly ``batch_size``, as Trainer has them."""
+
+    def rows(self, step: int) -> list[int]:
+        """Numbers of the examples of a step; from the first again after the last."""
+        count = len(self.index(0))
+        return [number % count for number in range(step * self.batch_size, (step + 1) * self.batch_size)]
+
+    def plain(self, steps: range) -> list[dict[str, Any]]:
+        """The examples of some steps one by one, as plain Python values."""
+        return [one_example(self.batch([row])) for step in steps for row in self.rows(step)]
+
+    def lengths(self, steps: range) -> list[int]:
+        """Tokens of each example of some steps."""
+        return [length for step in steps for length in self.batch(self.rows(step)).layout.lengths]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all systems train.
+
+    folder: checkpoint with the first weights.
+    """
+
+    folder: Path
+    data: Examples
+    device: torch.device
+    precision: Precision = "fp32"
+
+
+@dataclass
+class Turn:
+    """Some steps of one system: the loss of each, and the seconds of those after the first ``WARM``."""
+
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class System(Protocol):
+    """One contestant. Its weights go on from turn to turn."""
+
+    name: str
+
+    def train(self, steps: range) -> Turn: ...
+
+
+class Bertkit:
+    """bertkit's Trainer, packed."""
+
+    name = "bertkit"
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        model = BertForPreTraining.from_pretrained(job.folder).to(job.device)
+        model.train()
+        groups = parameter_groups(model, weight_decay=DECAY)
+        options = LoopOptions(1 << 30, RATE, max_grad_norm=CLIP, **_precision(job.precision))
+        optimizer = adamw(groups, learning_rate=RATE, eps=EPS)
+        self.trainer = Trainer(model, job.data, optimizer, lambda step: 1.0, options)
+
+    def train(self, steps: range) -> Turn:
+        """See :class:`System`."""
+        turn, clock = Turn(), Clock(self.job.device)
+        for number, step in enumerate(steps):
+            if number == WARM:
+                clock.start()
+            self.trainer.at.step = step
+            turn.losses.append(self.trainer.train_step().loss)
+        turn.seconds = clock.stop()
+        return turn
+
+
+class HuggingFace:
+    """transformers' Trainer, padded, vocabulary projected everywhere."""
+
+    name = "transformers Trainer"
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.model = transformers.BertForPreTraining.from_pretrained(job.folder)
+
+    def train(self, steps: range) -> Turn:
+        """See :class:`System`."""
+        turn, clock = Turn(), Clock(self.job.device)
+
+        class Watched(transformers.Trainer):
+            def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+                if len(losses) == WARM:
+                    clock.start()
+                losses.append(super().training_step(*args, **kwargs))
+                return losses[-1]
+
+        class AtTheEnd(transformers.TrainerCallback):
+            def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+                if state.global_step == len(steps):
+                    turn.seconds = clock.stop()
+
+        losses: list[torch.Tensor] = []
+        with tempfile.TemporaryDirectory() as scratch:
+            arguments = transformers.TrainingArguments(
+                output_dir=scratch, max_steps=len(steps), per_device_train_batch_size=self.job.data.batch_size,
+                learning_rate=RATE, lr_scheduler_type="constant", weight_decay=DECAY, adam_epsilon=EPS,
+                max_grad_norm=CLIP, train_sampling_strategy="sequential", use_cpu=self.job.device.type == "cpu",
+                bf16=self.job.precision == "bf16", report_to=[], disable_tqdm=True, logging_strategy="no",
+                save_strategy="no", dataloader_pin_memory=False,
+            )  # fmt: skip
+            trainer = Watched(
+                model=self.model, args=arguments, data_collator=padded, train_dataset=self.job.data.plain(steps),
+                callbacks=[AtTheEnd()],
+            )  # fmt: skip
+            trainer.train()
+        turn.losses = [float(loss) for loss in losses]
+        return turn
+
+
+class ByHand:
+    """A plain loop around transformers' model: padded, vocabulary projected at masked positions only."""
+
+    name = "transformers, loop by hand"
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.model = transformers.BertForPreTraining.from_pretrained(job.folder).to(job.device)
+        self.model.train()
+        groups = [
+            {key: group[key] for key in ("params", "weight_decay")}
+            for group in parameter_groups(self.model, weight_decay=DECAY)
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=RATE, eps=EPS, fused=True)
+
+    def train(self, steps: range) -> Turn:
+        """See :class:`System`."""
+        size = self.job.data.batch_size
+        examples = self.job.data.plain(steps)
+        losses, clock = [], Clock(self.job.device)
+        for number in range(len(steps)):
+            if number == WARM:
+                clock.start()
+            batch = padded(examples[number * size : (number + 1) * size])
+            loss = self.loss({key: value.to(self.job.device) for key, value in batch.items()})
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            losses.append(loss.detach())
+        seconds = clock.stop()
+        return Turn([float(loss) for loss in losses], seconds)
+
+    def loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Masked LM and next sentence."""
+        half = self.job.precision == "bf16"
+        with torch.autocast(self.job.device.type, torch.bfloat16) if half else nullcontext():
+            inputs = {key: batch[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
+            encoded = self.model.bert(**inputs)
+            chosen = batch["labels"] != -100
+            scores = self.model.cls.predictions(encoded.last_hidden_state[chosen])
+            follows = self.model.cls.seq_relationship(encoded.pooler_output)
+        return F.cross_entropy(scores.float(), batch["labels"][chosen]) + F.cross_entropy(
+            follows.float(), batch["next_sentence_label"]
+        )
+
+
+SYSTEMS: tuple[Callable[[Job], System], ...] = (Bertkit, HuggingFace, ByHand)
+
+
+def one_example(batch: Batch) -> dict[str, Any]:
+    """A packed batch of one example as plain Python values."""
+    return {
+        "input_ids": batch.input_ids.tolist(),
+        "token_type_ids": batch.token_type_ids.tolist(),
+        "labels": batch.targets["labels"].tolist(),
+        "next_sentence_label": int(batch.targets["next_sentence_label"]),
+    }
+
+
+def padded(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Examples side by side, padded to the longest: tensors ``(B, S)``, and ``next_sentence_label`` ``(B,)``."""
+    width = max(len(example["input_ids"]) for example in examples)
+    fill = {"input_ids": 0, "token_type_ids": 0, "labels": -100}
+    batch = {
+        key: torch.tensor([example[key] + [value] * (width - len(example[key])) for example in examples])
+        for key, value in fill.items()
+    }
+    lengths = torch.tensor([len(example["input_ids"]) for example in examples])
+    batch["attention_mask"] = (torch.arange(width) < lengths[:, None]).long()
+    batch["next_sentence_label"] = torch.tensor([example["next_sentence_label"] for example in examples])
+    return batch
+
+
+def compare(job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Path) -> dict[str, Any]:
+    """Check that all systems take the same steps, then time them in turns.
+
+    The check trains ``WARM + 1`` steps with dropout off: equal losses there need equal examples, forward passes,
+    gradients, clipping and updates.
+    """
+    calm = without_dropout(job, scratch / "no-dropout")
+    checked = {make(calm).name: make(calm).train(range(WARM + 1)).losses for make in SYSTEMS}
+    ours = checked[Bertkit.name]
+    worst = max(abs(a - b) for losses in checked.values() for a, b in zip(losses, ours, strict=True))
+    tell(f"losses without dropout: {checked}")
+    if not worst <= tolerance:
+        raise SystemExit(f"the losses differ by {worst:.2e}, allowed is {tolerance:.0e}; no figure is printed")
+    systems = [make(job) for make in SYSTEMS]
+    times: dict[str, list[float]] = {system.name: [] for system in systems}
+    lengths: list[int] = []
+    for turn in range(rounds):
+        steps = range(turn * (WARM + num_steps), (turn + 1) * (WARM + num_steps))
+        for system in systems if turn % 2 == 0 else systems[::-1]:
+            seconds = system.train(steps).seconds
+            times[system.name].append(seconds / num_steps)
+            tell(f"round {turn + 1}  {system.name:<28} {seconds / num_steps:8.4f} s a step")
+        lengths += job.data.lengths(steps[WARM:])
+    tokens = sum(lengths) / (rounds * num_steps)
+    return {
+        "largest_difference_of_losses": worst,
+        "tokens_a_step": round(tokens, 1),
+        "padding_share": round(1 - sum(lengths) / (len(lengths) * max(lengths)), 4),
+        "lengths": lengths,
+        "systems": {
+            name: {
+                "step_s": [round(value, 5) for value in seconds],
+                "tokens_per_s": round(tokens / statistics.median(seconds)),
+                "bertkit_is_faster_by": round(
+                    statistics.median(a / b for a, b in zip(seconds, times[Bertkit.name], strict=True)), 3
+                ),
+            }
+            for name, seconds in times.items()
+        },
+    }
+
+
+def without_dropout(job: Job, folder: Path) -> Job:
+    """The same weights with all dropout rates 0."""
+    model = BertForPreTraining.from_pretrained(job.folder)
+    calm = BertForPreTraining(model.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    calm.load_state_dict(model.state_dict())
+    calm.save_pretrained(folder)
+    return Job(folder, job.data, job.device, job.precision)
+
+
+def flops_a_step(shape: BertConfig, lengths: list[int], num_steps: int, masked_share: float = 0.15) -> float:
+    """Useful floating-point operations of a step, forward and backward: no padding, head at masked positions only."""
+    d, f, v = shape.hidden_size, shape.intermediate_size, shape.vocab_size
+    tokens = sum(lengths)
+    layers = shape.num_hidden_layers * (
+        tokens * 2 * (4 * d * d + 2 * d * f) + sum(length * length for length in lengths) * 4 * d
+    )
+    heads = masked_share * tokens * 2 * (d * d + d * v) + len(lengths) * 2 * d * (d + 2)
+    return 3 * (layers + heads) / num_steps
+
+
+def matmul_peak(device: torch.device, precision: Precision) -> float:
+    """Floating-point operations per second of the best of some square products."""
+    size, repeats = (8192, 20) if device.type == "cuda" else (1024, 5)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(4):
+        clock = Clock(device)
+        clock.start()
+        for _ in range(repeats):
+            a @ b
+        best = min(best, clock.stop())
+    return 2 * size**3 * repeats / best
+
+
+class Clock:
+    """Seconds between two points at which the device has finished everything; 0 where it was not started."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.begun: float | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._wait()
+        self.begun = time.perf_counter()
+
+    def stop(self) -> float:
+        """Seconds since :meth:`start`."""
+        self._wait()
+        return 0.0 if self.begun is None else time.perf_counter() - self.begun
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _precision(precision: Precision) -> dict[str, Any]:
+    return {} if precision == "fp32" else {"precision": precision}
