@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from bertkit.training.loop import StepResult
 
 
-def save_failed_batch(folder: Path, result: StepResult, rows: Sequence[int], batches: Sequence[Any]) -> Path:
+def save_failed_batch(
+    folder: Path, result: StepResult, rows: Sequence[int], batches: Sequence[Any], rank: int = 0
+) -> Path:
     """Write ``failed-step-N.safetensors`` (the tensors of each micro-batch) and ``failed-step-N.json`` (rows, values).
 
     Args:
@@ -27,6 +29,7 @@ def save_failed_batch(folder: Path, result: StepResult, rows: Sequence[int], bat
         result: what was measured in the step.
         rows: numbers of the training examples in it.
         batches: its micro-batches, dataclasses of tensors.
+        rank: of this process; ranks other than 0 keep their part under ``failed-step-N-rankR``.
 
     Returns:
         Path of the JSON file.
@@ -36,7 +39,7 @@ def save_failed_batch(folder: Path, result: StepResult, rows: Sequence[int], bat
         for number, batch in enumerate(batches)
         for name, tensor in _tensors_of(batch)
     }
-    stem = folder / f"failed-step-{result.step + 1:08d}"
+    stem = folder / (f"failed-step-{result.step + 1:08d}" + (f"-rank{rank}" if rank else ""))
     write_atomically(stem.with_suffix(".safetensors"), save(tensors))
     told = {
         key: str(value) if key in ("loss", "losses", "grad_norm") else value for key, value in asdict(result).items()

@@ -28,9 +28,14 @@ class Interrupts:
     """Inside a ``with`` block the first Ctrl-C or SIGTERM is only noted; a second one stops at once.
 
     Signals can be caught in the main thread only. In another thread this does nothing.
+
+    Args:
+        launched: a launcher (``torchrun``) started this process. It passes on a Ctrl-C that the terminal has sent to
+            the process already, so a second signal means nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, launched: bool = False) -> None:
+        self.launched = launched
         self.signum: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -51,6 +56,8 @@ class Interrupts:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.signum is not None:
+            if self.launched:
+                return
             self._restore()
             raise KeyboardInterrupt("stopped at once by a second signal")
         self.signum = number

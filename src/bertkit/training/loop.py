@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
 
 from bertkit.console import Progress, clock, say
@@ -27,6 +27,7 @@ from bertkit.training.checkpoint import Snapshot, load_snapshot, newest_whole, s
 from bertkit.training.failures import save_failed_batch
 from bertkit.training.interrupts import Interrupted, Interrupts
 from bertkit.training.options import LoopOptions, Progression, StepResult
+from bertkit.training.parallel import SINGLE, Parallel
 from bertkit.training.plan import BatchT, Plan
 from bertkit.training.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.state import copy_into, restore_snapshot, take_snapshot
@@ -66,6 +67,7 @@ class Trainer(Generic[BatchT]):
         log: called with one flat record per step and per epoch.
         folder: where checkpoints go; None keeps everything in memory and cannot be resumed.
         identity: what must be equal for a checkpoint to belong to this run (settings, data); compared on resume.
+        parallel: the ranks of the run; every method is then called on all of them, and rank 0 alone writes.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Trainer(Generic[BatchT]):
         log: Callable[[dict[str, Any]], None] = lambda record: None,
         folder: Path | None = None,
         identity: Mapping[str, Any] | None = None,
+        parallel: Parallel = SINGLE,
     ) -> None:
         self.model = model
         self.plan = plan
@@ -90,10 +93,13 @@ class Trainer(Generic[BatchT]):
         self.log = log
         self.folder = folder
         self.identity = json.loads(json.dumps(dict(identity or {})))  # as it will be read back
+        self.parallel = parallel
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
         self.trained: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
         self._saved_at = time.monotonic()
+        parallel.check_optimizer(optimizer)
+        parallel.spread_generators()
 
     @property
     def device(self) -> torch.device:
@@ -110,28 +116,37 @@ class Trainer(Generic[BatchT]):
             Interrupted: Ctrl-C or SIGTERM; the state was saved (a ``KeyboardInterrupt`` with an exit code).
             ResourceError: the disk is full; the checkpoint before is intact.
         """
-        at, options = self.at, self.options
+        at, parallel = self.at, self.parallel
         at.stopped_by_time = self._time_is_up()
         self._saved_at = time.monotonic()
         self.model.train()
-        with Interrupts() as signals, self._progress() as shown:
+        with Interrupts(launched=parallel.num_ranks > 1) as signals, self._progress() as shown, parallel.explained():
             try:
                 while True:
                     if self._epoch_ended():
-                        self._end_epoch(signals.check)
+                        self._end_epoch(lambda: self._check(signals))
                     if self._finished():
                         break
-                    signals.check()
+                    self._check(signals)
                     began = time.monotonic()
                     result = self.train_step()
-                    at.seconds += time.monotonic() - began
+                    # One clock for all ranks: they must agree on the rate, on the end, and on when to save.
+                    at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, self._save_is_due()))
                     at.stopped_by_time = self._time_is_up()
                     self._show(shown, result)
-                    if self.folder is not None and time.monotonic() - self._saved_at >= options.checkpoint_every_s:
+                    if save:
                         self.save()
             except Interrupted as stop:
                 raise Interrupted(self._save_and_explain(stop), stop.signum) from None
         return at
+
+    def _check(self, signals: Interrupts) -> None:
+        """Stop when a signal has come to any rank; all of them stop at the same point."""
+        signals.signum = max((found for found in self.parallel.gather(signals.signum) if found), default=None)
+        signals.check()
+
+    def _save_is_due(self) -> bool:
+        return self.folder is not None and time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
 
     def _finished(self) -> bool:
         return self.at.step >= self.options.num_steps or self.at.stopped_early or self.at.stopped_by_time
@@ -148,14 +163,13 @@ class Trainer(Generic[BatchT]):
         began = time.perf_counter()
         step, precision = self.at.step, self.options.precision
         batches = [self._on_device(batch) for batch in self.plan.micro_batches(step)]
-        num_targets: dict[str, float] = {}
-        for batch in batches:
-            _add(num_targets, cast(Trainable, self.model).num_targets(batch))
+        num_targets, num_batches = self._count(batches)
         scale = loss_scale(self.at, precision)
-        sums = self._backward(batches, num_targets, scale)
-        norm = get_total_norm([p.grad for p in self.trained if p.grad is not None]) / scale
-        *values, grad_norm = torch.stack([*sums.values(), norm]).tolist()  # the only wait for the device
-        loss_sums = dict(zip(sums, values, strict=True))
+        sums = self._backward(batches, num_batches, num_targets, scale)
+        self.parallel.add_gradients(self.trained)
+        norm = self.parallel.norm([p.grad for p in self.trained if p.grad is not None]) / scale
+        *values, grad_norm = torch.cat([self.parallel.add(sums), norm[None]]).tolist()  # the only wait for the device
+        loss_sums = dict(zip(num_targets, values, strict=True))
         losses = {name: value / num_targets[name] for name, value in loss_sums.items()}
         rate, loss = self.options.learning_rate * self.schedule(step), sum(losses.values())
         skipped = overflowed(loss, grad_norm, precision, self.at)
@@ -176,17 +190,38 @@ class Trainer(Generic[BatchT]):
         self._log_step(result, time.perf_counter() - began)
         return result
 
-    def _backward(self, batches: Sequence[BatchT], num_targets: Mapping[str, float], scale: float) -> dict[str, Tensor]:
-        """Gradients of ``scale`` times the step's loss, and the sum of each of its terms."""
-        sums: dict[str, list[Tensor]] = {name: [] for name in num_targets}
+    def _count(self, batches: Sequence[BatchT]) -> tuple[dict[str, float], int]:
+        """Targets of each term of the loss over all ranks, and the micro-batches of the rank that has most."""
+        own: dict[str, float] = {}
         for batch in batches:
+            _add(own, cast(Trainable, self.model).num_targets(batch))
+        total: dict[str, float] = {}
+        counted = self.parallel.gather((own, len(batches)))
+        for targets, _ in counted:
+            _add(total, targets)
+        return total, max(number for _, number in counted)
+
+    def _backward(
+        self, batches: Sequence[BatchT], num_batches: int, num_targets: Mapping[str, float], scale: float
+    ) -> Tensor:
+        """Gradients of ``scale`` times this rank's share of the loss, and the sum of each term in a vector."""
+        sums = torch.zeros(len(num_targets), device=self.device)
+        todo = [(batch, 1.0) for batch in batches]
+        if self.parallel.is_sharded:
+            # Weights are gathered in every pass, so all ranks must make equally many: some repeat one with weight 0.
+            spare = batches[0] if batches else self._on_device(self.plan.micro_batches(0)[0])
+            todo += [(spare, 0.0)] * (num_batches - len(batches))
+        for number, (batch, weight) in enumerate(todo, start=1):
+            self.parallel.begin_micro_batch(self.model, last=number == len(todo))
             with autocast(self.options.precision, self.device):
                 terms = cast(Trainable, self.model).forward_packed(batch).loss_terms
             assert terms, "the plan made a batch without targets"
-            torch.stack([term.total * scale / num_targets[name] for name, term in terms.items()]).sum().backward()
-            for name, term in terms.items():
-                sums[name].append(term.total.detach())
-        return {name: torch.stack(parts).sum() for name, parts in sums.items()}
+            shares = [term.total * (weight * scale) / num_targets[name] for name, term in terms.items()]
+            torch.stack(shares).sum().backward()
+            for place, name in enumerate(num_targets):
+                if weight and name in terms:
+                    sums[place] += terms[name].total.detach()
+        return sums
 
     def _on_device(self, batch: BatchT) -> BatchT:
         return cast(BatchT, cast(Any, batch).to(self.device))
@@ -206,7 +241,7 @@ class Trainer(Generic[BatchT]):
             shown.advance(done - shown.done, note=f"step {self.at.step:,}, loss {result.loss:.3f}")
 
     def _log_step(self, result: StepResult, seconds: float) -> None:
-        self.log(
+        self._tell(
             {
                 "step": result.step + 1,
                 "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
@@ -220,10 +255,14 @@ class Trainer(Generic[BatchT]):
             }
         )
 
+    def _tell(self, record: dict[str, Any]) -> None:
+        if self.parallel.is_first:
+            self.log(record)
+
     def _refuse(self, result: StepResult, batches: Sequence[BatchT]) -> None:
         rows = self.plan.rows(result.step)
         self.optimizer.zero_grad(set_to_none=True)
-        where = self.folder and save_failed_batch(self.folder, result, rows, batches)
+        where = self.folder and save_failed_batch(self.folder, result, rows, batches, self.parallel.rank)
         kept = f" The batch is kept in {where}." if where else ""
         raise TrainingError(
             f"step {self._of_all(result.step + 1)}: the loss is {result.loss} and the gradient norm "
@@ -248,8 +287,13 @@ class Trainer(Generic[BatchT]):
         scores: Mapping[str, float] = {}
         if self.evaluate is not None:
             self.model.eval()
-            with torch.inference_mode(), autocast(self.options.precision, self.device):
-                scores = self.evaluate(check)
+            # Sharded weights that were gathered in inference mode could not be used in the next step.
+            without = torch.no_grad() if self.parallel.is_sharded else torch.inference_mode()
+            try:
+                with without, autocast(self.options.precision, self.device):
+                    scores = self.parallel.from_first(dict(self.evaluate(check)))
+            finally:
+                self.parallel.end_evaluation(self.model)
             self.model.train()
         record = {
             "step": at.step,
@@ -261,7 +305,7 @@ class Trainer(Generic[BatchT]):
         at.evaluated_step = at.step
         at.epoch_loss_sums, at.epoch_num_targets = {}, {}
         self._remember(scores)
-        self.log({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
+        self._tell({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
 
     def _remember(self, scores: Mapping[str, float]) -> None:
         at, monitor = self.at, self.options.monitor
@@ -301,26 +345,38 @@ class Trainer(Generic[BatchT]):
     def save(self) -> Path:
         """Write a checkpoint, read it back, then delete all but the newest :attr:`LoopOptions.keep`."""
         assert self.folder is not None, "save() needs a folder"
-        path = save_snapshot(self.folder, step_name(self.at.step), self.state_dict())
-        for old in step_folders(self.folder)[self.options.keep :]:
-            shutil.rmtree(old, ignore_errors=True)
+        folder, snapshot = self.folder, self.state_dict()
+
+        def write() -> Path:
+            path = save_snapshot(folder, step_name(self.at.step), snapshot)
+            for old in step_folders(folder)[self.options.keep :]:
+                shutil.rmtree(old, ignore_errors=True)
+            return path
+
+        path = self.parallel.on_first(write)
         self._saved_at = time.monotonic()
         return path
 
     def resume(self) -> bool:
         """Load the newest whole checkpoint of :attr:`folder` and say so; False where there is none.
 
+        Only rank 0 reads it. See :func:`bertkit.training.state.restore_snapshot` for another number of ranks.
+
         Raises:
             CheckpointError: every checkpoint is damaged, or it belongs to another run.
         """
-        assert self.folder is not None, "resume() needs a folder"
-        found = newest_whole(self.folder)
-        for reason in found.skipped:
-            say(f"skipped a damaged checkpoint: {reason}")
-        if found.path is None:
-            return False
-        self.load_state_dict(load_snapshot(found.path), str(found.path))
-        say(f"resumed {self.options.label} after step {self._of_all(self.at.step)} ({found.path})")
+        assert (folder := self.folder) is not None, "resume() needs a folder"
+        with self.parallel.explained():
+            found = self.parallel.on_first(lambda: newest_whole(folder))
+            for reason in found.skipped:
+                say(f"skipped a damaged checkpoint: {reason}")
+            if found.path is None:
+                return False
+            path = found.path
+            snapshot = self.parallel.share(load_snapshot(path) if self.parallel.is_first else None)
+        assert snapshot is not None
+        self.load_state_dict(snapshot, str(path))
+        say(f"resumed {self.options.label} after step {self._of_all(self.at.step)} ({path})")
         return True
 
     def _of_all(self, step: int) -> str:

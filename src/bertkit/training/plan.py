@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from bertkit.errors import DataError
+from bertkit.errors import ConfigError, DataError
 
 #: What one forward pass takes: a :class:`bertkit.batch.Batch`, or a trainer's own kind.
 BatchT = TypeVar("BatchT")
@@ -23,15 +23,18 @@ class Plan(Protocol[BatchT]):
     unit: str
 
     def micro_batches(self, step: int) -> list[BatchT]:
-        """The parts of optimizer step ``step`` (counted from 0 over the whole run), small enough for memory."""
+        """This rank's part of optimizer step ``step`` (counted from 0 over the whole run), small enough for memory.
+
+        It may be empty where there are several ranks, but for step 0.
+        """
         ...
 
     def rows(self, step: int) -> list[int]:
-        """Numbers of the examples in step ``step``."""
+        """Numbers of the examples in step ``step``, over all ranks."""
         ...
 
     def size(self, step: int) -> int:
-        """How much work step ``step`` is, in :attr:`unit`."""
+        """How much work step ``step`` is over all ranks, in :attr:`unit`."""
         ...
 
 
@@ -45,8 +48,10 @@ class EpochPlan(Generic[BatchT]):
         max_tokens: most work in one micro-batch; a longer single example is a micro-batch of its own.
         seed: fixes the order.
         unit: see :class:`Plan`.
+        rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
 
     Raises:
+        ConfigError: more ranks than examples in a step.
         DataError: there is no example.
     """
 
@@ -59,15 +64,23 @@ class EpochPlan(Generic[BatchT]):
         max_tokens: int,
         seed: int,
         unit: str = "tokens",
+        rank: int = 0,
+        num_ranks: int = 1,
     ) -> None:
         if len(lengths) == 0:
             raise DataError("there is no training example")
+        if not 0 <= rank < num_ranks <= min(step_size, len(lengths)):
+            raise ConfigError(
+                f"rank={rank}, num_ranks={num_ranks}: ranks count from 0, and there may be at most as many as examples "
+                f"in a step ({min(step_size, len(lengths))})"
+            )
         self.lengths = list(lengths)
         self.collate = collate
         self.step_size = step_size
         self.max_tokens = max_tokens
         self.seed = seed
         self.unit = unit
+        self.rank, self.num_ranks = rank, num_ranks
         self.steps_per_epoch = math.ceil(len(self.lengths) / step_size)
         self._order: tuple[int, Any] = (-1, None)
 
@@ -84,7 +97,7 @@ class EpochPlan(Generic[BatchT]):
     def micro_batches(self, step: int) -> list[BatchT]:
         # Sorted by length, so that each micro-batch holds similar lengths; within a step the order has no influence
         # on the gradient.
-        rows = sorted(self.rows(step), key=self.lengths.__getitem__)
+        rows = sorted(self.rows(step), key=self.lengths.__getitem__)[self.rank :: self.num_ranks]
         return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertkit.errors import CheckpointError
 from bertkit.training.checkpoint import Snapshot
-from bertkit.training.generators import capture_generators, restore_generators
+from bertkit.training.generators import capture_generators, restore_generators, seed_generators
 from bertkit.training.options import Progression
 
 if TYPE_CHECKING:
@@ -19,20 +19,47 @@ if TYPE_CHECKING:
 
 
 def take_snapshot(trainer: Trainer[Any]) -> Snapshot:
-    """Weights, optimizer state, generators, the best weights where they are not the present ones, and plain values."""
-    rng_tensors, rng_values = capture_generators()
-    tensors = {f"model/{name}": p.detach() for name, p in trainer.model.named_parameters()}
+    """Weights, optimizer state, generators, the best weights where they are not the present ones, and plain values.
+
+    Call it on every rank; rank 0 gets it whole, with the generators of all ranks, and the others without tensors.
+    """
+    parallel = trainer.parallel
+    tensors: dict[str, Tensor] = {}
+
+    def add(key: str, tensor: Tensor) -> None:
+        if parallel.is_sharded:
+            from bertkit.training.sharding import whole
+
+            tensor = whole(tensor)
+        if parallel.is_first:
+            tensors[key] = tensor
+
+    for name, p in trainer.model.named_parameters():
+        add(f"model/{name}", p.detach())
     for name, p in _named_trained(trainer):
-        tensors |= {f"optimizer/{name}/{key}": value for key, value in trainer.optimizer.state[p].items()}
-    tensors |= {f"generator/{name}": state for name, state in rng_tensors.items()}
+        for key, value in trainer.optimizer.state[p].items():
+            add(f"optimizer/{name}/{key}", value)
     if trainer.best is not None and trainer.at.best_step != trainer.at.step:
-        tensors |= {f"best/{name}": value for name, value in trainer.best.items()}
-    values = {"progression": asdict(trainer.at), "generators": rng_values, "identity": trainer.identity}
+        for name, value in trainer.best.items():
+            add(f"best/{name}", value)
+    generators = parallel.gather(capture_generators())
+    for rank, (rng_tensors, _) in enumerate(generators):
+        tensors |= {_generator_key(rank, name): state for name, state in rng_tensors.items()}
+    values = {
+        "progression": asdict(trainer.at),
+        "generators": generators[0][1],
+        "generators_of_other_ranks": [rng_values for _, rng_values in generators[1:]],
+        "identity": trainer.identity,
+    }
     return Snapshot(tensors, values)
 
 
 def restore_snapshot(trainer: Trainer[Any], snapshot: Snapshot, source: str) -> None:
-    """Put :func:`take_snapshot` back.
+    """Put :func:`take_snapshot` back; call it on every rank with the whole snapshot.
+
+    The number of ranks and their mode may have changed. With the same number the run goes on bit for bit; with another
+    one the weights and the optimizer's state are the same, sums are rounded otherwise, and ranks that the snapshot does
+    not know begin with generators derived from those of rank 0.
 
     Raises:
         CheckpointError: it belongs to other settings, other data or another model.
@@ -47,17 +74,45 @@ def restore_snapshot(trainer: Trainer[Any], snapshot: Snapshot, source: str) -> 
         raise CheckpointError(f"{source} holds the weights of a model of another shape")
     copy_into(trainer.model, parts["model"])
     _load_optimizer(trainer, parts["optimizer"])
-    restore_generators(parts["generator"], snapshot.values["generators"])
+    _restore_generators(trainer, parts["generator"], snapshot.values)
     trainer.at = Progression(**snapshot.values["progression"])
     best = parts["model"] if trainer.at.best_step == trainer.at.step else parts["best"]
-    trainer.best = {name: tensor.to(trainer.device) for name, tensor in best.items()} or None
+    parameters = dict(trainer.model.named_parameters())
+    trainer.best = {name: _as(value, parameters[name]).clone() for name, value in best.items()} or None
 
 
 def copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Set every parameter of ``model`` to the value of its name."""
+    """Set every parameter of ``model``, sharded or not, to the value of its name."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(values[name])
+            parameter.copy_(_as(values[name], parameter))
+
+
+def _as(value: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor on the device of ``like``, and cut into parts as ``like`` is."""
+    if hasattr(like, "placements") and not hasattr(value, "placements"):
+        from bertkit.training.sharding import part_of
+
+        return part_of(value, like)
+    return value.to(like.device)
+
+
+def _generator_key(rank: int, name: str) -> str:
+    return f"generator/{name}" if rank == 0 else f"generator/rank{rank}.{name}"
+
+
+def _restore_generators(trainer: Trainer[Any], tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Of this rank; ranks that had none get a stream of their own, which begins with the state of rank 0."""
+    rank, others = trainer.parallel.rank, values.get("generators_of_other_ranks", [])
+    if 0 < rank <= len(others):
+        prefix = f"rank{rank}."
+        own = {name.removeprefix(prefix): state for name, state in tensors.items() if name.startswith(prefix)}
+        restore_generators(own, others[rank - 1])
+        return
+    restore_generators(tensors, values["generators"])
+    if rank > 0:
+        drawn = int(torch.randint(2**62, ()))
+        seed_generators(drawn ^ rank)
 
 
 def _check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> None:
@@ -73,7 +128,11 @@ def _load_optimizer(trainer: Trainer[Any], tensors: Mapping[str, Tensor]) -> Non
         by_name.setdefault(name, {})[kind] = tensor
     names = {id(p): name for name, p in _named_trained(trainer)}
     order = [names[id(p)] for p in trainer.trained]  # torch numbers parameters in the order of the groups
-    state = {number: by_name[name] for number, name in enumerate(order) if name in by_name}
+    state = {
+        number: {kind: _as(value, p) if value.shape == p.shape else value for kind, value in by_name[name].items()}
+        for number, (name, p) in enumerate(zip(order, trainer.trained, strict=True))
+        if name in by_name
+    }
     trainer.optimizer.load_state_dict({**trainer.optimizer.state_dict(), "state": state})
 
 

@@ -1,0 +1,202 @@
+"""One rank of a tiny parallel run; started by ``torch.distributed.run`` from ``tests/unit/test_training_parallel.py``.
+
+``parallel_worker.py MODE FOLDER SCENARIO ...`` runs scenarios one after another; rank 0 writes what came out to FOLDER.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertkit.batch import Batch
+from bertkit.errors import BertkitError
+from bertkit.model.bert import BertForSequenceClassification
+from bertkit.optim import adamw, lamb, linear_schedule, parameter_groups
+from bertkit.training.checkpoint import Snapshot, save_snapshot
+from bertkit.training.generators import seed_generators
+from bertkit.training.interrupts import Interrupted
+from bertkit.training.loop import LoopOptions, Trainer
+from bertkit.training.parallel import SINGLE, Parallel, parallel_from_environment
+from bertkit.training.plan import EpochPlan
+from training_helpers import TINY, ToyData
+
+DATA = ToyData(17)
+NUM_STEPS = 10
+
+
+def make_trainer(
+    parallel: Parallel = SINGLE, folder: Path | None = None, p: float = 0.0, **options: Any
+) -> Trainer[Batch]:
+    """17 rows in steps of 4: the last step of an epoch has one row, so rank 1 has none, and rank 0 more to do."""
+    seed_generators(0)
+    model = BertForSequenceClassification(TINY.replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p))
+    if parallel.rank == 1:
+        with torch.no_grad():  # rank 0's weights are what counts
+            model.classifier.weight.zero_()
+    parallel.prepare(model)
+    rank, num_ranks = parallel.rank, parallel.num_ranks
+    plan = EpochPlan(DATA.lengths, DATA.batch, step_size=4, max_tokens=12, seed=0, rank=rank, num_ranks=num_ranks)
+    # A large eps: Adam's update of a gradient that is all rounding is not of the size of the rate.
+    optimizer = adamw(parameter_groups(model), learning_rate=3e-3, eps=1e-3)
+
+    def evaluate(check: Any) -> dict[str, float]:
+        check()
+        return DATA.accuracy(model)
+
+    return Trainer(
+        model,
+        plan,
+        optimizer,
+        linear_schedule(NUM_STEPS),
+        LoopOptions(NUM_STEPS, 3e-3, max_grad_norm=0.5, monitor="accuracy", **options),
+        evaluate=evaluate,
+        folder=folder,
+        identity={"rows": 17},
+        parallel=parallel,
+    )
+
+
+def finish(trainer: Trainer[Batch]) -> dict[str, Any]:
+    """Run to the end; the losses, the whole weights and the evaluations, on rank 0."""
+    results = []
+    step = trainer.train_step
+    trainer.train_step = lambda: results.append(step()) or results[-1]  # type: ignore[method-assign, func-returns-value]
+    at = trainer.run()
+    whole = trainer.parallel.whole_model(trainer.model)
+    return {
+        "weights": {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()},
+        "losses": [result.loss for result in results],
+        "norms": [result.grad_norm for result in results if not result.skipped],
+        "epochs": at.epochs,
+        "best": [at.best_step, at.best_score],
+    }
+
+
+def scenario_plain(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    trainer = make_trainer(parallel)
+    sizes = [len(trainer.plan.micro_batches(step)) for step in range(5)]
+    return {**finish(trainer), "micro_batches": parallel.gather(sizes)}
+
+
+def scenario_saved(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """Stop after step 5 for another number of ranks to go on."""
+    trainer = make_trainer(parallel, folder / "by-two")
+    for _ in range(5):
+        trainer.train_step()
+    trainer._end_epoch(lambda: None)
+    trainer.save()
+    return {}
+
+
+def scenario_resumed(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """Go on from the checkpoint of one rank."""
+    trainer = make_trainer(parallel, folder / "by-one")
+    assert trainer.resume()
+    return finish(trainer)
+
+
+def scenario_exact(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """With dropout: 10 steps, and 5 + 5 with a restart of everything; the same bits."""
+    whole = finish(make_trainer(parallel, p=0.1))
+    first = make_trainer(parallel, folder / "exact", p=0.1)
+    for _ in range(5):
+        first.train_step()
+    first._end_epoch(lambda: None)
+    first.save()
+    second = make_trainer(parallel, folder / "exact", p=0.1)
+    seed_generators(77)
+    assert second.resume()
+    parts = finish(second)
+    masks = parallel.gather(torch.rand(()).item())
+    return {**parts, "expected": whole["weights"], "expected_losses": whole["losses"], "draws": masks}
+
+
+def scenario_signal(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """SIGTERM to rank 1 alone, in step 3."""
+    trainer = make_trainer(parallel, folder / "signal")
+    step = trainer.train_step
+
+    def signalled() -> Any:
+        if trainer.at.step == 2 and parallel.rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)  # the launcher repeats it
+        return step()
+
+    trainer.train_step = signalled  # type: ignore[method-assign]
+    told = "went on"
+    try:
+        trainer.run()
+    except Interrupted as stop:
+        told = f"{stop.exit_code} {stop}"
+    return {"told": parallel.gather(told)}
+
+
+def scenario_nan(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """A loss that is not a number on rank 1 alone."""
+    trainer = make_trainer(parallel, folder / "nan")
+    trainer.train_step()
+    if parallel.rank == 1:
+        trainer.model.classifier.register_forward_hook(lambda module, args, out: out * math.nan)
+    told = "went on"
+    try:
+        trainer.run()
+    except BertkitError as error:
+        told = f"{type(error).__name__}: {error}"
+    return {"told": parallel.gather(told), "steps": parallel.gather(trainer.at.step)}
+
+
+def scenario_fp16(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """Gradients of rank 1 overflow once: all ranks leave the step out."""
+    trainer = make_trainer(parallel, precision="fp16")
+    trainer.at.loss_scale = 2.0**127
+    outcome = finish(trainer)
+    at = trainer.at
+    return {**outcome, "state": parallel.gather([at.num_skipped, at.loss_scale, at.seconds])}
+
+
+def scenario_lamb(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    trainer = make_trainer(parallel)
+    told = "accepted"
+    try:
+        parallel.check_optimizer(lamb(parameter_groups(trainer.model), learning_rate=1e-3))
+    except BertkitError as error:
+        told = str(error)
+    return {"told": told}
+
+
+def scenario_killed(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """Rank 1 dies without a word."""
+    trainer = make_trainer(parallel, folder / "killed")
+    step = trainer.train_step
+
+    def killed() -> Any:
+        if trainer.at.step == 3 and parallel.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step()
+
+    trainer.train_step = killed  # type: ignore[method-assign]
+    return finish(trainer)
+
+
+def main() -> None:
+    mode, folder, *names = sys.argv[1:]
+    torch.set_num_threads(1)
+    parallel = parallel_from_environment("cpu", mode, timeout_s=60)  # type: ignore[arg-type]
+    for name in names:
+        outcome = globals()[f"scenario_{name}"](parallel, Path(folder))
+        if parallel.is_first:
+            tensors = {
+                f"{key}/{at}": tensor for key in ("weights", "expected") for at, tensor in outcome.pop(key, {}).items()
+            }
+            save_snapshot(Path(folder) / "out", name, Snapshot(tensors, outcome))
+    parallel.close()
+
+
+if __name__ == "__main__":
+    main()
