@@ -141,6 +141,7 @@ def _similar(shortest: int, longest: int) -> bool:
 
 
 @lru_cache(maxsize=256)
+@torch.inference_mode(False)  # training may come upon what an evaluation has made, and must be able to save it
 def buckets(lengths: tuple[int, ...]) -> Buckets:
     """Group the sequences of a packed batch by length. Depends on the lengths only, so all layers share it."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
