@@ -6,9 +6,12 @@ Devlin et al. 2019, section 3; Vaswani et al. 2017, figure 1 left. Every tensor 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
 from bertkit.config import BertConfig
@@ -59,7 +62,13 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """L layers."""
+    """L layers.
+
+    gradient_checkpointing: keep only each layer's input for the backward pass, which then computes the layer again with
+        the same dropout masks: about a third more time, a fraction of the memory (Chen et al. 2016).
+    """
+
+    gradient_checkpointing: bool = False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -76,7 +85,7 @@ class Encoder(nn.Module):
         """
         states, attentions = [x_TD], []
         for layer in self.layer:
-            x_TD, probs = layer(x_TD, layout, want_probs)
+            x_TD, probs = self._run(layer, x_TD, layout, want_probs)
             if want_states:
                 states.append(x_TD)
             if probs is not None:
@@ -88,7 +97,12 @@ class Encoder(nn.Module):
         if not len(self.layer):
             return x_TD.index_select(0, layout.first_rows(x_TD.device))
         for layer in self.layer[:-1]:
-            x_TD, _ = layer(x_TD, layout)
+            x_TD, _ = self._run(layer, x_TD, layout)
         top = self.layer[-1]
         assert isinstance(top, EncoderLayer)
-        return top.forward_first(x_TD, layout)
+        return self._run(top.forward_first, x_TD, layout)  # type: ignore[no-any-return]
+
+    def _run(self, layer: Callable[..., Any], *args: Any) -> Any:
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            return checkpoint(layer, *args, use_reentrant=False, preserve_rng_state=True)
+        return layer(*args)
