@@ -156,3 +156,42 @@ def test_bad_data_is_named_with_its_row(run: Run, folder: Path, tmp_path: Path) 
     assert (code, "belong to task csv" in err) == (2, True)
     code, _, err = run("finetune", "sst-2", "--data", tmp_path, "--model", folder / "model", "--out", tmp_path / "run")
     assert (code, "did you mean 'sst2'" in err) == (2, True)
+
+
+def test_a_table_with_semicolons_and_a_bad_row(run: Run, folder: Path, tmp_path: Path) -> None:
+    """The error names the options; with them the run goes through and counts the row; predict reads the same format."""
+    rows = (folder / "reviews.csv").read_text(encoding="utf-8").replace(",", ";").splitlines()
+    rows.insert(3, ";fine")
+    data = tmp_path / "reviews.csv"
+    data.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    command = [part if part != str(folder / "reviews.csv") else str(data) for part in finetune(tmp_path, "run")]
+    command[command.index(str(tmp_path / "model"))] = str(folder / "model")
+    code, _, err = run(*command)
+    assert code == 3
+    assert "--delimiter ';'" in err
+    code, _, err = run(*command, "--delimiter", ";")
+    assert code == 3
+    assert f"{data}:4" in err
+    assert "--on-error skip" in err
+    code, out, err = run(*command, "--delimiter", ";", "--on-error", "skip", "--json")
+    assert code == 0
+    assert json.loads(out)["protocol"]["data"]["bad_rows_left_out"] == {"train": 1, "dev": 0}
+    assert "LEFT OUT: 1 rows, empty text" in err
+    good = tmp_path / "good.csv"
+    good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="utf-8")
+    code, out, err = run("predict", "--model", tmp_path / "run", good, "--json", "--device", "cpu")
+    assert code == 0, err
+    assert len(out.splitlines()) == 160
+    code, out, err = run("predict", "--model", tmp_path / "run", good, "--delimiter", ";;", "--device", "cpu")
+    assert code == 2
+    code, out, err = run("evaluate", "csv", "--data", good, "--model", tmp_path / "run", "--json", "--device", "cpu")
+    assert code == 0, err
+    assert json.loads(out)["scores"]["accuracy"] == 1.0
+
+
+def test_options_of_own_files_are_refused_for_known_tasks(run: Run, tmp_path: Path) -> None:
+    code, _, err = run(
+        "finetune", "cola", "--data", tmp_path, "--model", "m", "--out", tmp_path / "r", "--delimiter", ";"
+    )
+    assert code == 2
+    assert "--delimiter" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,16 +25,73 @@ from bertkit.training.settings import FinetuneConfig
 
 if TYPE_CHECKING:
     from bertkit.tasks import TextTask
+    from bertkit.tasks.rows import OnError
     from bertkit.training.evaluate import Classifier
 
 Task = Annotated[
     str, Parameter(help="cola, sst2, mrpc, stsb, qqp, rte, wnli, qnli, imdb, tweets; or csv for a file of your own.")
 ]
-Column = Annotated[
-    str | None,
-    Parameter(group=Group("Columns of task csv", sort_key=1), help="Default: guessed from the file, and told."),
-]
+FILE_GROUP = Group("Files of your own (task csv)", sort_key=1)
+Column = Annotated[str | None, Parameter(help="Default: guessed from the file, and told.")]
 SETTINGS = FinetuneConfig()
+
+
+@Parameter(name="*", group=FILE_GROUP)
+@dataclass(frozen=True)
+class TextColumns:
+    """How a table holds its texts."""
+
+    text: Column = None
+    text_pair: Column = None
+    delimiter: Annotated[
+        str | None, Parameter(help="Between the fields of a line: ';', tab ...; default: comma in .csv, tab in .tsv.")
+    ] = None
+    quoting: Annotated[
+        Literal["csv", "none"] | None,
+        Parameter(help="csv: double quotes enclose fields (default of .csv); none: they are text (default of .tsv)."),
+    ] = None
+
+    @property
+    def separator(self) -> str | None:
+        """The delimiter as a character.
+
+        Raises:
+            ConfigError: more than one character.
+        """
+        mark = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        if mark is not None and len(mark) != 1:
+            raise ConfigError(f"--delimiter is one character, or 'tab'; got {self.delimiter!r}")
+        return mark
+
+
+@Parameter(name="*", group=FILE_GROUP)
+@dataclass(frozen=True)
+class LabelledColumns(TextColumns):
+    """How a table holds its texts and labels."""
+
+    label: Column = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether the user said anything."""
+        return any(value is not None for value in (self.text, self.text_pair, self.label, self.delimiter, self.quoting))
+
+    def task(self, data: Path, **known: Any) -> TextTask:
+        """The task ``csv`` of a file; ``known`` as in :func:`bertkit.tasks.csv_task`."""
+        from bertkit.tasks import csv_task
+
+        return csv_task(
+            data,
+            text=self.text,
+            text_pair=self.text_pair,
+            label=self.label,
+            delimiter=self.separator,
+            quoting=self.quoting,
+            **known,
+        )
+
+
+TEXT_COLUMNS, LABELLED_COLUMNS = TextColumns(), LabelledColumns()
 
 
 def finetune(
@@ -46,9 +104,7 @@ def finetune(
     resume: Annotated[
         bool, Parameter(negative=(), help="Go on with an unfinished run in --out; repeat its other options.")
     ] = False,
-    text: Column = None,
-    text_pair: Column = None,
-    label: Column = None,
+    columns: LabelledColumns = LABELLED_COLUMNS,
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
@@ -71,7 +127,7 @@ def finetune(
 
     set_quiet(output.quiet)
     result = run_finetune(
-        _find_task(task, data, text, text_pair, label),
+        _find_task(task, data, columns, config.on_error),
         data,
         model,
         out,
@@ -85,13 +141,15 @@ def finetune(
         write_line(result.render())
 
 
-def _find_task(name: str, data: Path, text: str | None, text_pair: str | None, label: str | None) -> TextTask:
-    from bertkit.tasks import csv_task, get_task
+def _find_task(name: str, data: Path, columns: LabelledColumns, on_error: OnError) -> TextTask:
+    from bertkit.tasks import get_task
 
     if name == "csv":
-        return csv_task(data, text=text, text_pair=text_pair, label=label)
-    if text or text_pair or label:
-        raise ConfigError(f"--text, --text-pair and --label belong to task csv; the columns of {name} are known")
+        return columns.task(data, on_error=on_error)
+    if columns.are_given:
+        raise ConfigError(
+            f"--text, --text-pair, --label, --delimiter and --quoting belong to task csv; the files of {name} are known"
+        )
     return get_task(name)
 
 
@@ -105,9 +163,10 @@ def evaluate(
         Literal["train", "dev", "test"] | None,
         Parameter(help="Default: dev of a folder; a file as a whole, or the rows its run held out of it."),
     ] = None,
-    text: Column = None,
-    text_pair: Column = None,
-    label: Column = None,
+    columns: LabelledColumns = LABELLED_COLUMNS,
+    on_error: Annotated[
+        Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or leave it out and say so.")
+    ] = "raise",
     common: Common = COMMON,
 ) -> None:
     """Score a finished run on labelled text.
@@ -126,8 +185,8 @@ def evaluate(
 
     device = str(find_device(common.device))
     run = load_run(model, device=device)
-    chosen = _task_of_run(task, data, run, text, text_pair, label)
-    result = evaluate_run(chosen, data, model, split or _split_of(data, run), device=device)
+    chosen = _task_of_run(task, data, run, columns, on_error)
+    result = evaluate_run(chosen, data, model, split or _split_of(data, run), device=device, on_error=on_error)
     if common.json:
         write_json(result.to_dict())
     else:
@@ -142,8 +201,7 @@ def predict(
     out: Annotated[Path | None, Parameter(alias="-o", help="Write to this .jsonl, .csv, .tsv or .parquet file.")] = (
         None
     ),
-    text: Column = None,
-    text_pair: Column = None,
+    columns: TextColumns = TEXT_COLUMNS,
     common: Common = COMMON,
 ) -> None:
     """Label a whole file.
@@ -166,21 +224,21 @@ def predict(
     device = str(find_device(common.device))
     from_stdin = str(file) == STANDARD_STREAM
     if out is None:
-        for row in _predicted(file, model, text, text_pair, device):
+        for row in _predicted(file, model, columns, device):
             _show(row, common)
         return
     check_format(out)
     if out.exists():
         raise ConfigError(f"{out} exists already; remove it or choose another name")
     if from_stdin:
-        count = write_table(_predicted(file, model, text, text_pair, device), out)
+        count = write_table(_predicted(file, model, columns, device), out)
     elif out.suffix == ".jsonl":
-        count = predict_file(model, file, out, text=text, text_pair=text_pair, device=device)
+        count = predict_file(model, file, out, **_places(columns), device=device)
     else:
         # Finished rows are kept as JSON lines, to which a stopped run can append, and become a table at the end.
         lines = out.with_name(f".{out.name}.rows.jsonl")
         lines.unlink(missing_ok=True)
-        predict_file(model, file, lines, text=text, text_pair=text_pair, device=device)
+        predict_file(model, file, lines, **_places(columns), device=device)
         count = write_table(_read_lines(lines), out)
         lines.unlink()
     say(f"wrote {count:,} rows to {out}")
@@ -188,22 +246,17 @@ def predict(
         write_json({"out": str(out), "rows": count})
 
 
-def _task_of_run(
-    name: str, data: Path, run: Classifier, text: str | None, text_pair: str | None, label: str | None
-) -> TextTask:
+def _task_of_run(name: str, data: Path, run: Classifier, columns: LabelledColumns, on_error: OnError) -> TextTask:
     """The task to score: of ``csv`` the run's own columns unless others are named, and always the run's labels."""
-    from bertkit.tasks import csv_task
-
     if name != "csv":
-        return _find_task(name, data, text, text_pair, label)
+        return _find_task(name, data, columns, on_error)
     known = run.task
-    if known is not None and known.name == "csv" and not (text or text_pair or label):
+    if known is not None and known.name == "csv" and not columns.are_given:
         return known
     config = run.model.config
     if config.problem_type == "regression" or config.num_labels == 1:
-        return csv_task(data, text=text, text_pair=text_pair, label=label, problem="regression")
-    labels = list(config.id2label.values())
-    return csv_task(data, text=text, text_pair=text_pair, label=label, problem="classification", labels=labels)
+        return columns.task(data, problem="regression", on_error=on_error)
+    return columns.task(data, problem="classification", labels=list(config.id2label.values()), on_error=on_error)
 
 
 def _split_of(data: Path, run: Classifier) -> Literal["train", "dev", "test"]:
@@ -218,21 +271,28 @@ def _split_of(data: Path, run: Classifier) -> Literal["train", "dev", "test"]:
     return split_of(data) or "train"
 
 
-def _predicted(
-    file: Path, model: str, text: str | None, text_pair: str | None, device: str
-) -> Iterator[dict[str, Any]]:
+def _places(columns: TextColumns) -> dict[str, Any]:
+    return {
+        "text": columns.text,
+        "text_pair": columns.text_pair,
+        "delimiter": columns.separator,
+        "quoting": columns.quoting,
+    }
+
+
+def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Iterator[dict[str, Any]]:
     from bertkit.training.bulk import columns_of
     from bertkit.training.bulk import read_texts as read_rows
     from bertkit.training.evaluate import load_run, predict_run
 
     run = load_run(model, device=device)
     if str(file) == STANDARD_STREAM:
-        if text or text_pair:
+        if columns != TEXT_COLUMNS:
             raise ConfigError("standard input has one text a line and no columns")
         return predict_run(run, read_texts((STANDARD_STREAM,), None))
     if not file.is_file():
         raise DataError(f"{file} does not exist")
-    rows = read_rows(file, columns_of(run, text, text_pair))
+    rows = read_rows(file, columns_of(run, **_places(columns)))
     return predict_run(run, (first if second is None else (first, second) for first, second in rows))  # type: ignore[arg-type]
 
 

@@ -102,7 +102,12 @@ class _TextChecks:
                 )
                 return False
             if is_missing(text) and not (number == 1 and self._empty_pair and text == ""):
-                self._report(line, "empty text", f"column {name!r} is empty; remove the row or leave bad rows out")
+                self._report(
+                    line,
+                    "empty text",
+                    f"column {name!r} is empty; remove the row, or leave bad rows out "
+                    "(on_error='skip', --on-error skip)",
+                )
                 return False
         return True
 

@@ -26,6 +26,8 @@ MAX_LINE = 64 * 1024 * 1024
 MAX_FIELD = 10_000_000
 Values = tuple[int, tuple[Any, ...]]
 OnError = Literal["raise", "skip"]
+#: How a delimiter is typed on a command line.
+_TYPED = {"\t": "tab", ";": "';'", "|": "'|'"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 _DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
 
@@ -221,7 +223,7 @@ class DelimitedTable:
             why = f"wrong quoting ({said})" + (f", found at line {end}" if end > start else "")
         return (
             f"{self.path}:{start}: {why}. Enclose a field in double quotes and double the quotes inside it, "
-            "or say that quotes are plain characters (quoting='none')"
+            "or say that quotes are plain characters (quoting='none', --quoting none)"
         )
 
     def _check_header(self, line: int) -> None:
@@ -230,19 +232,22 @@ class DelimitedTable:
         if doubled:
             raise DataError(f"{where}: the header names column {doubled[0]!r} more than once: {list(self.columns)}")
         if self._suspect_quotes and any(len(n) > 1 and n[0] == n[-1] == '"' for n in self.columns):
-            raise DataError(f"{where}: the header is quoted: say quoting='csv' if double quotes enclose fields here")
+            raise DataError(
+                f"{where}: the header is quoted: say quoting='csv' (--quoting csv) if double quotes enclose fields"
+            )
         other = next((mark for mark in ";\t|," if mark != self._delimiter and mark in self.columns[0]), None)
         if len(self.columns) == 1 and other:
             raise DataError(
                 f"{where}: one column, {self.columns[0]!r}: the fields seem to be separated by {other!r}, "
-                f"not {self._delimiter!r}. Say delimiter={other!r}"
+                f"not {self._delimiter!r}. Say delimiter={other!r} (--delimiter {_TYPED.get(other, other)})"
             )
 
     def _check_unquoted(self, line: int, values: tuple[str, ...]) -> None:
         if any(text[:1] == '"' and _QUOTED.fullmatch(text) for text in values):
             raise DataError(
                 f"{self.path}:{line}: a field is enclosed in quotes with doubled quotes inside, as CSV writers do, in "
-                "a file of tab-separated values. Say quoting='csv' to take the quotes away, quoting='none' to keep them"
+                "a file of tab-separated values. Say quoting='csv' (--quoting csv) to take the quotes away, "
+                "quoting='none' (--quoting none) to keep them"
             )
 
     def _ragged(self, fields: list[str]) -> str:

@@ -15,7 +15,7 @@ from bertkit.files import disk_guard, sha256_file, sync_file, sync_folder, write
 from bertkit.tasks.files import kind_of, open_binary
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import BadRows, open_table
-from bertkit.tasks.task import Columns
+from bertkit.tasks.task import Columns, Quoting
 from bertkit.training.evaluate import WINDOW, Classifier, load_run, windows
 from bertkit.training.interrupts import Interrupted, Interrupts
 from bertkit.training.predictions import to_jsonl
@@ -31,6 +31,8 @@ def predict_file(
     *,
     text: str | None = None,
     text_pair: str | None = None,
+    delimiter: str | None = None,
+    quoting: Quoting | None = None,
     device: str | None = None,
 ) -> int:
     """Write one JSON line for each row of a file (see :func:`bertkit.training.evaluate.predict_run`).
@@ -44,6 +46,8 @@ def predict_file(
         out: the JSON-lines file to write.
         text: column of the text; None looks for those of the run's task, then ``text`` and ``sentence``.
         text_pair: column of the second text, for a model of pairs.
+        delimiter: between the fields of a line; None takes that of the run's own data, or what the file's name says.
+        quoting: see :class:`bertkit.tasks.Columns`; None as for ``delimiter``.
         device: ``"cpu"`` (default) or ``"cuda"``.
 
     Returns:
@@ -61,13 +65,13 @@ def predict_file(
     if not source.is_file():
         raise DataError(f"{source} does not exist")
     classifier = load_run(run, device=device)
-    columns = columns_of(classifier, text, text_pair)
+    columns = columns_of(classifier, text, text_pair, delimiter, quoting)
     partial = out.with_name(out.name + ".partial")
     identity = {
         "input_sha256": sha256_file(source),
         "model_sha256": model_hash(classifier.path),
         "max_length": classifier.max_length,
-        "columns": [list(columns.text), list(columns.text_pair)],
+        "columns": [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
     }
     done = _begin(partial, identity)
     rows = islice(read_texts(source, columns), done, None)
@@ -116,21 +120,22 @@ def _plain_lines(source: Path) -> Iterator[Row]:
                 raise DataError(f"{source}:{number}: not UTF-8 ({error.reason} at byte {error.start + 1})") from None
 
 
-def columns_of(classifier: Classifier, text: str | None, text_pair: str | None) -> Columns:
-    """The columns that hold the texts: those that were named, else those of the run's task, else the usual names."""
-    task = classifier.task
-    if text is not None:
-        return Columns(text=(text,), text_pair=(text_pair,) if text_pair else ())
-    if task is None:
-        return Columns(text=("text", "sentence"), text_pair=(text_pair,) if text_pair else ())
-    known = task.columns
-    pair: Sequence[str] = (text_pair,) if text_pair else known.text_pair
+def columns_of(
+    classifier: Classifier,
+    text: str | None = None,
+    text_pair: str | None = None,
+    delimiter: str | None = None,
+    quoting: Quoting | None = None,
+) -> Columns:
+    """Where the texts stand: as was said, else as in the data of the run's task, else in columns of the usual names."""
+    known = Columns(text=("text", "sentence")) if classifier.task is None else classifier.task.columns
+    first = known.text if text is None else (text,)
     return Columns(
-        text=known.text,
-        text_pair=tuple(pair),
-        headerless=known.headerless,
-        quoting=known.quoting,
-        delimiter=known.delimiter,
+        text=first,
+        text_pair=(text_pair,) if text_pair else known.text_pair if text is None else (),
+        headerless=known.headerless if text is None else (),
+        quoting=quoting or known.quoting,
+        delimiter=delimiter or known.delimiter,
     )
 
 

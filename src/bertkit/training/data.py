@@ -56,6 +56,7 @@ class TaskData:
             "train_rows": len(rows.train),
             "train_rows_left_out": rows.num_before_cut - len(rows.train),
             "dev_rows": len(rows.dev),
+            "bad_rows_left_out": {"train": len(rows.train.skipped), "dev": len(rows.dev.skipped)},
             "max_length": max_length,
             "truncated_share": {
                 "train": round(float(self.train.truncated.mean()), 6),
@@ -74,12 +75,12 @@ def read_rows(task: TextTask, data: str | Path, config: FinetuneConfig) -> Rows:
     Raises:
         DataError: a file that is missing or wrong, too few rows, one label only.
     """
-    train = load_split(task, data, "train")
+    train = load_split(task, data, "train", on_error=config.on_error)
     held_out = "dev" not in splits_of(task, data)
     if held_out:
         train, dev = carve(train, config.dev_share, config.seed)
     else:
-        dev = load_split(task, data, "dev")
+        dev = load_split(task, data, "dev", on_error=config.on_error)
     kept = _sample(train, config.max_train_rows, config.seed)
     _check_labels(task, kept)
     return Rows(kept, dev, held_out, len(train))

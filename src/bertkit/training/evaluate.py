@@ -18,6 +18,7 @@ from bertkit.model.bert import BertForSequenceClassification
 from bertkit.sources import resolve
 from bertkit.tasks import Examples, TextTask, get_task, load_split, splits_of
 from bertkit.tasks.duplicates import carve
+from bertkit.tasks.rows import OnError
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.data import examples_hash
 from bertkit.training.predictions import prediction_rows, to_jsonl, with_examples, with_texts
@@ -119,6 +120,7 @@ def evaluate_run(
     device: str | None = None,
     revision: str | None = None,
     write: bool = True,
+    on_error: OnError = "raise",
 ) -> Evaluation:
     """Score a run folder (or any classifier checkpoint) on a labelled split.
 
@@ -131,6 +133,7 @@ def evaluate_run(
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         write: keep ``evaluation-SPLIT.json`` and ``predictions-SPLIT.jsonl`` in the folder.
+        on_error: "skip" leaves bad rows out and says how many.
 
     Raises:
         DataError: no such split, or one without labels.
@@ -139,7 +142,9 @@ def evaluate_run(
     task = get_task(task) if isinstance(task, str) else task
     classifier = load_run(run, device=device, revision=revision)
     _check_labels(task, classifier)
-    examples = _split_of(task, data, split, classifier)
+    examples = _split_of(task, data, split, classifier, on_error)
+    if examples.skipped:
+        say(f"left out {len(examples.skipped):,} bad rows; the first: {examples.skipped[0].message}")
     if examples[0].label is None:
         raise DataError(f"{examples.path} has no labels, so there is nothing to score; use predict for its rows")
     features = featurize(examples, classifier.tokenizer, classifier.max_length)
@@ -156,6 +161,7 @@ def evaluate_run(
             "metrics": list(task.metrics),
             "file": "" if examples.path is None else examples.path.name,
             "data_sha256": examples_hash(examples),
+            "bad_rows_left_out": len(examples.skipped),
             "model_sha256": model_hash(classifier.path),
             "max_length": classifier.max_length,
             "truncated_share": round(float(features.truncated.mean()), 6),
@@ -232,11 +238,12 @@ def _check_labels(task: TextTask, classifier: Classifier) -> None:
         )
 
 
-def _split_of(task: TextTask, data: str | Path, split: str, classifier: Classifier) -> Examples:
+def _split_of(task: TextTask, data: str | Path, split: str, classifier: Classifier, on_error: OnError) -> Examples:
     if split not in ("train", "dev", "test"):
         raise ConfigError(f"unknown split {split!r}: use train, dev or test")
     if split == "dev" and "dev" not in splits_of(task, data) and classifier.settings:
         config = FinetuneConfig(**classifier.settings["config"])
         say(f"task {task.name} has no dev file: using the rows that this run held out of train")
-        return carve(load_split(task, data, "train"), config.dev_share, config.seed)[1]
-    return load_split(task, data, split)  # type: ignore[arg-type]
+        train = load_split(task, data, "train", on_error=config.on_error)
+        return carve(train, config.dev_share, config.seed)[1]
+    return load_split(task, data, split, on_error=on_error)  # type: ignore[arg-type]

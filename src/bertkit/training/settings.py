@@ -68,6 +68,10 @@ class FinetuneConfig(Settings):
     max_train_rows: Annotated[
         int | None, Field(ge=1, description="use a random sample of the training rows; metrics.json states it")
     ] = None
+    on_error: Annotated[
+        Literal["raise", "skip"],
+        Field(description="raise: stop at the first bad row; skip: leave it out and report it"),
+    ] = "raise"
     dev_share: Annotated[
         float, Field(gt=0, le=0.5, description="share of the training rows kept for dev when there is no dev split")
     ] = 0.1
