@@ -19,7 +19,14 @@ SHAPE = BertConfig(
     max_position_embeddings=64, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
 )  # fmt: skip
 SETTINGS = PretrainConfig(
-    max_seq_length=32, batch_size=8, max_steps=12, learning_rate=3e-3, warmup=0.1, dev_examples=16, checkpoint_every_s=0
+    max_seq_length=32,
+    batch_size=8,
+    max_steps=12,
+    learning_rate=3e-3,
+    warmup=0.1,
+    dev_examples=16,
+    checkpoint_every_s=0,
+    curve=False,
 )
 
 

@@ -64,6 +64,48 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
     return _save(figure, path)
 
 
+def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, unigram_entropy: float) -> Path:
+    """Masked-LM loss of every step and of held-out text against the unigram entropy; next-sentence accuracy beside it.
+
+    A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
+
+    Args:
+        records: the lines of a pre-training run's ``log.jsonl``.
+        path: PNG file to write.
+        unigram_entropy: of the training text, in nats.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        InputError: there is no step among the records.
+    """
+    steps = [record for record in records if "event" not in record]
+    epochs = [record for record in records if record.get("event") == "epoch"]
+    if not steps:
+        raise InputError("there is no training step in the log, so no curve to draw")
+    figure, axes = _figure(WIDTH, HEIGHT)
+    x = [record["step"] for record in steps]
+    losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
+    axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
+    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label="training")
+    dev = [(r["step"], r["dev_masked_lm_loss"]) for r in epochs if r.get("dev_masked_lm_loss") is not None]
+    if dev:
+        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label="held-out")
+    name = f"unigram entropy {unigram_entropy:.2f}"
+    axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("masked-LM loss (nats)")
+    axes.set_ylim(0, 1.08 * max([_smooth(losses).max(), unigram_entropy, *(value for _, value in dev)]))
+    axes.set_xlim(0, x[-1])
+    lines, names = axes.get_legend_handles_labels()
+    extra = _draw_score(axes, epochs, "next_sentence_accuracy")
+    lines, names = lines + extra[0], names + extra[1]
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    return _save(figure, path)
+
+
 def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
     scores = [(r["step"], r[f"dev_{metric}"]) for r in epochs if r.get(f"dev_{metric}") is not None]
     if not scores:

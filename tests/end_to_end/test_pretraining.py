@@ -43,7 +43,13 @@ def test_vocab_prepare_pretrain_fill_mask(folder, capsys) -> None:
     code, shown, _ = run(capsys, "fill-mask", "--model", out / "model", "--json", "The cat sat on the [MASK].")
     assert code == 0
     assert json.loads(shown.splitlines()[0])
-    code, _, err = run(capsys, *train)
+    code, shown, _ = run(capsys, *train)  # finished: told again, not trained again
+    assert code == 0
+    assert f"{scores['masked_lm_loss']:.4f}" in shown
+    assert f"{scores['unigram_entropy']:.4f}" in shown
+    assert "of the measured matmul peak" in shown
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = run(capsys, *train, "--no-resume")
     assert code == 2
     assert "already holds a run" in err
 

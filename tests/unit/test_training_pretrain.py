@@ -26,7 +26,7 @@ from pretrain_runs import SETTINGS, SHAPE, weights
 
 
 def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
-    config = SETTINGS.replace(max_steps=150, eval_every_steps=10)
+    config = SETTINGS.replace(max_steps=150, eval_every_steps=10, checkpoint_every_s=60)
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
     first, last = result.progression.epochs[0], result.progression.epochs[-1]
     assert last["dev_masked_lm_loss"] < 0.5 * first["dev_masked_lm_loss"]
@@ -106,7 +106,7 @@ def test_another_seed_gives_another_run(stores, tmp_path) -> None:
 
 
 def test_pre_training_goes_on_from_a_checkpoint(stores, tmp_path) -> None:
-    config = SETTINGS.model_copy(update={"max_steps": 60})
+    config = SETTINGS.replace(max_steps=60, checkpoint_every_s=60)
     first = pretrain(stores[0], tmp_path / "first", config, model=SHAPE, dev=stores[1])
     start = BertForPreTraining.from_pretrained(first.model)
     brief = SETTINGS.model_copy(update={"max_steps": 2, "learning_rate": 1e-5})
@@ -120,10 +120,6 @@ def test_clear_errors(stores, tmp_path) -> None:
     with pytest.raises(ConfigError, match="vocab_size=10"):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE.replace(vocab_size=10))
     assert not (tmp_path / "run").exists()
-    brief = SETTINGS.model_copy(update={"max_steps": 1})
-    pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)
-    with pytest.raises(ConfigError, match="already holds a run, and it is finished"):
-        pretrain(stores[0], tmp_path / "run", brief, model=SHAPE)
     for changes, told in (
         ({"schedule": "trapezoid", "warmup": 0.6, "cooldown": 0.5}, "at most 1 together"),
         ({"max_seconds": 9.0, "schedule": "polynomial"}, "counts steps"),
@@ -131,6 +127,20 @@ def test_clear_errors(stores, tmp_path) -> None:
         with pytest.raises(ConfigError, match=told):
             pretrain(stores[0], tmp_path / "other", PretrainConfig(**changes), model=SHAPE)
         assert not (tmp_path / "other").exists()
+
+
+def test_a_finished_run_says_so(stores, tmp_path, capsys) -> None:
+    brief = SETTINGS.replace(max_steps=1)
+    first = pretrain(stores[0], tmp_path / "run", brief, model=SHAPE, dev=stores[1])
+    model = (first.model / "model.safetensors").stat()
+    again = pretrain(stores[0], tmp_path / "run", brief, model=SHAPE, dev=stores[1])
+    assert "is finished; nothing to do" in capsys.readouterr().err
+    assert again == first
+    assert (first.model / "model.safetensors").stat() == model
+    with pytest.raises(ConfigError, match="already holds a run: leave out --no-resume"):
+        pretrain(stores[0], tmp_path / "run", brief, model=SHAPE, dev=stores[1], resume=False)
+    with pytest.raises(CheckpointError, match="max_steps was 1, now 2"):
+        pretrain(stores[0], tmp_path / "run", brief.replace(max_steps=2), model=SHAPE, dev=stores[1])
 
 
 def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
@@ -143,7 +153,7 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     with pytest.raises(Interrupted):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match="not finished"):
+    with pytest.raises(ConfigError, match="leave out --no-resume"):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE, resume=False)
     other = SETTINGS.model_copy(update={"learning_rate": 1e-3})
     with pytest.raises(CheckpointError, match=r"learning_rate was 0\.003, now 0\.001"):

@@ -60,7 +60,6 @@ def pretrain(
     from bertkit.console import set_quiet
     from bertkit.data.store import TokenStore
     from bertkit.inference.pipelines import find_device
-    from bertkit.model.bert import BertForPreTraining
     from bertkit.training.pretrain import pretrain as run_pretrain
 
     set_quiet(output.quiet)
@@ -72,19 +71,25 @@ def pretrain(
         opened,
         out,
         settings,
-        model=BertForPreTraining.from_pretrained(start)
-        if isinstance(start, str)
-        else start.replace(vocab_size=opened.manifest.tokenizer.num_tokens),
+        model=start if isinstance(start, str) else start.replace(vocab_size=opened.manifest.tokenizer.num_tokens),
         dev=None if dev is None else TokenStore(dev),
         resume=resume,
         device=str(find_device(output.device)),
     )
     if output.json:
-        write_json({"model": str(result.model), "steps": result.progression.step, **result.scores})
+        told = {"unigram_entropy": result.unigram_entropy, **result.speed, "new_parts": list(result.new_parts)}
+        write_json({"model": str(result.model), "steps": result.progression.step, **result.scores, **told})
         return
     write_line(f"{result.progression.step:,} steps; the model is in {result.model}")
-    for name, value in result.scores.items():
+    if result.new_parts:
+        write_line(f"  new parts, drawn at random at the start: {', '.join(result.new_parts)}")
+    for name, value in {**result.scores, "unigram_entropy": result.unigram_entropy}.items():
         write_line(f"  {name:<24} {value:.4f}")
+    if result.speed:
+        share = (
+            f", {result.speed['peak_share']:.0%} of the measured matmul peak" if "peak_share" in result.speed else ""
+        )
+        write_line(f"  {'tokens_per_s':<24} {result.speed['tokens_per_s']:,.0f}{share}")
 
 
 def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | None) -> PretrainConfig:

@@ -1,45 +1,59 @@
 """Pre-train a BERT on a token store: masked LM, with or without next sentence, from nothing or from a checkpoint.
 
-Devlin et al. 2019, sections 3.1 and A.2. The run folder holds ``model/`` (a checkpoint that every class of this package
-loads), ``log.jsonl``, ``metrics.json`` and, until the end, ``checkpoints/``.
+Devlin et al. 2019, sections 3.1 and A.2. :class:`~bertkit.training.runfolder.PretrainFolder` says what is in the run
+folder. The jobs are in files of their own: settings, schedule, data and phases, start, evaluation, throughput, report.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
-from bertkit.data.masking import MaskVocabulary
+from bertkit.console import say
 from bertkit.data.store import TokenStore
-from bertkit.errors import ConfigError
-from bertkit.files import write_atomically
+from bertkit.data.store_manifest import MANIFEST
+from bertkit.files import sha256_file
 from bertkit.model.bert import BertForPreTraining
 from bertkit.optim import OPTIMIZERS, parameter_groups
-from bertkit.training.generators import seed_generators, seeded
-from bertkit.training.loop import LoopOptions, Progression, Trainer
+from bertkit.training.generators import seed_generators
+from bertkit.training.loop import Evaluate, LoopOptions, Progression, Trainer
 from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, training_data
 from bertkit.training.pretrain_evaluate import held_out_scores
+from bertkit.training.pretrain_report import Report, unigram_entropy
 from bertkit.training.pretrain_schedule import make_schedule
 from bertkit.training.pretrain_settings import FREE_SETTINGS, PretrainConfig
-from bertkit.training.runfolder import RunLog
+from bertkit.training.pretrain_start import Model, Start, make_network
+from bertkit.training.pretrain_throughput import MeasuredPlan, Speed, matmul_peak
+from bertkit.training.protocol import hardware, model_hash, versions
+from bertkit.training.runfolder import METRICS, PretrainFolder, read_json, write_json
 
-MODEL, LOG, METRICS, CHECKPOINTS = "model", "log.jsonl", "metrics.json", "checkpoints"
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
 class PretrainResult:
-    """A finished run: its folder's ``model/``, and the scores on held-out text (empty without any)."""
+    """A finished run.
+
+    model: folder of the model and its tokenizer.
+    progression: steps, seconds, evaluations.
+    scores: of the last evaluation on held-out text; empty without any.
+    unigram_entropy: of the training text, in nats: the masked-LM loss of a model that knows word frequencies only.
+    speed: ``tokens_per_s`` and ``peak_share``, medians of the last steps.
+    new_parts: parts of the model that the checkpoint it began with did not have.
+    """
 
     model: Path
     progression: Progression
     scores: Mapping[str, float]
+    unigram_entropy: float
+    speed: Mapping[str, float]
+    new_parts: tuple[str, ...] = ()
 
 
 def pretrain(
@@ -47,7 +61,7 @@ def pretrain(
     out: str | Path,
     config: PretrainConfig | None = None,
     *,
-    model: BertConfig | BertForPreTraining,
+    model: Model,
     dev: TokenStore | None = None,
     resume: bool = True,
     device: str | torch.device = "cpu",
@@ -56,67 +70,81 @@ def pretrain(
 
     Args:
         store: the corpus, from :func:`bertkit.data.prepare.prepare`.
-        out: the run folder; new, or the folder of a stopped run of the same settings.
+        out: the run folder; new, or that of a run of the same settings, which goes on, or is given back where it is
+            finished.
         config: see :class:`PretrainConfig`.
-        model: a shape, for new weights drawn from ``config.seed``; or a model whose weights are the start (continued
-            pre-training), which is changed in place.
-        dev: held-out text, scored after each epoch, every ``config.eval_every_steps`` steps, and at the end.
-        resume: go on from the newest checkpoint in ``out``, where there is one, bit for bit (but for a run with a time
-            budget, whose rate follows the clock); False: an unfinished run in ``out`` is an error.
+        model: a shape, for new weights drawn from ``config.seed``; or the start of continued pre-training: a
+            checkpoint, whose missing heads are drawn anew, or a model in memory, which is changed in place.
+        dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.
+        resume: go on from the newest checkpoint in ``out``, bit for bit (but for a run with a time budget, whose rate
+            follows the clock); False: a run in ``out`` is an error.
         device: where the model is trained.
 
     Raises:
-        ConfigError: settings that contradict each other; ``out`` holds a finished run, or with ``resume=False`` an
-            unfinished one; a shape that does not fit the store.
-        DataError: a store that is damaged, or ``dev`` made with another tokenizer.
-        CheckpointError: the run in ``out`` was begun with other settings or data.
+        ConfigError: settings that contradict each other; with ``resume=False`` a folder that holds a run; a shape that
+            does not fit the store; another process trains into ``out``.
+        DataError: a store that is damaged, or one made with another tokenizer than ``dev`` or the checkpoint.
+        CheckpointError: the run in ``out`` was begun with other settings or data; a checkpoint that does not load.
+        MissingExtraError: TensorBoard is asked for and not installed.
         TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
     config = config or PretrainConfig()
     config.check()
-    folder = Path(out).expanduser()
-    _check_folder(folder, resume=resume)
-    tokenizer = store.tokenizer()
-    if dev is not None:
-        dev.check_tokenizer(tokenizer)
-    vocabulary = mask_vocabulary(tokenizer)
-    network = _network(model, config, vocabulary).to(device)
-    data = training_data(store, vocabulary, config)
-    seed_generators(config.seed)
-    evaluate = None
-    if dev is not None:
-        evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
-    folder.mkdir(parents=True, exist_ok=True)
-    log = RunLog(folder / LOG)
+    run = PretrainFolder(out)
+    with run.claimed():
+        identity = _identity(store, config, model, dev)
+        run.check(identity, resume=resume, free=FREE_SETTINGS)
+        if run.is_finished:
+            say(f"{run.path} is finished; nothing to do. Choose another folder for a new run")
+            return _read_result(run)
+        if dev is not None:
+            dev.check_tokenizer(store.tokenizer())
+        network, start = make_network(model, store, config)
+        network.to(device)
+        data = training_data(store, mask_vocabulary(store.tokenizer()), config)
+        seed_generators(config.seed)
+        floor = unigram_entropy(store)
+        say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing word frequencies only")
+        report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
+        run.begin(identity)
+        trained = _train(network, data, config, run, report, identity, _evaluation(network, store, dev, config))
+        return _finish(run, network, store, config, start, report, trained)
+
+
+def _train(
+    network: BertForPreTraining,
+    data: Any,
+    config: PretrainConfig,
+    run: PretrainFolder,
+    report: Report,
+    identity: Mapping[str, Any],
+    evaluate: Evaluate | None,
+) -> Trainer[Batch]:
+    """Train to the end, from the newest checkpoint where there is one."""
+    peak = matmul_peak(network.config, rows=config.max_tokens, device=network.device, dtype=_DTYPES[config.precision])
+    plan = MeasuredPlan(data, network.config, Speed(peak))
+    optimizer = OPTIMIZERS[config.optimizer](
+        parameter_groups(network, weight_decay=config.weight_decay),
+        learning_rate=config.learning_rate,
+        betas=(0.9, config.adam_beta2),
+    )
     trainer: Trainer[Batch] = Trainer(
         network,
-        data,
-        OPTIMIZERS[config.optimizer](
-            parameter_groups(network, weight_decay=config.weight_decay),
-            learning_rate=config.learning_rate,
-            betas=(0.9, config.adam_beta2),
-        ),
+        plan,
+        optimizer,
         make_schedule(config, lambda: trainer.at.seconds),
         loop_options(config),
         evaluate=evaluate,
-        log=log,
-        folder=folder / CHECKPOINTS,
-        identity={**config.model_dump(exclude=set(FREE_SETTINGS)), "store": store.manifest.model_dump(mode="json")},
+        log=lambda record: report(plan.with_share(record)),
+        folder=run.checkpoints,
+        identity=_without_free(identity),
     )
-    log.drop_after(trainer.at.step if trainer.resume() else 0)
+    report.begin(trainer.at.step if trainer.resume() else 0)
     try:
-        at = trainer.run()
+        trainer.run()
     finally:
-        log.close()
-    network.eval()
-    network.save_pretrained(folder / MODEL)
-    tokenizer.save_pretrained(folder / MODEL)
-    last = at.epochs[-1]
-    scores = {key.removeprefix("dev_"): value for key, value in last.items() if key.startswith("dev_")}
-    told = {"settings": config.model_dump(), "progression": asdict(at), "dev": scores}
-    write_atomically(folder / METRICS, json.dumps(told, indent=2) + "\n")
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    return PretrainResult(folder / MODEL, at, scores)
+        report.close()
+    return trainer
 
 
 def loop_options(config: PretrainConfig) -> LoopOptions:
@@ -129,35 +157,77 @@ def loop_options(config: PretrainConfig) -> LoopOptions:
         keep=config.keep_checkpoints,
         max_seconds=config.max_seconds,
         evaluate_every_steps=config.eval_every_steps,
+        precision=config.precision,
         label="pre-training",
     )
 
 
-def _check_folder(folder: Path, *, resume: bool) -> None:
-    if (folder / METRICS).exists():
-        raise ConfigError(
-            f"{folder} already holds a run, and it is finished: its model is in {folder / MODEL}. Choose another "
-            "folder for a new run"
-        )
-    if (folder / CHECKPOINTS).exists() and not resume:
-        raise ConfigError(
-            f"{folder} already holds a run that is not finished: leave out --no-resume (resume=False) to go on with "
-            "it, or choose another folder"
-        )
+def _evaluation(
+    network: BertForPreTraining, store: TokenStore, dev: TokenStore | None, config: PretrainConfig
+) -> Evaluate | None:
+    if dev is None:
+        return None
+    data = held_out_data(dev, mask_vocabulary(store.tokenizer()), config)
+    return held_out_scores(network, data, config.dev_examples)
 
 
-def _network(
-    model: BertConfig | BertForPreTraining, config: PretrainConfig, vocabulary: MaskVocabulary
-) -> BertForPreTraining:
-    if isinstance(model, BertConfig):
-        with seeded(config.seed):
-            network = BertForPreTraining(model)
+def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
+    """What two parts of one run must have in common."""
+    if isinstance(model, str | Path):
+        start: dict[str, Any] = {"sha256": model_hash(model)}
     else:
-        network = model
-    shape = network.config
-    if shape.vocab_size < vocabulary.size or shape.max_position_embeddings < config.max_seq_length:
-        raise ConfigError(
-            f"the model has vocab_size={shape.vocab_size} and max_position_embeddings={shape.max_position_embeddings}; "
-            f"the store needs {vocabulary.size} tokens, max_seq_length={config.max_seq_length} that many positions"
-        )
-    return network
+        start = (model if isinstance(model, BertConfig) else model.config).to_dict()
+    return {
+        "config": config.model_dump(),
+        "model": start,
+        "store": sha256_file(store.path / MANIFEST),
+        "dev": None if dev is None else sha256_file(dev.path / MANIFEST),
+    }
+
+
+def _without_free(identity: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
+    return {**settings, "model": identity["model"], "store": identity["store"]}
+
+
+def _finish(
+    run: PretrainFolder,
+    network: BertForPreTraining,
+    store: TokenStore,
+    config: PretrainConfig,
+    start: Start,
+    report: Report,
+    trainer: Trainer[Batch],
+) -> PretrainResult:
+    """Save the model, and last of all the summary, from which on the run is finished."""
+    network.eval()
+    network.save_pretrained(run.model)
+    store.tokenizer().save_pretrained(run.model)
+    assert isinstance(trainer.plan, MeasuredPlan)
+    last = trainer.at.epochs[-1]
+    told = {
+        "settings": config.model_dump(),
+        "start": start.to_dict(),
+        "progression": asdict(trainer.at),
+        "dev": {key.removeprefix("dev_"): value for key, value in last.items() if key.startswith("dev_")},
+        "unigram_entropy": report.floor,
+        "speed": report.speed(),
+        "matmul_peak_flops_per_s": trainer.plan.speed.peak,
+        "versions": versions(),
+        "hardware": hardware(network.device),
+    }
+    write_json(run.path / METRICS, told)
+    run.drop_checkpoints()
+    return _read_result(run)
+
+
+def _read_result(run: PretrainFolder) -> PretrainResult:
+    told = read_json(run.path / METRICS)
+    return PretrainResult(
+        run.model,
+        Progression(**told["progression"]),
+        told["dev"],
+        told["unigram_entropy"],
+        told["speed"],
+        tuple(told["start"]["new_parts"]),
+    )

@@ -17,7 +17,7 @@ DEFAULT_STEPS = 10_000
 #: More steps than any run takes: where only the clock ends it.
 UNLIMITED_STEPS = 10**12
 #: Settings that change how a run is watched, saved or told of, and none of its numbers: a resumed run may have others.
-FREE_SETTINGS = frozenset({"checkpoint_every_s", "keep_checkpoints", "tensorboard"})
+FREE_SETTINGS = frozenset({"checkpoint_every_s", "keep_checkpoints", "curve", "tensorboard", "dev"})
 
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
 Shape = Literal["linear", "polynomial", "trapezoid", "original"]
@@ -85,6 +85,14 @@ class PretrainConfig(Settings):
     ] = None
     seed: Annotated[int, Field(ge=0, lt=2**31, description="weights, pairs, masks, order, dropout")] = 0
     checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
+    dropout: Annotated[
+        float | None, Field(ge=0, lt=1, description="of hidden vectors and attention; default: the model's own")
+    ] = None
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"], Field(description="number format of the products; weights stay fp32")
+    ] = "fp32"
+    curve: Annotated[bool, Field(description="draw loss.png, where matplotlib is installed")] = True
+    tensorboard: Annotated[bool, Field(description="write RUN/tensorboard too; needs the extra tensorboard")] = False
     keep_checkpoints: Annotated[int, Field(ge=1, description="training states kept; older ones are deleted")] = 2
 
     @property

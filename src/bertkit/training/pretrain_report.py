@@ -1,0 +1,142 @@
+"""What a pre-training run tells: its log, the loss curve with the unigram line, TensorBoard, and the summary."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.console import say
+from bertkit.data.store import TokenStore
+from bertkit.errors import MissingExtraError, require
+from bertkit.training.runfolder import RunLog, read_log
+from bertkit.visualize import pretrain_curve
+
+LOG, CURVE, TENSORBOARD = "log.jsonl", "loss.png", "tensorboard"
+#: Most tokens that :func:`unigram_entropy` counts, evenly spread over the store.
+COUNTED_TOKENS = 50_000_000
+#: Tokens that are read at a time.
+_READ_TOKENS = 1_000_000
+#: Least seconds between two drawings of the curve while training.
+CURVE_EVERY_S = 30.0
+#: The steps whose speed is told: the last so many.
+_TIMED_STEPS = 200
+
+
+def unigram_entropy(store: TokenStore) -> float:
+    """Entropy in nats of the distribution of the tokens of a store: the loss of a masked LM that has learned how
+    frequent each token is, and nothing else. A run that stays there has not begun to read.
+
+    Of a store of more than 50 million tokens, evenly spread parts of that many are counted.
+    """
+    bounds = store.sentence_boundaries
+    total = int(bounds[-1])
+    stride = max(1.0, total / COUNTED_TOKENS) * _READ_TOKENS
+    counts = np.zeros(store.manifest.tokenizer.num_tokens, np.int64)
+    at = 0.0
+    while at < total:
+        first = int(np.searchsorted(bounds, int(at), side="left"))
+        end = int(np.searchsorted(bounds, min(int(at) + _READ_TOKENS, total), side="left"))
+        if end > first:
+            counts += np.bincount(store.tokens(first, end), minlength=len(counts))
+        at += stride
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+class Report:
+    """Everything that is written while a run goes on. ``log.jsonl`` is the source; the rest is drawn from it.
+
+    Args:
+        folder: the run folder.
+        floor: :func:`unigram_entropy` of the training text.
+        curve: whether to draw ``loss.png``; where matplotlib is missing it is said once and left out.
+        tensorboard: whether to write ``tensorboard/`` too.
+
+    Raises:
+        MissingExtraError: ``tensorboard`` is asked for and not installed.
+    """
+
+    def __init__(self, folder: Path, floor: float, *, curve: bool, tensorboard: bool) -> None:
+        self.folder, self.floor, self.curve = folder, floor, curve
+        self.log = RunLog(folder / LOG)
+        self._drawn_at = time.monotonic()
+        self._board: Any = None
+        if tensorboard:
+            require("tensorboard", extra="tensorboard", needed_for="writing TensorBoard files")
+            self._board = import_module("torch.utils.tensorboard")
+        self._writer: Any = None
+
+    def begin(self, step: int) -> None:
+        """Forget what was told of steps after ``step``, which will be made again."""
+        self.log.drop_after(step)
+        if self._board is not None:
+            shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
+            self._writer = self._board.SummaryWriter(str(self.folder / TENSORBOARD))
+            for record in read_log(self.folder / LOG) if (self.folder / LOG).exists() else []:
+                self._write_scalars(record)
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Take one record of the training loop."""
+        self.log(record)
+        self._write_scalars(record)
+        if record.get("event") == "epoch":
+            self._tell(record)
+            if time.monotonic() - self._drawn_at >= CURVE_EVERY_S:
+                self.draw()
+
+    def close(self) -> None:
+        """Close the files. The curve is drawn once more, of what is there."""
+        self.log.close()
+        if self._writer is not None:
+            self._writer.close()
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw ``loss.png`` from the log."""
+        if not self.curve or not (self.folder / LOG).exists():
+            return
+        records = read_log(self.folder / LOG)
+        if not any("event" not in record for record in records):
+            return
+        try:
+            pretrain_curve(records, self.folder / CURVE, unigram_entropy=self.floor)
+        except MissingExtraError as error:
+            say(f"no {CURVE}: {error}")
+            self.curve = False
+        self._drawn_at = time.monotonic()
+
+    def speed(self) -> dict[str, float]:
+        """Medians of ``tokens_per_s`` and ``peak_share`` over the last steps."""
+        last = [record for record in read_log(self.folder / LOG) if "event" not in record][-_TIMED_STEPS:]
+        found = {}
+        for name in ("tokens_per_s", "peak_share"):
+            values = [record[name] for record in last if name in record]
+            if values:
+                found[name] = float(statistics.median(values))
+        return found
+
+    def _tell(self, record: Mapping[str, Any]) -> None:
+        scores = [
+            f"{name.removeprefix('dev_').replace('_', ' ')} {value:.3f}"
+            for name, value in record.items()
+            if name.startswith("dev_") and value is not None
+        ]
+        if scores:
+            say(f"step {record['step']:,}: held-out {', '.join(scores)} (unigram entropy {self.floor:.3f})")
+
+    def _write_scalars(self, record: Mapping[str, Any]) -> None:
+        if self._writer is None:
+            return
+        place = "held-out" if record.get("event") == "epoch" else "training"
+        for name, value in record.items():
+            if name in ("step", "event") or not isinstance(value, int | float) or not math.isfinite(value):
+                continue
+            self._writer.add_scalar(f"{place}/{name.removeprefix('dev_')}", value, record["step"])

@@ -1,0 +1,147 @@
+"""The model that pre-training begins with: new weights, or those of a checkpoint, with a new head where it has none."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.match import Status, match
+from bertkit.checkpoints.names import CLASSES, TABLES
+from bertkit.config import BertConfig
+from bertkit.console import say
+from bertkit.data.store import TokenStore
+from bertkit.errors import BertkitError, ConfigError, DataError
+from bertkit.model.bert import BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining
+from bertkit.sources import resolve
+from bertkit.tokenization import BertTokenizer
+from bertkit.training.generators import seeded
+from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.protocol import model_hash
+
+#: What pre-training has a model for: a shape, a model in memory, or a checkpoint's folder, file or Hub name.
+Model = BertConfig | BertForPreTraining | str | Path
+
+#: Parts of a model that a checkpoint of another class may lack, and the module that holds each.
+_HEADS = {"masked-lm head": "cls.predictions", "next-sentence head": "cls.seq_relationship"}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the weights of a run came from, as ``metrics.json`` has it.
+
+    source: the checkpoint, as it was named; None for new weights or a model in memory.
+    sha256: of the checkpoint's weights.
+    new_parts: parts of the model that were drawn at random though the rest was not.
+    untrained: parts that the objective gives no gradient, so that they stay as they were.
+    shape: the config of the model.
+    """
+
+    source: str | None
+    sha256: str | None
+    new_parts: tuple[str, ...]
+    untrained: tuple[str, ...]
+    shape: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, as JSON."""
+        return asdict(self)
+
+
+def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:
+    """Build or load what is trained, and say which parts of it are new.
+
+    Args:
+        model: see :data:`Model`. A model in memory is used itself, not copied, unless ``config.dropout`` changes it.
+        store: its tokenizer must be the model's.
+        config: the seed of new weights, the dropout, the longest example.
+
+    Raises:
+        CheckpointError: the checkpoint is missing, damaged, or no BERT encoder.
+        ConfigError: the model has fewer tokens or positions than the run needs.
+        DataError: the store was made with another tokenizer than the checkpoint's.
+    """
+    source = sha256 = None
+    new_parts: tuple[str, ...] = ()
+    if isinstance(model, BertConfig):
+        with seeded(config.seed):
+            network = BertForPreTraining(model)
+    elif isinstance(model, BertForPreTraining):
+        network = model
+    else:
+        path = resolve(model)
+        _check_tokenizer(path, store)
+        network, new_parts = _from_checkpoint(path, seed=config.seed)
+        source, sha256 = str(model), model_hash(path)
+        say(f"going on from {source}" + (f"; new, drawn at random: {', '.join(new_parts)}" if new_parts else ""))
+    _check_sizes(network.config, store, config)
+    if config.dropout is not None:
+        network = _with_dropout(network, config.dropout)
+    untrained = ("pooler", "next-sentence head") if config.objective == "mlm" else ()
+    return network, Start(source, sha256, new_parts, untrained, network.config.to_dict())
+
+
+def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tuple[str, ...]]:
+    """The checkpoint with every head that it has, and the names of the parts that it has not."""
+    missing = _missing_parts(path)
+    if not missing:  # all there; or something that no new head mends, which is explained here
+        return BertForPreTraining.from_pretrained(path), ()
+    network = BertForPreTraining.from_pretrained(path, new_head=True, seed=seed)
+    owners = {"masked-lm head": BertForMaskedLM, "next-sentence head": BertForNextSentencePrediction}
+    for part, module in _HEADS.items():
+        if part not in missing:
+            own = owners[part].from_pretrained(path).get_submodule(module)
+            network.get_submodule(module).load_state_dict(own.state_dict())
+    return network, missing
+
+
+def _missing_parts(path: Path) -> tuple[str, ...]:
+    """Heads and pooler that the file has nothing of, where nothing else stands against loading it; else none."""
+    config = BertConfig.from_json_file(config_path(path))
+    table = match(find_weights(path).tensors, config, CLASSES["BertForPreTraining"], TABLES[config.model_type])
+    missing = dict.fromkeys(row.part for row in table.of(Status.MISSING))
+    optional = {"pooler", *_HEADS}
+    if any(row.status is not Status.MISSING for row in table.problems) or not missing.keys() <= optional:
+        return ()
+    if any(row.part in missing for row in table.of(Status.EXACT)):  # half a head is damage, not another class
+        return ()
+    if "pooler" in missing and "next-sentence head" not in missing:
+        return ()
+    return tuple(missing)
+
+
+def _check_tokenizer(path: Path, store: TokenStore) -> None:
+    """A checkpoint that comes with a tokenizer must come with the store's."""
+    try:
+        tokenizer = BertTokenizer.from_pretrained(path)
+    except BertkitError:
+        say(f"{path} has no tokenizer that could be compared with that of the token store; their sizes must agree")
+        return
+    try:
+        store.check_tokenizer(tokenizer)
+    except DataError as error:
+        raise DataError(
+            f"the tokenizer of {path} is not the one of the token store, so the model would read other words than were "
+            f"written. Prepare the corpus with it: bertkit prepare CORPUS --tokenizer {path} --out STORE ({error})"
+        ) from None
+
+
+def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -> None:
+    num_tokens = store.manifest.tokenizer.num_tokens
+    if shape.vocab_size < num_tokens or shape.max_position_embeddings < config.max_seq_length:
+        raise ConfigError(
+            f"the model has vocab_size={shape.vocab_size} and max_position_embeddings={shape.max_position_embeddings}; "
+            f"the store needs {num_tokens} tokens, max_seq_length={config.max_seq_length} that many positions"
+        )
+
+
+def _with_dropout(network: BertForPreTraining, rate: float) -> BertForPreTraining:
+    """The same weights in a model that drops other shares of its values."""
+    shape = network.config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+    if shape == network.config:
+        return network
+    with seeded(0):
+        changed = BertForPreTraining(shape)
+    changed.load_state_dict(network.state_dict())
+    return changed
