@@ -5,16 +5,22 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import math
+import os
 import re
 import shlex
+import signal
+import threading
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertkit.cli import demo as demo_module
-from bertkit.cli import demo_data, main
+from bertkit.cli import demo_corpus, demo_data, demo_pretrain, main
 from bertkit.errors import DataError
 
 
@@ -109,3 +115,150 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, capsys: pytest.
     assert "was not made by the demo" in capsys.readouterr().err
     assert main(["demo", "--out", str(tmp_path / "thesis.txt")]) == 2
     assert (tmp_path / "thesis.txt").read_text() == "do not delete"
+
+
+# ------------------------------------------------------------------------------------------------ --pretrain
+
+MODULE = '''"""Read and write files of a kind that nobody ever uses.
+
+    >>> this is an example of the kind that is no prose at all
+
+Use :class:`~kind.File` to *open* one; see also the ``mode`` argument.
+"""
+# A longer comment that stands on lines of its own
+# is prose as well, when it ends in a full stop.
+x = 1  # not this one, because it stands behind something else.
+
+class File:
+    """An open file of the kind that nobody ever uses; it is closed at the end of the block."""
+
+    def read(self):
+        """Return all that is left in the file, or nothing at its end.
+
+        Read and write files of a kind that nobody ever uses.
+        """
+'''
+CHAPTERS = "topics = {'assert': 'An assert statement is a way to put a check into a program.', 'x': 'too short'}"
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(demo_corpus, "MIN_WORDS", 8)
+    monkeypatch.setattr(demo_corpus, "MIN_DOCUMENTS", 1)
+    for place, content in {
+        "kind.py": MODULE,
+        "broken.py": "def",
+        "test/test_kind.py": MODULE.replace("kind", "sort"),
+        "pydoc_data/topics.py": CHAPTERS,
+    }.items():
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(content)
+    return tmp_path
+
+
+def test_running_text_is_the_prose_of_the_library(library: Path) -> None:
+    assert demo_corpus.collect_prose(library) == [
+        demo_corpus.Prose(
+            "kind.py",
+            (
+                "Read and write files of a kind that nobody ever uses.",
+                "Use kind.File to open one; see also the mode argument.",
+            ),
+        ),
+        demo_corpus.Prose(
+            "kind.py",
+            (
+                "An open file of the kind that nobody ever uses; it is closed at the end of the block.",
+                "Return all that is left in the file, or nothing at its end.",
+            ),
+        ),
+        demo_corpus.Prose(
+            "kind.py",
+            ("A longer comment that stands on lines of its own is prose as well, when it ends in a full stop.",),
+        ),
+        demo_corpus.Prose(
+            "pydoc_data/topics.py:assert", ("An assert statement is a way to put a check into a program.",)
+        ),
+    ]
+    assert len(demo_corpus.collect_prose(library, most=2)) == 2
+
+
+def test_a_python_without_prose_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"too little documentation \(0 documents\)"):
+        demo_corpus.collect_prose(tmp_path)
+
+
+def test_files_are_held_out_whole() -> None:
+    documents = [
+        demo_corpus.Prose(f"file-{number % 40}", (" ".join(["word"] * (10 + number)),)) for number in range(200)
+    ]
+    train, held_out = demo_corpus.hold_out(documents, share=0.2, seed=3)
+    assert sorted(map(documents.index, train + held_out)) == sorted(map(documents.index, documents))
+    assert not {document.source for document in train} & {document.source for document in held_out}
+    words = [sum(document.num_words for document in part) for part in (held_out, documents)]
+    assert 0.15 < words[0] / words[1] <= 0.2
+    assert demo_corpus.hold_out(documents, share=0.2, seed=3) == (train, held_out)
+    assert demo_corpus.hold_out(documents, share=0.2, seed=4) != (train, held_out)
+
+
+def test_masked_words_are_words_of_the_vocabulary() -> None:
+    sentence = "The unheard-of value is copied into the small buffer."
+    documents = [demo_corpus.Prose("a", (sentence,)), demo_corpus.Prose("b", ("Too short to show.",))]
+    chosen = {
+        demo_pretrain.choose_words(documents, {"value", "buffer", "the", "The"}, seed=seed)[0] for seed in range(20)
+    }
+    assert chosen == {(sentence.replace(word, "[MASK]"), word) for word in ("value", "buffer")}
+
+
+def test_the_pretraining_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    assert main(["demo", "--pretrain", "--quick", "--out", str(out), "--json"]) == 0
+    captured = capsys.readouterr()
+    told = json.loads(captured.out)
+    for step in ("1/5", "2/5", "3/5", "4/5", "5/5"):
+        assert step in captured.err
+    losses = told["losses"]
+    assert losses["uniform"] == pytest.approx(math.log(told["vocabulary"]))
+    assert losses["first_step"] == pytest.approx(losses["uniform"], abs=1.0)
+    assert losses["held_out"] < losses["first_step"] - 0.3
+    assert 3.0 < losses["unigram_entropy"] < losses["uniform"]
+    assert 0.3 < told["scores"]["next_sentence_accuracy"] <= 1.0
+    assert len(told["answers"]) == demo_pretrain.SHOWN
+    held_out = (out / "text" / "held-out.txt").read_text()
+    for answer in told["answers"]:
+        assert answer["text"].replace("[MASK]", answer["right"]) in held_out
+        assert len(answer["guesses"]) == 3
+    assert all(Path(picture).read_bytes().startswith(b"\x89PNG") for picture in told["pictures"])
+    assert told["pictures"]
+    assert len(told["next"]) == 5
+    for command in told["next"]:
+        program, *argv = shlex.split(command)
+        assert program == "bertkit"
+        assert main(argv) == 0, command
+        assert capsys.readouterr().out.strip()
+
+
+def test_the_pretraining_demo_tells_its_story_and_stops_when_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "demo"
+    command = ["demo", "--pretrain", "--quick", "--out", str(out)]
+    quick = demo_pretrain.QUICK
+    monkeypatch.setattr(demo_pretrain, "QUICK", replace(quick, settings={**quick.settings, "max_steps": 1_000_000}))
+
+    def press_ctrl_c() -> None:
+        while not (out / "run" / "log.jsonl").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_ctrl_c, daemon=True).start()
+    assert main(command) == 130
+    captured = capsys.readouterr()
+    assert "run it again" in captured.err
+    assert captured.out == ""
+    monkeypatch.setattr(demo_pretrain, "QUICK", replace(quick, settings={**quick.settings, "max_steps": 2}))
+    assert main(command) == 0  # its own folder is made anew
+    told = capsys.readouterr().out
+    assert "what you get for knowing only how frequent each word is" in told
+    assert f"bertkit fill-mask --model {out / 'run' / 'model'}" in told
+    assert "(right: " in told

@@ -35,7 +35,7 @@ Try it:
 #: group -> command -> (where its function is, one line of help)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("demo:demo", "fine-tune a small BERT on text that every Python has; a few minutes"),
+        "demo": ("demo:demo", "fine-tune, or pre-train, a small BERT on text that every Python has; a few minutes"),
         "doctor": ("look:doctor", "versions, threads, devices and optional packages, for a bug report"),
     },
     "Prepare": {

@@ -44,7 +44,13 @@ FULL, QUICK = Size(texts=1600, epochs=5, random_epochs=15), Size(texts=480, epoc
 
 def demo(
     *,
-    out: Annotated[Path, Parameter(alias="-o", help="Folder for data, run and pictures.")] = Path("bertkit-demo"),
+    out: Annotated[
+        Path | None,
+        Parameter(alias="-o", help="Folder for all of it; default: bertkit-demo, or bertkit-demo-pretrain."),
+    ] = None,
+    pretrain: Annotated[bool, Parameter(negative=(), help="Make a BERT from running text instead, from nothing.")] = (
+        False
+    ),
     quick: Annotated[bool, Parameter(negative=(), help="A small sample: seconds instead of minutes, poor scores.")] = (
         False
     ),
@@ -57,16 +63,29 @@ def demo(
     with a linear model, some predictions, and what to try next. Takes two or
     three minutes on two processor cores.
 
+    With --pretrain a BERT is made from nothing: a vocabulary is learned from the
+    same documentation, the text is tokenised, and a small encoder learns for
+    three minutes to guess masked words.
+
     For example:
 
         bertkit demo
+        bertkit demo --pretrain
         bertkit demo --quick --out /tmp/demo
     """
+    if pretrain:
+        from bertkit.cli import demo_pretrain
+
+        size = demo_pretrain.QUICK if quick else demo_pretrain.FULL
+        return demo_pretrain.show(out or Path("bertkit-demo-pretrain"), size, common)
+    return _finetune_show(out or Path("bertkit-demo"), QUICK if quick else FULL, common)
+
+
+def _finetune_show(out: Path, size: Size, common: Common) -> None:
     from bertkit.console import say
 
     common.begin()
-    size = QUICK if quick else FULL
-    _make_room(out)
+    make_room(out, PARTS)
     say(f"1/4  reading the documentation of Python {platform.python_version()}'s standard library")
     train, dev = _write_data(out / "data", size, common.seed)
     say(f"     {len(train):,} sentences to learn from, {len(dev):,} to judge by, of other objects: {out / 'data'}")
@@ -110,8 +129,12 @@ def next_commands(out: Path, encoder: Path | None) -> list[str]:
     return [shlex.join(["bertkit", *map(str, command)]) for command in commands]
 
 
-def _make_room(out: Path) -> None:
+def make_room(out: Path, parts: tuple[str, ...]) -> None:
     """An empty folder with the marker.
+
+    Args:
+        out: the folder.
+        parts: folders in it that a demo made before, which may be deleted.
 
     Raises:
         ConfigError: the folder holds something that is not the demo's.
@@ -119,12 +142,12 @@ def _make_room(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out} is a file; give a folder")
     if (out / MARKER).exists():
-        for part in PARTS:
+        for part in parts:
             shutil.rmtree(out / part, ignore_errors=True)
     elif out.is_dir() and any(out.iterdir()):
         raise ConfigError(f"--out {out} is not empty and was not made by the demo; choose a new folder")
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARKER).write_text("bertkit demo may delete data, model and run in this folder\n", encoding="utf-8")
+    (out / MARKER).write_text(f"bertkit demo may delete {', '.join(parts)} in this folder\n", encoding="utf-8")
 
 
 def _write_data(folder: Path, size: Size, seed: int) -> tuple[list[Sentence], list[Sentence]]:
