@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,7 @@ def pretrain(
         bertkit prepare text.txt --tokenizer tokenizer --out store
         bertkit pretrain store --recipe mini --max-time 20m --out run
         bertkit pretrain store --preset bert-mini --max-steps 2000 --out run
+        torchrun --nproc-per-node 8 -m bertkit pretrain store --recipe mini --out run
         bertkit fill-mask --model run/model "The [MASK] of the city."
     """
     from bertkit.console import set_quiet
@@ -76,6 +78,8 @@ def pretrain(
         resume=resume,
         device=str(find_device(output.device)),
     )
+    if os.environ.get("RANK", "0") != "0":  # under torchrun one process speaks for all
+        return
     if output.json:
         told = {"unigram_entropy": result.unigram_entropy, **result.speed, "new_parts": list(result.new_parts)}
         write_json({"model": str(result.model), "steps": result.progression.step, **result.scores, **told})

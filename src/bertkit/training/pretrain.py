@@ -6,12 +6,14 @@ folder. The jobs are in files of their own: settings, schedule, data and phases,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
@@ -23,6 +25,8 @@ from bertkit.model.bert import BertForPreTraining
 from bertkit.optim import OPTIMIZERS, parameter_groups
 from bertkit.training.generators import seed_generators
 from bertkit.training.loop import Evaluate, LoopOptions, Progression, Trainer
+from bertkit.training.parallel import Parallel, parallel_from_environment
+from bertkit.training.plan import Plan
 from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, training_data
 from bertkit.training.pretrain_evaluate import held_out_scores
 from bertkit.training.pretrain_report import Report, unigram_entropy
@@ -78,7 +82,7 @@ def pretrain(
         dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.
         resume: go on from the newest checkpoint in ``out``, bit for bit (but for a run with a time budget, whose rate
             follows the clock); False: a run in ``out`` is an error.
-        device: where the model is trained.
+        device: where the model is trained. Under ``torchrun`` its kind, ``cpu`` or ``cuda``: each process has its own.
 
     Raises:
         ConfigError: settings that contradict each other; with ``resume=False`` a folder that holds a run; a shape that
@@ -91,38 +95,48 @@ def pretrain(
     config = config or PretrainConfig()
     config.check()
     run = PretrainFolder(out)
-    with run.claimed():
+    parallel = parallel_from_environment(device, config.parallel)
+    with contextlib.ExitStack() as held:
+        held.callback(parallel.close)
+        parallel.on_first(lambda: held.enter_context(run.claimed()))
         identity = _identity(store, config, model, dev)
-        run.check(identity, resume=resume, free=FREE_SETTINGS)
-        if run.is_finished:
+        parallel.on_first(lambda: run.check(identity, resume=resume, free=FREE_SETTINGS))
+        if parallel.on_first(lambda: run.is_finished):
             say(f"{run.path} is finished; nothing to do. Choose another folder for a new run")
-            return _read_result(run)
+            return parallel.on_first(lambda: _read_result(run))
         if dev is not None:
             dev.check_tokenizer(store.tokenizer())
         network, start = make_network(model, store, config)
-        network.to(device)
-        data = training_data(store, mask_vocabulary(store.tokenizer()), config)
+        network.set_gradient_checkpointing(config.gradient_checkpointing)
+        parallel.prepare(network)
+        vocabulary = mask_vocabulary(store.tokenizer())
+        data = training_data(store, vocabulary, config, rank=parallel.rank, num_ranks=parallel.num_ranks)
+        evaluate = None
+        if dev is not None:
+            evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
         seed_generators(config.seed)
-        floor = unigram_entropy(store)
+        floor = parallel.on_first(lambda: unigram_entropy(store))
         say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing word frequencies only")
         report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
-        run.begin(identity)
-        trained = _train(network, data, config, run, report, identity, _evaluation(network, store, dev, config))
-        return _finish(run, network, store, config, start, report, trained)
+        parallel.on_first(lambda: run.begin(identity))
+        trainer = _train(network, data, config, run, report, identity, evaluate, parallel)
+        whole = parallel.whole_model(network)
+        return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
 
 
 def _train(
     network: BertForPreTraining,
-    data: Any,
+    data: Plan[Batch],
     config: PretrainConfig,
     run: PretrainFolder,
     report: Report,
     identity: Mapping[str, Any],
     evaluate: Evaluate | None,
+    parallel: Parallel,
 ) -> Trainer[Batch]:
     """Train to the end, from the newest checkpoint where there is one."""
-    peak = matmul_peak(network.config, rows=config.max_tokens, device=network.device, dtype=_DTYPES[config.precision])
-    plan = MeasuredPlan(data, network.config, Speed(peak))
+    peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=_DTYPES[config.precision])
+    plan = MeasuredPlan(data, network.config, Speed(peak, parallel.num_ranks))
     optimizer = OPTIMIZERS[config.optimizer](
         parameter_groups(network, weight_decay=config.weight_decay),
         learning_rate=config.learning_rate,
@@ -138,8 +152,13 @@ def _train(
         log=lambda record: report(plan.with_share(record)),
         folder=run.checkpoints,
         identity=_without_free(identity),
+        parallel=parallel,
     )
-    report.begin(trainer.at.step if trainer.resume() else 0)
+    resumed = trainer.resume()
+    if not parallel.is_first:
+        trainer.run()
+        return trainer
+    report.begin(trainer.at.step if resumed else 0)
     try:
         trainer.run()
     finally:
@@ -160,15 +179,6 @@ def loop_options(config: PretrainConfig) -> LoopOptions:
         precision=config.precision,
         label="pre-training",
     )
-
-
-def _evaluation(
-    network: BertForPreTraining, store: TokenStore, dev: TokenStore | None, config: PretrainConfig
-) -> Evaluate | None:
-    if dev is None:
-        return None
-    data = held_out_data(dev, mask_vocabulary(store.tokenizer()), config)
-    return held_out_scores(network, data, config.dev_examples)
 
 
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
@@ -192,7 +202,7 @@ def _without_free(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 def _finish(
     run: PretrainFolder,
-    network: BertForPreTraining,
+    network: nn.Module | None,
     store: TokenStore,
     config: PretrainConfig,
     start: Start,
@@ -200,6 +210,7 @@ def _finish(
     trainer: Trainer[Batch],
 ) -> PretrainResult:
     """Save the model, and last of all the summary, from which on the run is finished."""
+    assert isinstance(network, BertForPreTraining), "rank 0 has the whole model"
     network.eval()
     network.save_pretrained(run.model)
     store.tokenizer().save_pretrained(run.model)
@@ -214,7 +225,7 @@ def _finish(
         "speed": report.speed(),
         "matmul_peak_flops_per_s": trainer.plan.speed.peak,
         "versions": versions(),
-        "hardware": hardware(network.device),
+        "hardware": {**hardware(trainer.device), "processes": trainer.parallel.num_ranks},
     }
     write_json(run.path / METRICS, told)
     run.drop_checkpoints()

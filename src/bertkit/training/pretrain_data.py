@@ -24,8 +24,10 @@ def mask_vocabulary(tokenizer: BertTokenizer) -> MaskVocabulary:
     return MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
 
 
-def training_data(store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig) -> Plan[Batch]:
-    """The examples that the settings ask for, in one phase or two.
+def training_data(
+    store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig, *, rank: int = 0, num_ranks: int = 1
+) -> Plan[Batch]:
+    """The examples that the settings ask for, in one phase or two; of each step this rank's part.
 
     Raises:
         ConfigError, DataError: see :class:`~bertkit.data.loader.PretrainData`.
@@ -33,7 +35,7 @@ def training_data(store: TokenStore, vocabulary: MaskVocabulary, config: Pretrai
     phases: list[tuple[Plan[Batch], int]] = []
     for max_seq_length, limit, num_steps in config.phases:
         masking = Masking(config.masking, config.masked_lm_prob, limit)
-        plan = _data(store, vocabulary, config, masking, config.seed, max_seq_length)
+        plan = _data(store, vocabulary, config, masking, config.seed, max_seq_length, rank, num_ranks)
         phases.append((plan, num_steps))
     return phases[0][0] if len(phases) == 1 else PhasedPlan(phases)
 
@@ -56,6 +58,8 @@ def _data(
     masking: Masking,
     seed: int,
     max_seq_length: int,
+    rank: int = 0,
+    num_ranks: int = 1,
 ) -> PretrainData:
     return PretrainData(
         store,
@@ -67,4 +71,6 @@ def _data(
         masking=masking,
         short_seq_prob=config.short_seq_prob,
         seed=seed,
+        rank=rank,
+        num_ranks=num_ranks,
     )

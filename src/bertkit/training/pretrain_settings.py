@@ -17,7 +17,9 @@ DEFAULT_STEPS = 10_000
 #: More steps than any run takes: where only the clock ends it.
 UNLIMITED_STEPS = 10**12
 #: Settings that change how a run is watched, saved or told of, and none of its numbers: a resumed run may have others.
-FREE_SETTINGS = frozenset({"checkpoint_every_s", "keep_checkpoints", "curve", "tensorboard", "dev"})
+FREE_SETTINGS = frozenset(
+    {"checkpoint_every_s", "keep_checkpoints", "curve", "tensorboard", "parallel", "gradient_checkpointing", "dev"}
+)
 
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
 Shape = Literal["linear", "polynomial", "trapezoid", "original"]
@@ -91,6 +93,13 @@ class PretrainConfig(Settings):
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"], Field(description="number format of the products; weights stay fp32")
     ] = "fp32"
+    gradient_checkpointing: Annotated[
+        bool,
+        Field(description="compute layers again for their gradients: less memory, more time, same result"),
+    ] = False
+    parallel: Annotated[
+        Literal["ddp", "fsdp"] | None, Field(description="under torchrun: whole weights on each device, or parts")
+    ] = None
     curve: Annotated[bool, Field(description="draw loss.png, where matplotlib is installed")] = True
     tensorboard: Annotated[bool, Field(description="write RUN/tensorboard too; needs the extra tensorboard")] = False
     keep_checkpoints: Annotated[int, Field(ge=1, description="training states kept; older ones are deleted")] = 2

@@ -115,6 +115,8 @@ class MeasuredPlan:
 
     def micro_batches(self, step: int) -> list[Batch]:
         batches = self.plan.micro_batches(step)
+        if not batches:  # a rank without an example
+            return batches
         tokens = sum(batch.layout.num_tokens for batch in batches)
         pairs = "next_sentence_label" in batches[0].targets
         self._flops_per_token[step] = sum(training_flops(b, self.shape, pairs=pairs) for b in batches) / tokens
