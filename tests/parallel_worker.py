@@ -1,6 +1,7 @@
 """One rank of a tiny parallel run; started by ``torch.distributed.run`` from ``tests/unit/test_training_parallel.py``.
 
-``parallel_worker.py MODE FOLDER SCENARIO ...`` runs scenarios one after another; rank 0 writes what came out to FOLDER.
+``parallel_worker.py FOLDER MODE:SCENARIO ...`` runs scenarios one after another; rank 0 writes what came out to
+``FOLDER/MODE/out``.
 """
 
 from __future__ import annotations
@@ -68,14 +69,30 @@ def finish(trainer: Trainer[Batch]) -> dict[str, Any]:
     step = trainer.train_step
     trainer.train_step = lambda: results.append(step()) or results[-1]  # type: ignore[method-assign, func-returns-value]
     at = trainer.run()
-    whole = trainer.parallel.whole_model(trainer.model)
+    last = whole_weights(trainer)
+    trainer.restore_best()
     return {
-        "weights": {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()},
+        "weights": last,
+        "best_weights": whole_weights(trainer),
         "losses": [result.loss for result in results],
         "norms": [result.grad_norm for result in results if not result.skipped],
         "epochs": at.epochs,
         "best": [at.best_step, at.best_score],
     }
+
+
+def whole_weights(trainer: Trainer[Batch]) -> dict[str, torch.Tensor]:
+    whole = trainer.parallel.whole_model(trainer.model)
+    return {} if whole is None else {name: p.detach().clone() for name, p in whole.named_parameters()}
+
+
+def seven_steps(trainer: Trainer[Batch]) -> None:
+    """An epoch, its evaluation, and two steps more, so that the best weights are not the present ones."""
+    for _ in range(7):
+        trainer.train_step()
+        if trainer._epoch_ended():
+            trainer._end_epoch(lambda: None)
+    trainer.save()
 
 
 def scenario_plain(parallel: Parallel, folder: Path) -> dict[str, Any]:
@@ -85,30 +102,22 @@ def scenario_plain(parallel: Parallel, folder: Path) -> dict[str, Any]:
 
 
 def scenario_saved(parallel: Parallel, folder: Path) -> dict[str, Any]:
-    """Stop after step 5 for another number of ranks to go on."""
-    trainer = make_trainer(parallel, folder / "by-two")
-    for _ in range(5):
-        trainer.train_step()
-    trainer._end_epoch(lambda: None)
-    trainer.save()
+    """Stop after step 7 for another number of ranks to go on."""
+    seven_steps(make_trainer(parallel, folder / "by-two"))
     return {}
 
 
 def scenario_resumed(parallel: Parallel, folder: Path) -> dict[str, Any]:
     """Go on from the checkpoint of one rank."""
-    trainer = make_trainer(parallel, folder / "by-one")
+    trainer = make_trainer(parallel, folder.parent / "by-one")
     assert trainer.resume()
     return finish(trainer)
 
 
 def scenario_exact(parallel: Parallel, folder: Path) -> dict[str, Any]:
-    """With dropout: 10 steps, and 5 + 5 with a restart of everything; the same bits."""
+    """With dropout: 10 steps, and 7 + 3 with a restart of everything; the same bits."""
     whole = finish(make_trainer(parallel, p=0.1))
-    first = make_trainer(parallel, folder / "exact", p=0.1)
-    for _ in range(5):
-        first.train_step()
-    first._end_epoch(lambda: None)
-    first.save()
+    seven_steps(make_trainer(parallel, folder / "exact", p=0.1))
     second = make_trainer(parallel, folder / "exact", p=0.1)
     seed_generators(77)
     assert second.resume()
@@ -185,16 +194,19 @@ def scenario_killed(parallel: Parallel, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    mode, folder, *names = sys.argv[1:]
+    folder, *names = sys.argv[1:]
     torch.set_num_threads(1)
-    parallel = parallel_from_environment("cpu", mode, timeout_s=60)  # type: ignore[arg-type]
-    for name in names:
-        outcome = globals()[f"scenario_{name}"](parallel, Path(folder))
+    parallel = SINGLE
+    for mode, name in (scenario.split(":") for scenario in names):
+        parallel = parallel_from_environment("cpu", mode, timeout_s=60)  # type: ignore[arg-type]
+        outcome = globals()[f"scenario_{name}"](parallel, Path(folder) / mode)
+        tensors = {
+            f"{kind}/{at}": tensor
+            for kind in ("weights", "best_weights", "expected")
+            for at, tensor in outcome.pop(kind, {}).items()
+        }
         if parallel.is_first:
-            tensors = {
-                f"{key}/{at}": tensor for key in ("weights", "expected") for at, tensor in outcome.pop(key, {}).items()
-            }
-            save_snapshot(Path(folder) / "out", name, Snapshot(tensors, outcome))
+            save_snapshot(Path(folder) / mode / "out", name, Snapshot(tensors, outcome))
     parallel.close()
 
 

@@ -1,6 +1,6 @@
 """Two real processes (gloo on the CPU) against one: the same losses, weights and evaluations; stops and ends together.
 
-What the ranks do is in ``tests/parallel_worker.py``; each mode is launched once, with all of its scenarios.
+What the ranks do is in ``tests/parallel_worker.py``; it is launched once, for all scenarios of both modes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from bertkit.training.parallel import SINGLE, parallel_from_environment
 from bertkit.training.plan import EpochPlan
 
 TESTS = Path(__file__).parent.parent
-SCENARIOS = {
-    "ddp": ("plain", "saved", "resumed", "exact", "signal", "nan", "killed"),  # the last one ends the processes
-    "fsdp": ("plain", "saved", "resumed", "exact", "signal", "nan", "fp16", "lamb"),
-}
+SCENARIOS = [
+    *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16", "fsdp:lamb"),
+    *("ddp:plain", "ddp:saved", "ddp:resumed", "ddp:exact", "ddp:signal", "ddp:nan"),
+    "ddp:killed",  # ends the processes
+]
+Weights = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,31 +36,32 @@ class Launched:
     exit_code: int
     stderr: str
 
-    def outcome(self, scenario: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
-        """Weights, expected weights, and plain values."""
+    def outcome(self, scenario: str) -> dict[str, Any]:
+        """Plain values, and dictionaries of weights."""
         snapshot = load_snapshot(self.folder / "out" / scenario)
-        parts: dict[str, dict[str, torch.Tensor]] = {"weights": {}, "expected": {}}
+        found: dict[str, Any] = {"weights": {}, "best_weights": {}, "expected": {}, **snapshot.values}
         for key, tensor in snapshot.tensors.items():
             kind, _, name = key.partition("/")
-            parts[kind][name] = tensor
-        return parts["weights"], parts["expected"], dict(snapshot.values)
+            found[kind][name] = tensor
+        return found
 
 
-@pytest.fixture(scope="module", params=["ddp", "fsdp"])
-def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    mode, folder = request.param, tmp_path_factory.mktemp(f"parallel-{request.param}")
-    one = worker.make_trainer(folder=folder / "by-one")
-    for _ in range(5):
-        one.train_step()
-    one._end_epoch(lambda: None)
-    one.save()
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("parallel")
+    worker.seven_steps(worker.make_trainer(folder=folder / "by-one"))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(TESTS / "parallel_worker.py")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
-    command += [mode, str(folder), *SCENARIOS[mode]]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert (folder / "out").exists(), done.stderr[-4000:]
+    command += [str(folder), *SCENARIOS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert (folder / "ddp" / "out" / "nan").exists(), done.stderr[-4000:]
     return Launched(folder, done.returncode, done.stderr)
+
+
+@pytest.fixture(params=["ddp", "fsdp"])
+def launched(request: pytest.FixtureRequest, both: Launched) -> Launched:
+    return replace(both, folder=both.folder / request.param)
 
 
 @pytest.fixture(scope="module")
@@ -66,29 +69,30 @@ def alone() -> dict[str, Any]:
     return worker.finish(worker.make_trainer())
 
 
-def assert_same(weights: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+def assert_same(weights: Weights, expected: Weights) -> None:
     assert weights.keys() == expected.keys()
     for name, value in weights.items():
         torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=1e-5, msg=name)
 
 
-def assert_equal(weights: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+def assert_equal(weights: Weights, expected: Weights) -> None:
     assert weights.keys() == expected.keys()
     for name, value in weights.items():
         assert torch.equal(value, expected[name]), name
 
 
 def test_two_ranks_compute_what_one_does(launched: Launched, alone: dict[str, Any]) -> None:
-    weights, _, told = launched.outcome("plain")
+    told = launched.outcome("plain")
     first, second = told["micro_batches"]
     assert second[-1] == 0  # the case that could hang: nothing to do for rank 1
     assert any(a != b for a, b in zip(first, second, strict=True))
     assert told["losses"] == pytest.approx(alone["losses"], abs=1e-5)
     assert told["norms"] == pytest.approx(alone["norms"], rel=1e-4)
-    assert_same(weights, alone["weights"])
+    assert_same(told["weights"], alone["weights"])
     for epoch, expected in zip(told["epochs"], alone["epochs"], strict=True):
         assert epoch == pytest.approx(expected, abs=1e-5)
     assert told["best"] == alone["best"]
+    assert_same(told["best_weights"], alone["best_weights"])
 
 
 def test_the_steps_are_not_trivial(alone: dict[str, Any]) -> None:
@@ -102,33 +106,35 @@ def test_the_steps_are_not_trivial(alone: dict[str, Any]) -> None:
 def test_a_run_of_two_ranks_goes_on_with_one(launched: Launched, alone: dict[str, Any]) -> None:
     trainer = worker.make_trainer(folder=launched.folder / "by-two")
     assert trainer.resume()
-    assert trainer.at.step == 5
+    assert trainer.at.step == 7
     told = worker.finish(trainer)
-    assert told["losses"] == pytest.approx(alone["losses"][5:], abs=1e-5)
+    assert told["losses"] == pytest.approx(alone["losses"][7:], abs=1e-5)
     assert_same(told["weights"], alone["weights"])
+    assert_same(told["best_weights"], alone["best_weights"])
 
 
 def test_a_run_of_one_rank_goes_on_with_two(launched: Launched, alone: dict[str, Any]) -> None:
-    weights, _, told = launched.outcome("resumed")
-    assert told["losses"] == pytest.approx(alone["losses"][5:], abs=1e-5)
-    assert_same(weights, alone["weights"])
+    told = launched.outcome("resumed")
+    assert told["losses"] == pytest.approx(alone["losses"][7:], abs=1e-5)
+    assert_same(told["weights"], alone["weights"])
+    assert_same(told["best_weights"], alone["best_weights"])
 
 
 def test_resume_with_as_many_ranks_is_bit_for_bit_with_dropout(launched: Launched) -> None:
-    weights, expected, told = launched.outcome("exact")
-    assert_equal(weights, expected)
-    assert told["losses"] == told["expected_losses"][5:]
+    told = launched.outcome("exact")
+    assert_equal(told["weights"], told["expected"])
+    assert told["losses"] == told["expected_losses"][7:]
     assert told["draws"][0] != told["draws"][1]  # each rank draws masks of its own
 
 
 def test_dropout_acts_in_that_test(launched: Launched, alone: dict[str, Any]) -> None:
     """Control."""
-    _, _, told = launched.outcome("exact")
+    told = launched.outcome("exact")
     assert told["expected_losses"] != pytest.approx(alone["losses"], abs=1e-3)
 
 
 def test_a_signal_to_one_rank_stops_all_after_the_same_step(launched: Launched) -> None:
-    _, _, told = launched.outcome("signal")
+    told = launched.outcome("signal")
     assert told["told"][0] == told["told"][1]
     assert told["told"][0].startswith("143 stopped by SIGTERM after step 3 of 10")
     assert check(launched.folder / "signal" / "step-00000003") is None
@@ -136,7 +142,7 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(launched: Launched) 
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_the_step(launched: Launched) -> None:
-    _, _, told = launched.outcome("nan")
+    told = launched.outcome("nan")
     assert told["steps"] == [1, 1]
     for rank, message in enumerate(told["told"]):
         assert message.startswith("TrainingError: step 2 of 10: the loss is nan")
@@ -145,24 +151,22 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_the_step(launche
         assert (launched.folder / "nan" / f"{name}.safetensors").exists()
 
 
-def test_a_killed_rank_ends_the_run_with_a_message(launched: Launched) -> None:
-    if launched.folder.name.startswith("parallel-fsdp"):
-        assert launched.exit_code == 0, launched.stderr[-4000:]
-        return
-    assert launched.exit_code != 0
-    assert "rank 0 of 2 lost another rank" in launched.stderr
-    assert "go on from the newest checkpoint" in launched.stderr
-    assert not (launched.folder / "out" / "killed").exists()
+def test_a_killed_rank_ends_the_run_with_a_message(both: Launched) -> None:
+    assert both.exit_code != 0
+    assert "rank 0 of 2 lost another rank" in both.stderr
+    assert "go on from the newest checkpoint" in both.stderr
+    assert not (both.folder / "ddp" / "out" / "killed").exists()
 
 
-def test_sharded_fp16_skips_a_step_on_all_ranks_together(launched: Launched) -> None:
-    if not launched.folder.name.startswith("parallel-fsdp"):
-        pytest.skip("the rule is the same; it is the sharded gradients that could disagree")
-    _, _, told = launched.outcome("fp16")
-    assert told["state"][0] == told["state"][1]
-    assert told["state"][0][0] > 0
-    assert "whole matrix" not in launched.outcome("lamb")[2]["told"]
-    assert "Lamb does not work on sharded weights" in launched.outcome("lamb")[2]["told"]
+def test_sharded_fp16_skips_a_step_on_all_ranks_together(both: Launched) -> None:
+    first, second = replace(both, folder=both.folder / "fsdp").outcome("fp16")["state"]
+    assert first == second  # the number of skipped steps, the scale, and the seconds, by the clock of rank 0
+    assert first[0] > 0
+
+
+def test_optimizers_that_need_whole_matrices_refuse_parts(both: Launched) -> None:
+    told = replace(both, folder=both.folder / "fsdp").outcome("lamb")["told"]
+    assert told == "Lamb does not work on sharded weights; use the optimizer adamw, or mode ddp"
 
 
 # ------------------------------------------------------------------------------------------------ without ranks

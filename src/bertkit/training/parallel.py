@@ -168,7 +168,8 @@ class Parallel:
         if self.num_ranks == 1:
             return [value]
         found: list[Any] = [None] * self.num_ranks
-        dist.all_gather_object(found, value)
+        with self.explained():
+            dist.all_gather_object(found, value)
         return found
 
     def from_first(self, value: T) -> T:
@@ -176,7 +177,8 @@ class Parallel:
         if self.num_ranks == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
+        with self.explained():
+            dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
         return box[0]
 
     def on_first(self, do: Callable[[], T]) -> T:
