@@ -51,10 +51,11 @@ class Settings(BaseModel):
     """Base of everything a user can set: frozen, checked, and no field that nobody reads.
 
     Raises:
-        ConfigError: an unknown field (with the nearest known one), or a value of the wrong type or out of bounds.
+        ConfigError: an unknown field (with the nearest known one), or a value of the wrong type, out of bounds, or not
+            finite.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
     def __init__(self, **values: Any) -> None:
         try:

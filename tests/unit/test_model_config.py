@@ -116,3 +116,9 @@ def test_settings_suggest_a_field_of_their_own(settings, typo, field):
         settings(**{typo: 1})
     with pytest.raises(ValidationError, match="frozen"):
         setattr(settings(), field, 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_settings_are_finite(value):
+    with pytest.raises(ConfigError, match=r"learning_rate = (nan|inf): .*finite"):
+        PretrainConfig(learning_rate=value)

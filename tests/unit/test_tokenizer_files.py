@@ -6,6 +6,8 @@ import copy
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -335,3 +337,26 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     odd = BertTokenizer({token: number for number, token in enumerate([*SMALL, "x\ny"])})
     with pytest.raises(CheckpointError, match="cannot stand on a line"):
         odd.save_pretrained(tmp_path / "folder")
+
+
+DISK_FULL = """
+import resource, signal, sys
+from bertkit import BertTokenizer
+from bertkit.errors import ResourceError
+tokenizer = BertTokenizer.from_pretrained(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+try:
+    tokenizer.save_pretrained(sys.argv[1])
+except ResourceError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_leaves_the_old_tokenizer(tmp_path: Path) -> None:
+    """A limit on file sizes makes the system refuse the write in the middle, as a full disk does."""
+    BertTokenizer({token: number for number, token in enumerate(SMALL)}).save_pretrained(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    done = subprocess.run([sys.executable, "-c", DISK_FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "the tokenizer cannot be written to" in done.stdout
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

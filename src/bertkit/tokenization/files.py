@@ -10,6 +10,7 @@ about a setting, ``tokenizer_config.json`` wins, as everywhere else. Truncation 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from bertkit.errors import CheckpointError, shorten
+from bertkit.errors import CheckpointError, ResourceError, shorten
+from bertkit.files import replace_file
 from bertkit.tokenization.vocabulary import AddedToken, Vocabulary
 
 #: The largest published vocabularies of word pieces take 3 MB as vocab.txt, 20 MB as tokenizer.json.
@@ -285,8 +287,11 @@ def write_tokenizer(
 ) -> tuple[str, ...]:
     """Write ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``.
 
+    A reader finds each file old or new, never half.
+
     Raises:
-        CheckpointError: the folder cannot be written, or a token cannot stand on a line of ``vocab.txt``.
+        CheckpointError: ``folder`` is a file, or a token cannot stand on a line of ``vocab.txt``.
+        ResourceError: disk full, no permission.
     """
     tokens = sorted(vocabulary.vocab, key=vocabulary.vocab.__getitem__)
     for number, token in enumerate(tokens):
@@ -316,7 +321,9 @@ def write_tokenizer(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            (folder / name).write_text(content, encoding="utf-8", newline="\n")
+            replace_file(folder / name, content.encode("utf-8"), folder / f".{name}.{os.getpid()}.tmp")
+    except (FileExistsError, NotADirectoryError):
+        raise CheckpointError(f"{folder} cannot be written: it is a file; a tokenizer needs a folder") from None
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be written: {error.strerror or error}") from None
+        raise ResourceError(f"the tokenizer cannot be written to {folder}: {error.strerror or error}") from error
     return tuple(str(folder / name) for name in contents)
