@@ -105,26 +105,69 @@ def create_training_instances(
     """
     _check(max_seq_length, dupe_factor, short_seq_prob, masked_lm_prob, max_predictions_per_seq)
     all_documents = _read_documents([Path(file) for file in input_files], tokenizer)
-    rng.shuffle(all_documents)
-    vocab_words = list(tokenizer.vocab)
-    instances = [
-        instance
-        for _ in range(dupe_factor)
-        for document_index in range(len(all_documents))
-        for instance in create_instances_from_document(
+    instances = list(
+        instances_from_documents(
             all_documents,
-            document_index,
+            list(tokenizer.vocab),
             max_seq_length,
+            dupe_factor,
             short_seq_prob,
             masked_lm_prob,
             max_predictions_per_seq,
-            vocab_words,
             rng,
             do_whole_word_mask=do_whole_word_mask,
         )
-    ]
+    )
     rng.shuffle(instances)
     return instances
+
+
+def instances_from_documents(
+    all_documents: list[TokenizedDocument],
+    vocab_words: Sequence[str],
+    max_seq_length: int,
+    dupe_factor: int,
+    short_seq_prob: float,
+    masked_lm_prob: float,
+    max_predictions_per_seq: int,
+    rng: Random,
+    *,
+    do_whole_word_mask: bool = False,
+) -> Iterator[TrainingInstance]:
+    """What :func:`create_training_instances` does between reading the text and the last shuffle.
+
+    The original has no such function. It is for text that is tokenized already; the caller may keep the examples in a
+    smaller form, and shuffles them (``rng.shuffle`` of their numbers draws the same as that of the examples).
+
+    Args:
+        all_documents: none of them empty; shuffled in place.
+        vocab_words: where random tokens come from.
+        max_seq_length: as for :func:`create_training_instances`, and so on.
+        dupe_factor: as there.
+        short_seq_prob: as there.
+        masked_lm_prob: as there.
+        max_predictions_per_seq: as there.
+        rng: as there.
+        do_whole_word_mask: as there.
+
+    Raises:
+        ConfigError: a setting out of bounds.
+    """
+    _check(max_seq_length, dupe_factor, short_seq_prob, masked_lm_prob, max_predictions_per_seq)
+    rng.shuffle(all_documents)
+    for _ in range(dupe_factor):
+        for document_index in range(len(all_documents)):
+            yield from create_instances_from_document(
+                all_documents,
+                document_index,
+                max_seq_length,
+                short_seq_prob,
+                masked_lm_prob,
+                max_predictions_per_seq,
+                vocab_words,
+                rng,
+                do_whole_word_mask=do_whole_word_mask,
+            )
 
 
 def create_instances_from_document(

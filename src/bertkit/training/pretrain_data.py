@@ -8,6 +8,7 @@ from bertkit.data.masking import Masking, MaskVocabulary
 from bertkit.data.store import TokenStore
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.plan import Plan
+from bertkit.training.pretrain_original import original_plan
 from bertkit.training.pretrain_phases import PhasedPlan
 from bertkit.training.pretrain_settings import PretrainConfig
 
@@ -34,8 +35,12 @@ def training_data(
     """
     phases: list[tuple[Plan[Batch], int]] = []
     for max_seq_length, limit, num_steps in config.phases:
-        masking = Masking(config.masking, config.masked_lm_prob, limit)
-        plan = _data(store, vocabulary, config, masking, config.seed, max_seq_length, rank, num_ranks)
+        plan: Plan[Batch]
+        if config.protocol == "original":
+            plan = original_plan(store, config, max_seq_length, limit, rank=rank, num_ranks=num_ranks)
+        else:
+            masking = Masking(config.masking, config.masked_lm_prob, limit)
+            plan = _data(store, vocabulary, config, masking, config.seed, max_seq_length, rank, num_ranks)
         phases.append((plan, num_steps))
     return phases[0][0] if len(phases) == 1 else PhasedPlan(phases)
 

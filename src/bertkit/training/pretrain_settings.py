@@ -35,6 +35,11 @@ class PretrainConfig(Settings):
     objective: Annotated[Objective, Field(description="mlm+nsp as the paper, mlm as RoBERTa, mlm+sop as ALBERT")] = (
         "mlm+nsp"
     )
+    protocol: Annotated[
+        Literal["bertkit", "original"],
+        Field(description="original: fixed examples made in memory, as the 2018 code does; for small corpora"),
+    ] = "bertkit"
+    dupe_factor: Annotated[int, Field(ge=1, le=1000, description="copies of the corpus, of protocol original")] = 10
     max_seq_length: Annotated[int, Field(ge=8, description="tokens of the longest example")] = 128
     short_seq_length: Annotated[
         int | None, Field(ge=8, description="tokens of the longest example in the first part of the steps")
@@ -141,6 +146,11 @@ class PretrainConfig(Settings):
             raise ConfigError(
                 f"schedule {self.schedule!r} counts steps; with a time budget (max_seconds, --max-time) use linear or "
                 "trapezoid"
+            )
+        if self.protocol == "original" and (self.objective != "mlm+nsp" or self.masking == "span"):
+            raise ConfigError(
+                "protocol 'original' has the objective mlm+nsp and masks tokens or whole words, got "
+                f"objective={self.objective!r}, masking={self.masking!r}"
             )
         if self.short_seq_length is not None:
             self._check_phases(self.short_seq_length)
