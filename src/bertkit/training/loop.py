@@ -345,7 +345,7 @@ class Trainer(Generic[BatchT]):
     def save(self) -> Path:
         """Write a checkpoint, read it back, then delete all but the newest :attr:`LoopOptions.keep`."""
         assert self.folder is not None, "save() needs a folder"
-        folder, snapshot = self.folder, self.state_dict()
+        folder, snapshot = self.folder, self.state_dict()  # on all ranks
 
         def write() -> Path:
             path = save_snapshot(folder, step_name(self.at.step), snapshot)
@@ -365,18 +365,18 @@ class Trainer(Generic[BatchT]):
         Raises:
             CheckpointError: every checkpoint is damaged, or it belongs to another run.
         """
-        assert (folder := self.folder) is not None, "resume() needs a folder"
+        assert self.folder is not None, "resume() needs a folder"
+        folder = self.folder
         with self.parallel.explained():
             found = self.parallel.on_first(lambda: newest_whole(folder))
             for reason in found.skipped:
                 say(f"skipped a damaged checkpoint: {reason}")
             if found.path is None:
                 return False
-            path = found.path
-            snapshot = self.parallel.share(load_snapshot(path) if self.parallel.is_first else None)
+            snapshot = self.parallel.share(load_snapshot(found.path) if self.parallel.is_first else None)
         assert snapshot is not None
-        self.load_state_dict(snapshot, str(path))
-        say(f"resumed {self.options.label} after step {self._of_all(self.at.step)} ({path})")
+        self.load_state_dict(snapshot, str(found.path))
+        say(f"resumed {self.options.label} after step {self._of_all(self.at.step)} ({found.path})")
         return True
 
     def _of_all(self, step: int) -> str:
@@ -388,7 +388,7 @@ class Trainer(Generic[BatchT]):
         done = f"{stop} after step {self._of_all(self.at.step)} ({clock(self.at.seconds)})"
         if self.folder is None:
             return f"{done}; nothing was saved, because this run has no folder"
-        return f"{done}; saved in {self.save()}. Run the same command with --resume to go on"
+        return f"{done}; saved in {self.save()}. {self.options.how_to_resume}"
 
 
 def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:

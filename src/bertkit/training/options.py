@@ -21,6 +21,7 @@ class LoopOptions:
         with the step in which it is used up. None: no limit.
     evaluate_every_steps: evaluate after each multiple of it in place of after each epoch; None: after each epoch.
         The end of the run is always evaluated.
+    how_to_resume: told when a signal has stopped the run.
     precision: number format of forward and backward pass; weights and optimizer stay fp32.
     """
 
@@ -34,6 +35,7 @@ class LoopOptions:
     label: str = "training"
     max_seconds: float | None = None
     evaluate_every_steps: int | None = None
+    how_to_resume: str = "Run the same command with --resume to go on"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
 
