@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bertkit.data.arrow import numbers_of
 from bertkit.data.store_manifest import (
     TOKENIZER,
     Shard,
@@ -201,8 +202,8 @@ class TokenStore:
             raise DataError(f"{path}, which the manifest names, is missing: {_AGAIN}") from None
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{path} cannot be read: {_AGAIN} ({error})") from None
-        lengths: Int32 = column.flatten().to_numpy()
-        sizes = np.diff(column.offsets.to_numpy()).astype(np.int64)
+        lengths: Int32 = numbers_of(column.flatten(), np.int32)
+        sizes = np.diff(numbers_of(column.offsets, np.int32)).astype(np.int64)
         found = (len(sizes), len(lengths), int(lengths.sum()))
         expected = (shard.counts.num_documents, shard.counts.num_sentences, shard.counts.num_tokens)
         if found != expected or min(sizes.min(initial=1), lengths.min(initial=1)) < 1:
@@ -218,7 +219,7 @@ class TokenStore:
                 self._cache.move_to_end(group)
                 return self._cache[group]
         # Decoded outside the lock: two threads may do the same work, but none waits for another's.
-        ids: NDArray[Any] = self._read_group(group, "tokens").flatten().to_numpy()
+        ids = numbers_of(self._read_group(group, "tokens").flatten(), self.manifest.id_type)
         shard, _ = self._groups[group]
         expected = self._group_starts[group + 1] - self._group_starts[group]
         if len(ids) != expected or int(ids.max(initial=0)) >= self.manifest.tokenizer.num_tokens:

@@ -49,7 +49,7 @@ BATCH_CHARS = 1 << 22
 #: From this much text on, Arrow splits it; for less, importing Arrow takes longer than it saves.
 ARROW_CHARS = 1 << 19
 #: Characters of normalized text that are cut into pieces at a time.
-SLICE_CHARS = 1 << 18
+SLICE_CHARS = 1 << 16
 #: Ends a text, and a chunk, where many stand in one string. Cleaned text never has it.
 END = "\x00"
 
@@ -104,10 +104,16 @@ class _Normalized(dict[int, str]):
 
 
 class FastEncoder:
-    """Texts to ids, with the dictionary that makes it fast. Safe to share between threads."""
+    """Texts to ids, with the dictionary that makes it fast. Safe to share between threads.
+
+    Attributes:
+        max_chunks: the dictionary is emptied when it has more; None: :data:`MAX_CHUNKS`. For texts of megabytes, in
+            which most words repeat, a small one is as fast.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.arrow_chars = ARROW_CHARS
+        self.max_chunks: int | None = None
         self._vocabulary = vocabulary
         self._basic = BasicTokenizer(
             vocabulary.do_lower_case, vocabulary.strip_accents, vocabulary.tokenize_chinese_chars
@@ -197,7 +203,8 @@ class FastEncoder:
     def _encode_batch(self, blocks: Iterator[str]) -> tuple[Int32, Int64] | None:
         """Ids and lengths of the texts of the next blocks; None at the end."""
         with self._lock:
-            if len(self._chunks) > self._num_known + MAX_CHUNKS or self._num_ids > self._num_known + MAX_CHUNK_IDS:
+            max_chunks = MAX_CHUNKS if self.max_chunks is None else self.max_chunks
+            if len(self._chunks) > self._num_known + max_chunks or self._num_ids > self._num_known + MAX_CHUNK_IDS:
                 self._reset()
             if len(self._cleaned) > MAX_CHARS:
                 self._cleaned.clear()
@@ -234,11 +241,15 @@ class FastEncoder:
             chunks = [chunk for block in batch for chunk in block.split()]
             return np.fromiter(map(number, chunks), np.int64, len(chunks))
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
-        split = compute.ascii_split_whitespace(arrow.array(batch, arrow.large_string()))
+        # By way of buffers: pa.array() and to_numpy() would import pandas where it is installed, 40 MB of memory.
+        text = " ".join(batch).encode()
+        ends = np.array([0, len(text)], np.int64)
+        whole = arrow.LargeStringArray.from_buffers(1, arrow.py_buffer(ends), arrow.py_buffer(text))
+        split = compute.ascii_split_whitespace(whole)
         chunks = split.flatten().dictionary_encode()
         different = chunks.dictionary.to_pylist()
         numbers = np.fromiter(map(number, different), np.int64, len(different))
-        found: Int64 = numbers[chunks.indices.to_numpy()]
+        found: Int64 = numbers[np.frombuffer(chunks.indices.buffers()[1], np.int32, len(chunks))]
         return found
 
     def _learn(self, new: Sequence[str]) -> None:
