@@ -169,6 +169,14 @@ def scenario_fp16(parallel: Parallel, folder: Path) -> dict[str, Any]:
     return {**outcome, "state": parallel.gather([at.num_skipped, at.loss_scale, at.seconds])}
 
 
+def scenario_lean(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """bf16 with dropout: the same bits with and without gradient checkpointing."""
+    expected = finish(make_trainer(parallel, p=0.1, precision="bf16"))
+    lean = make_trainer(parallel, p=0.1, precision="bf16")
+    lean.model.set_gradient_checkpointing()  # type: ignore[operator]
+    return {"expected": expected["weights"], "weights": finish(lean)["weights"]}
+
+
 def scenario_lamb(parallel: Parallel, folder: Path) -> dict[str, Any]:
     trainer = make_trainer(parallel)
     told = "accepted"

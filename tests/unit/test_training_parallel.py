@@ -23,7 +23,8 @@ from bertkit.training.plan import EpochPlan
 
 TESTS = Path(__file__).parent.parent
 SCENARIOS = [
-    *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16", "fsdp:lamb"),
+    *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),
+    *("fsdp:lean", "fsdp:lamb"),
     *("ddp:plain", "ddp:saved", "ddp:resumed", "ddp:exact", "ddp:signal", "ddp:nan"),
     "ddp:killed",  # ends the processes
 ]
@@ -162,6 +163,11 @@ def test_sharded_fp16_skips_a_step_on_all_ranks_together(both: Launched) -> None
     first, second = replace(both, folder=both.folder / "fsdp").outcome("fp16")["state"]
     assert first == second  # the number of skipped steps, the scale, and the seconds, by the clock of rank 0
     assert first[0] > 0
+
+
+def test_sharded_layers_can_be_computed_again_for_their_gradients(both: Launched) -> None:
+    told = replace(both, folder=both.folder / "fsdp").outcome("lean")
+    assert_equal(told["weights"], told["expected"])
 
 
 def test_optimizers_that_need_whole_matrices_refuse_parts(both: Launched) -> None:
