@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertkit.data.masking import Masking
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
 from bertkit.optim import OPTIMIZERS
 from bertkit.tokenization import BertTokenizer
@@ -96,6 +96,27 @@ def test_stopped_runs_go_on_bit_for_bit(stores, tmp_path, monkeypatch, objective
     assert losses[0] == losses[1]
 
 
+def test_a_model_that_cannot_be_written_costs_no_training(stores, tmp_path, monkeypatch) -> None:
+    """A full disk at the very end: the same command, once there is room, only writes the model."""
+
+    def full(*_args, **_kwargs):
+        raise ResourceError("the disk is full")
+
+    config = SETTINGS.replace(checkpoint_every_s=1000, max_steps=4)
+    monkeypatch.setattr(BertForPreTraining, "save_pretrained", full)
+    with pytest.raises(ResourceError):
+        pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
+    monkeypatch.undo()
+    monkeypatch.setattr(module.Trainer, "train_step", full)
+    again = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
+    assert again.progression.step == 4
+    monkeypatch.undo()
+    whole = pretrain(stores[0], tmp_path / "whole", config, model=SHAPE, dev=stores[1])
+    assert again.scores == whole.scores
+    a, b = weights(tmp_path / "run"), weights(tmp_path / "whole")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
 def test_another_seed_gives_another_run(stores, tmp_path) -> None:
     """Control for the test above."""
     for seed in (0, 1):
@@ -155,6 +176,9 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     monkeypatch.undo()
     with pytest.raises(ConfigError, match="leave out --no-resume"):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE, resume=False)
+    with pytest.raises(CheckpointError, match=r"store was '40 documents, .*now '12 documents") as refused:
+        pretrain(stores[1], tmp_path / "run", SETTINGS, model=SHAPE)
+    assert len(str(refused.value)) < 500
     other = SETTINGS.model_copy(update={"learning_rate": 1e-3})
     with pytest.raises(CheckpointError, match=r"learning_rate was 0\.003, now 0\.001"):
         pretrain(stores[0], tmp_path / "run", other, model=SHAPE)

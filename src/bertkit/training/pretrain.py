@@ -120,6 +120,7 @@ def pretrain(
         report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
         parallel.on_first(lambda: run.begin(identity))
         trainer = _train(network, data, config, run, report, identity, evaluate, parallel)
+        trainer.save()  # should there be no room for the model, nothing is trained again
         whole = parallel.whole_model(network)
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
 
@@ -178,6 +179,7 @@ def loop_options(config: PretrainConfig) -> LoopOptions:
         evaluate_every_steps=config.eval_every_steps,
         precision=config.precision,
         label="pre-training",
+        how_to_resume="Run the same command to go on",
     )
 
 
@@ -190,9 +192,16 @@ def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: Toke
     return {
         "config": config.model_dump(),
         "model": start,
-        "store": sha256_file(store.path / MANIFEST),
-        "dev": None if dev is None else sha256_file(dev.path / MANIFEST),
+        "store": _name(store),
+        "dev": None if dev is None else _name(dev),
     }
+
+
+def _name(store: TokenStore) -> str:
+    """A store in a line: where it lies does not matter, what is in it does."""
+    counts = store.manifest.counts
+    sha256 = sha256_file(store.path / MANIFEST)
+    return f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens, sha256 {sha256[:16]}"
 
 
 def _without_free(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,10 +129,15 @@ def _check_tokenizer(path: Path, store: TokenStore) -> None:
 
 def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -> None:
     num_tokens = store.manifest.tokenizer.num_tokens
-    if shape.vocab_size < num_tokens or shape.max_position_embeddings < config.max_seq_length:
+    if shape.vocab_size < num_tokens:
         raise ConfigError(
-            f"the model has vocab_size={shape.vocab_size} and max_position_embeddings={shape.max_position_embeddings}; "
-            f"the store needs {num_tokens} tokens, max_seq_length={config.max_seq_length} that many positions"
+            f"the model has vocab_size={shape.vocab_size}, but the tokenizer of {store.path} has {num_tokens} tokens; "
+            f"give a model of vocab_size={num_tokens}, or prepare the corpus with the model's tokenizer"
+        )
+    if shape.max_position_embeddings < config.max_seq_length:
+        raise ConfigError(
+            f"max_seq_length={config.max_seq_length}, but the model has max_position_embeddings="
+            f"{shape.max_position_embeddings}; give at most that many"
         )
 
 
