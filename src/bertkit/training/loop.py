@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, cast
+from typing import Any, Generic, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,33 +21,18 @@ from torch.optim import Optimizer
 
 from bertkit.console import Progress, clock, say
 from bertkit.errors import TrainingError, shorten
-from bertkit.model.losses import LossTerm
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.training.checkpoint import Snapshot, load_snapshot, newest_whole, save_snapshot, step_folders, step_name
+from bertkit.training.compiling import compiled
 from bertkit.training.failures import save_failed_batch
 from bertkit.training.interrupts import Interrupted, Interrupts
-from bertkit.training.options import LoopOptions, Progression, StepResult
+from bertkit.training.options import LoopOptions, Loss, Progression, StepResult, Trainable
 from bertkit.training.parallel import SINGLE, Parallel
 from bertkit.training.plan import BatchT, Plan
 from bertkit.training.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.state import copy_into, restore_snapshot, take_snapshot
 
 __all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trainable", "Trainer"]
-
-
-class Loss(Protocol):
-    """What :class:`Trainer` reads of a forward pass. Every head of :mod:`bertkit.model` returns it."""
-
-    #: The parts of the loss by name, each a sum over its targets; None where the batch has no targets.
-    loss_terms: dict[str, LossTerm] | None
-
-
-class Trainable(Protocol):
-    """A model that can be trained: an ``nn.Module`` with these two methods."""
-
-    def forward_packed(self, batch: Any) -> Loss: ...
-
-    def num_targets(self, batch: Any) -> dict[str, float]: ...
 
 
 #: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
@@ -120,7 +105,12 @@ class Trainer(Generic[BatchT]):
         at.stopped_by_time = self._time_is_up()
         self._saved_at = time.monotonic()
         self.model.train()
-        with Interrupts(launched=parallel.num_ranks > 1) as signals, self._progress() as shown, parallel.explained():
+        with (
+            Interrupts(launched=parallel.num_ranks > 1) as signals,
+            self._progress() as shown,
+            parallel.explained(),
+            compiled(self.model, enabled=self.options.compile, device=self.device, sharded=parallel.is_sharded),
+        ):
             try:
                 while True:
                     if self._epoch_ended():

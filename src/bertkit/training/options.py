@@ -1,9 +1,26 @@
-"""What the training loop is told, what a step tells, and how far a run is: plain values."""
+"""What the training loop asks of a model, what it is told, what a step tells, and how far a run is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
+
+from bertkit.model.losses import LossTerm
+
+
+class Loss(Protocol):
+    """What :class:`Trainer` reads of a forward pass. Every head of :mod:`bertkit.model` returns it."""
+
+    #: The parts of the loss by name, each a sum over its targets; None where the batch has no targets.
+    loss_terms: dict[str, LossTerm] | None
+
+
+class Trainable(Protocol):
+    """A model that can be trained: an ``nn.Module`` with these two methods."""
+
+    def forward_packed(self, batch: Any) -> Loss: ...
+
+    def num_targets(self, batch: Any) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +38,7 @@ class LoopOptions:
         with the step in which it is used up. None: no limit.
     evaluate_every_steps: evaluate after each multiple of it in place of after each epoch; None: after each epoch.
         The end of the run is always evaluated.
+    compile: run a part of each encoder layer through ``torch.compile``, see :mod:`bertkit.training.compiling`.
     how_to_resume: told when a signal has stopped the run.
     precision: number format of forward and backward pass; weights and optimizer stay fp32.
     """
@@ -35,6 +53,7 @@ class LoopOptions:
     label: str = "training"
     max_seconds: float | None = None
     evaluate_every_steps: int | None = None
+    compile: bool = False
     how_to_resume: str = "Run the same command with --resume to go on"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 

@@ -1,0 +1,70 @@
+"""``torch.compile`` for the part of an encoder layer whose shapes depend on the number of tokens alone.
+
+Attention is left out: it works sequence length by sequence length, so each packed batch would be compiled anew. What
+comes after it (dropout, residual, LayerNorm, feed-forward) is one graph for every number of tokens. On a CPU this gains
+nothing, see ``docs/decisions/0042-compile.md``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from bertkit.errors import ConfigError
+from bertkit.model.encoder import EncoderLayer
+
+_PART = "_after_attention"
+
+
+@contextmanager
+def compiled(model: nn.Module, *, enabled: bool, device: torch.device, sharded: bool = False) -> Iterator[None]:
+    """Inside a ``with`` block the encoder layers of ``model`` run compiled code; afterwards they are as before.
+
+    Args:
+        model: its :class:`~bertkit.model.encoder.EncoderLayer` are changed.
+        enabled: False does nothing.
+        device: where the model is.
+        sharded: its weights come and go (``fsdp``).
+
+    Raises:
+        ConfigError: there is no compiler for the device, or the weights are sharded.
+    """
+    if not enabled:
+        yield
+        return
+    if sharded:
+        raise ConfigError("compile does not work on sharded weights; use mode ddp, or leave compile out")
+    _check_compiler(device)
+    layers = [module for module in model.modules() if isinstance(module, EncoderLayer)]
+    for layer in layers:
+        setattr(layer, _PART, torch.compile(getattr(layer, _PART), dynamic=True))
+    try:
+        yield
+    finally:
+        for layer in layers:
+            delattr(layer, _PART)  # the method of the class is seen again
+
+
+def _check_compiler(device: torch.device) -> None:
+    """See that the compiler that ``torch.compile`` calls is there, before it fails in the middle of a step."""
+    if device.type == "cuda":
+        if importlib.util.find_spec("triton") is None:
+            raise ConfigError("compile needs the package triton on a GPU: pip install triton, or leave compile out")
+        if torch.cuda.get_device_capability(device) < (7, 0):
+            raise ConfigError(
+                f"compile needs a GPU of compute capability 7.0 or newer, {torch.cuda.get_device_name(device)} is older"
+            )
+        return
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except (exc.InvalidCxxCompiler, RuntimeError) as error:
+        raise ConfigError(
+            "compile needs a C++ compiler, and none was found: install g++ or clang, name one in the environment "
+            "variable CXX, or leave compile out"
+        ) from error
