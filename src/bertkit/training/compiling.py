@@ -2,7 +2,7 @@
 
 Attention is left out: it works sequence length by sequence length, so each packed batch would be compiled anew. What
 comes after it (dropout, residual, LayerNorm, feed-forward) is one graph for every number of tokens. On a CPU this gains
-nothing, see ``docs/decisions/0042-compile.md``.
+nothing, see ``docs/decisions/0043-compile.md``.
 """
 
 from __future__ import annotations
