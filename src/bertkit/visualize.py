@@ -19,7 +19,7 @@ from bertkit.errors import InputError, require
 #: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
 WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
 #: Colours that stay apart for colour-blind readers and in grey (Okabe & Ito).
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#999999"
+BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#999999", "#000000"
 #: From this many labels on, the numbers in a confusion matrix would not be readable.
 MOST_NUMBERS = 25
 
@@ -65,7 +65,7 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
 
 
 def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, unigram_entropy: float) -> Path:
-    """Masked-LM loss of every step and of held-out text against the unigram entropy; next-sentence accuracy beside it.
+    """Masked-LM loss of every step and of held-out text against the unigram entropy; accuracies beside it.
 
     A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
 
@@ -89,10 +89,12 @@ def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, un
     x = [record["step"] for record in steps]
     losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
     axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
-    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label="training")
+    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label="training loss")
     dev = [(r["step"], r["dev_masked_lm_loss"]) for r in epochs if r.get("dev_masked_lm_loss") is not None]
     if dev:
-        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label="held-out")
+        axes.plot(
+            *zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label="held-out loss"
+        )
     name = f"unigram entropy {unigram_entropy:.2f}"
     axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
     axes.set_xlabel("optimizer step")
@@ -100,10 +102,29 @@ def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, un
     axes.set_ylim(0, 1.08 * max([_smooth(losses).max(), unigram_entropy, *(value for _, value in dev)]))
     axes.set_xlim(0, x[-1])
     lines, names = axes.get_legend_handles_labels()
-    extra = _draw_score(axes, epochs, "next_sentence_accuracy")
+    extra = _draw_accuracies(axes, epochs)
     lines, names = lines + extra[0], names + extra[1]
-    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    figure.legend(lines, names, loc="outside upper center", ncols=3, frameon=False)
     return _save(figure, path)
+
+
+def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
+    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
+    curves = {
+        name: [(r["step"], r[f"dev_{key}"]) for r in epochs if r.get(f"dev_{key}") is not None]
+        for name, key in (("masked words right", "masked_lm_accuracy"), ("pairs right", "next_sentence_accuracy"))
+    }
+    curves = {name: points for name, points in curves.items() if points}
+    if not curves:
+        return [], []
+    right = axes.twinx()
+    right.spines["top"].set_visible(False)
+    for (name, points), (color, marker) in zip(curves.items(), ((GREEN, "s"), (BLACK, "^")), strict=False):
+        right.plot(*zip(*points, strict=True), color=color, marker=marker, clip_on=False, linewidth=1.5, label=name)
+    right.set_ylabel("held-out accuracy")
+    right.set_ylim(0, 1)
+    handles, names = right.get_legend_handles_labels()
+    return list(handles), list(names)
 
 
 def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
