@@ -60,7 +60,8 @@ def main() -> None:
         "about": about(args.threads),
         "stage_seconds": stages.seconds,
         "run": json.loads((args.work / "run" / "metrics.json").read_text(encoding="utf-8")),
-        "shape": {key: getattr(args, key) for key in ("vocabulary", "layers", "width", "heads", "dropout", "pretrain")},
+        "shape": json.loads((args.work / "run" / "model" / "config.json").read_text(encoding="utf-8")),
+        "flags": {key: getattr(args, key) for key in ("recipe", "max_time", "pretrain", "finetune")},
         "held_out": held_out,
         "fill_mask": [json.loads(line) for line in guesses.splitlines()],
         "tasks": tasks,
@@ -74,6 +75,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder for everything; give it again to go on")
     parser.add_argument("--mb", type=float, help="use only this many MB of each training text")
     parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--recipe", help="of 'bertkit pretrain', which then has the shape too")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--heads", type=int, help="default: one for every 64 of the width")
@@ -86,7 +88,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--finetune", default="", help="more flags for 'bertkit finetune', in one string")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.seeds < 2:
+        parser.error("--seeds must be at least 2: the spread is part of the result")
+    return args
 
 
 class Stages:
@@ -146,10 +151,13 @@ def learn(args: argparse.Namespace, stages: Stages) -> None:
     for name, texts in (("train", train), ("dev", valid)):
         stages.run(f"prepare-{name}", ["prepare", *texts, "--tokenizer", work / "tokenizer", "--out", work / name,
                                        "--json"])  # fmt: skip
-    start = random_weights(args, work / "start", seed=0, dropout=args.dropout)
+    if args.recipe is None:
+        start = ["--model", random_weights(shape_of(args), work / "tokenizer", work / "start", seed=0)]
+    else:
+        start = ["--recipe", args.recipe]
     flags = ["--max-time", args.max_time, *shlex.split(args.pretrain)]
-    stages.run("pretrain", ["pretrain", work / "train", "--dev", work / "dev", "--model", start, "--out", work / "run",
-                            *flags, "--json"])  # fmt: skip
+    stages.run("pretrain", ["pretrain", work / "train", "--dev", work / "dev", *start, "--out", work / "run", *flags,
+                            "--json"])  # fmt: skip
 
 
 def find_texts(args: argparse.Namespace, part: str) -> list[Path]:
@@ -166,23 +174,32 @@ def find_texts(args: argparse.Namespace, part: str) -> list[Path]:
     return heads
 
 
-def random_weights(args: argparse.Namespace, folder: Path, *, seed: int, dropout: float) -> Path:
-    """A checkpoint of new weights, with the learned tokenizer."""
+def random_weights(shape: Any, tokenizer: Path, folder: Path, *, seed: int) -> Path:
+    """A checkpoint of new weights."""
     import torch
 
-    from bertkit import BertConfig, BertForPreTraining, BertTokenizer
+    from bertkit import BertForPreTraining, BertTokenizer
 
     if not (folder / "model.safetensors").exists():
-        tokenizer = BertTokenizer.from_pretrained(args.work / "tokenizer")
-        shape = BertConfig(
-            vocab_size=len(tokenizer), hidden_size=args.width, num_hidden_layers=args.layers,
-            num_attention_heads=args.heads or args.width // 64, intermediate_size=4 * args.width,
-            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
-        )  # fmt: skip
         torch.manual_seed(seed)
-        tokenizer.save_pretrained(folder)
+        BertTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
         BertForPreTraining(shape).save_pretrained(folder)
     return folder
+
+
+def shape_of(args: argparse.Namespace) -> Any:
+    """What the flags ask for."""
+    from bertkit import BertConfig, BertTokenizer
+
+    return BertConfig(
+        vocab_size=len(BertTokenizer.from_pretrained(args.work / "tokenizer")),
+        hidden_size=args.width,
+        num_hidden_layers=args.layers,
+        num_attention_heads=args.heads or args.width // 64,
+        intermediate_size=4 * args.width,
+        hidden_dropout_prob=args.dropout,
+        attention_probs_dropout_prob=args.dropout,
+    )
 
 
 def with_dropout(model: Path, folder: Path) -> Path:
@@ -244,10 +261,13 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
 
 def compare_starts(task: str, args: argparse.Namespace, stages: Stages) -> dict[str, Any]:
     """Fine-tune from the pre-trained and from random weights, with every seed."""
+    from bertkit import BertConfig
+
     scores: dict[str, list[dict[str, float]]] = {"pre-trained": [], "random": []}
     pretrained = with_dropout(args.work / "run" / "model", args.work / "pretrained")
+    shape = BertConfig.from_json_file(pretrained / "config.json")
     for seed in range(args.seeds):
-        scratch = random_weights(args, args.work / f"random-{seed}", seed=1000 + seed, dropout=FINETUNE_DROPOUT)
+        scratch = random_weights(shape, pretrained, args.work / f"random-{seed}", seed=1000 + seed)
         for name, start in (("pre-trained", pretrained), ("random", scratch)):
             out = args.work / f"{task}-{name}-{seed}"
             found = stages.run(out.name, [
@@ -261,7 +281,7 @@ def compare_starts(task: str, args: argparse.Namespace, stages: Stages) -> dict[
     for metric in protocol["metrics"]:
         ours, theirs = ([one[metric] for one in scores[name]] for name in scores)
         # The spread of a difference of two means over n seeds each.
-        spread = math.sqrt((variance(ours) + variance(theirs)) / len(ours))
+        spread = math.sqrt((statistics.variance(ours) + statistics.variance(theirs)) / len(ours))
         margins[metric] = {
             "pre-trained": summary(ours),
             "random": summary(theirs),
@@ -273,12 +293,8 @@ def compare_starts(task: str, args: argparse.Namespace, stages: Stages) -> dict[
     return {"margins": margins, "data": protocol["data"], **{key: protocol[key] for key in settings}}
 
 
-def variance(values: list[float]) -> float:
-    return statistics.variance(values) if len(values) > 1 else float("nan")
-
-
 def summary(values: list[float]) -> dict[str, Any]:
-    return {"mean": statistics.fmean(values), "sd": math.sqrt(variance(values)), "seeds": values}
+    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values), "seeds": values}
 
 
 def render(report: dict[str, Any]) -> list[str]:
@@ -286,8 +302,8 @@ def render(report: dict[str, Any]) -> list[str]:
     steps = report["run"]["progression"]
     lines = ["# A BERT of one's own in an hour on a CPU", "", *block(report["about"]), ""]
     lines += [
-        f"{shape['layers']} layers, width {shape['width']}, vocabulary {shape['vocabulary']:,}; "
-        f"{steps['step']:,} steps in {steps['seconds'] / 60:.1f} minutes. More flags: `{shape['pretrain'] or 'none'}`.",
+        f"{shape['num_hidden_layers']} layers, width {shape['hidden_size']}, vocabulary {shape['vocab_size']:,}; "
+        f"{steps['step']:,} steps in {steps['seconds'] / 60:.1f} minutes. Flags: `{json.dumps(report['flags'])}`.",
         "",
         f"| on {held['documents']:,} held-out documents | |",
         "|---|---|",
