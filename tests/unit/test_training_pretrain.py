@@ -210,6 +210,32 @@ def test_masking_of_training_and_of_held_out_text(stores) -> None:
     assert torch.equal(dev.batch([0, 1, 2]).input_ids, again.batch([0, 1, 2]).input_ids)
 
 
+def test_the_settings_reach_the_loop() -> None:
+    values = {
+        "max_steps": 7, "learning_rate": 2e-3, "max_grad_norm": 0.5, "checkpoint_every_s": 3.0, "max_seconds": 9.0,
+        "precision": "bf16", "compile": True,
+    }  # fmt: skip
+    options = module.loop_options(PretrainConfig(**values, keep_checkpoints=5, eval_every_steps=4))
+    told = {**values, "num_steps": 7, "keep": 5, "evaluate_every_steps": 4}
+    del told["max_steps"]
+    assert {name: getattr(options, name) for name in told} == told
+    assert "--resume" not in options.how_to_resume  # it goes on by itself
+
+
+@pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"precision": "bf16"}])
+def test_less_memory(stores, tmp_path, change) -> None:
+    """Layers computed again give the same bits; bf16 gives others, near them."""
+    for name, config in (
+        ("plain", SETTINGS.replace(max_steps=3)),
+        ("changed", SETTINGS.replace(max_steps=3, **change)),
+    ):
+        pretrain(stores[0], tmp_path / name, config, model=SHAPE)
+    plain, changed = weights(tmp_path / "plain"), weights(tmp_path / "changed")
+    same = all(torch.equal(plain[name], changed[name]) for name in plain)
+    assert same == ("gradient_checkpointing" in change)
+    assert all(torch.allclose(plain[name], changed[name], atol=0.02) for name in plain)
+
+
 def test_evaluation_every_few_steps(stores, tmp_path) -> None:
     config = SETTINGS.replace(eval_every_steps=5)
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])

@@ -178,6 +178,7 @@ def loop_options(config: PretrainConfig) -> LoopOptions:
         max_seconds=config.max_seconds,
         evaluate_every_steps=config.eval_every_steps,
         precision=config.precision,
+        compile=config.compile,
         label="pre-training",
         how_to_resume="Run the same command to go on",
     )

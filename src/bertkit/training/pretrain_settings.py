@@ -18,7 +18,7 @@ DEFAULT_STEPS = 10_000
 UNLIMITED_STEPS = 10**12
 #: Settings that change how a run is watched, saved or told of, and none of its numbers: a resumed run may have others.
 FREE_SETTINGS = frozenset(
-    {"checkpoint_every_s", "keep_checkpoints", "curve", "tensorboard", "parallel", "gradient_checkpointing", "dev"}
+    "checkpoint_every_s keep_checkpoints curve tensorboard parallel gradient_checkpointing compile dev".split()
 )
 
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
@@ -102,6 +102,7 @@ class PretrainConfig(Settings):
         bool,
         Field(description="compute layers again for their gradients: less memory, more time, same result"),
     ] = False
+    compile: Annotated[bool, Field(description="run parts of the layers through torch.compile; for GPUs")] = False
     parallel: Annotated[
         Literal["ddp", "fsdp"] | None, Field(description="under torchrun: whole weights on each device, or parts")
     ] = None
