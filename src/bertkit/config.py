@@ -15,7 +15,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
+from bertkit.files import write_atomically
+from bertkit.sources import resolve
 
+#: The file of a checkpoint folder that holds the shape.
+CONFIG = "config.json"
 #: Keys of published config files that say nothing about the arithmetic of an encoder with absolute positions.
 IGNORED_KEYS = frozenset(
     """
@@ -189,6 +193,27 @@ class BertConfig(Settings):
         return cls(**{key: value for key, value in values.items() if key not in passive})
 
     @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **changes: Any) -> BertConfig:
+        """The shape of a checkpoint, without its weights.
+
+        Args:
+            name_or_path: a folder with a ``config.json``, such a file, or a Hub name.
+            revision: branch, tag or commit on the Hub.
+            **changes: fields to set otherwise, for example ``num_labels=3``.
+
+        Raises:
+            CheckpointError: nothing there, or a file that is no config.
+            ConfigError: an unknown field, or a value out of bounds.
+        """
+        path = resolve(name_or_path, files=[CONFIG], revision=revision)
+        found = cls.from_json_file(path / CONFIG if path.is_dir() else path)
+        return found.replace(**changes) if changes else found
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` into ``folder``, which is made where it is missing."""
+        self.to_json_file(Path(folder) / CONFIG)
+
+    @classmethod
     def from_json_file(cls, path: str | Path) -> BertConfig:
         """Read a ``config.json`` or the original ``bert_config.json``.
 
@@ -213,7 +238,7 @@ class BertConfig(Settings):
 
     def to_json_file(self, path: str | Path) -> None:
         """Write ``config.json``."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        write_atomically(Path(path), json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
 
 
 def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:

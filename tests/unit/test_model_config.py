@@ -62,6 +62,17 @@ def test_json_round_trip(tmp_path):
     assert BertConfig.from_json_file(tmp_path / "config.json") == config
 
 
+def test_shape_of_a_checkpoint_by_folder_or_file(tmp_path):
+    config = BertConfig(hidden_size=24, num_attention_heads=3)
+    config.save_pretrained(tmp_path / "new")
+    assert BertConfig.from_pretrained(tmp_path / "new") == config
+    assert BertConfig.from_pretrained(str(tmp_path / "new" / "config.json"), num_labels=5).num_labels == 5
+    with pytest.raises(CheckpointError, match="no folder or file"):
+        BertConfig.from_pretrained(tmp_path / "nowhere" / "at" / "all")
+    with pytest.raises(ConfigError, match="num_hidden_layers"):
+        BertConfig.from_pretrained(tmp_path / "new", num_hiden_layers=2)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertkit.checkpoints.header import Header, TensorInfo, open_regular, read_header, strict_json
-from bertkit.config import BertConfig
+from bertkit.config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.files import sync_file, sync_folder
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-CONFIG = "config.json"
 MAX_INDEX_BYTES = 16 << 20
 MAX_SHARDS = 1_000
 
