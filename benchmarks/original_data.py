@@ -87,31 +87,40 @@ class PlainTokenizer:
 
 
 def words(text: str) -> Iterator[str]:
-    """Clean, space out Chinese characters, lower-case, strip accents, split at white space and punctuation."""
-    kept: list[str] = []
-    for char in text:
-        code = ord(char)
-        if code in (0, 0xFFFD) or is_control(char):
+    """The steps of the algorithm one after another, each over all characters."""
+    for token in space_out_chinese(clean(text)).split():
+        yield from split_at_punctuation(strip_accents(token.lower()))
+
+
+def clean(text: str) -> str:
+    """Without control characters, and with blanks for all kinds of white space."""
+    kept = [char for char in text if ord(char) not in (0, 0xFFFD) and not is_control(char)]
+    return "".join(" " if is_space(char) else char for char in kept)
+
+
+def space_out_chinese(text: str) -> str:
+    """Blanks around every Chinese character."""
+    return "".join(f" {char} " if is_chinese(ord(char)) else char for char in text)
+
+
+def strip_accents(token: str) -> str:
+    """Decomposed, and without the marks."""
+    return "".join(char for char in unicodedata.normalize("NFD", token) if unicodedata.category(char) != "Mn")
+
+
+def split_at_punctuation(token: str) -> Iterator[str]:
+    """Every punctuation sign is a word."""
+    word: list[str] = []
+    for char in token:
+        if not is_punctuation(char):
+            word.append(char)
             continue
-        if is_space(char):
-            kept.append(" ")
-        elif is_chinese(code):
-            kept += [" ", char, " "]
-        else:
-            kept.append(char)
-    for token in "".join(kept).split():
-        plain = [char for char in unicodedata.normalize("NFD", token.lower()) if unicodedata.category(char) != "Mn"]
-        word: list[str] = []
-        for char in plain:
-            if is_punctuation(char):
-                if word:
-                    yield "".join(word)
-                yield char
-                word = []
-            else:
-                word.append(char)
         if word:
             yield "".join(word)
+        yield char
+        word = []
+    if word:
+        yield "".join(word)
 
 
 def is_space(char: str) -> bool:

@@ -115,7 +115,8 @@ def check_same_ids(sample: Path, vocab: Path, work: Path) -> int:
     plain = PlainTokenizer(vocab)
     documents = read(sample, plain)
     theirs = [[plain.vocab[token] for token in sentence] for document in documents for sentence in document]
-    prepare(sample, BertTokenizer(vocab_file=vocab), work / "check", sentences="line", workers=1, resume=False)
+    shutil.rmtree(work / "check", ignore_errors=True)
+    prepare(sample, BertTokenizer(vocab_file=vocab), work / "check", sentences="line", workers=1)
     store = TokenStore(work / "check")
     if len(store) != len(documents) or len(store.sentence_lengths) != len(theirs):
         sys.exit(f"the store has {len(store)} documents, the peer {len(documents)}; no figure is printed")
