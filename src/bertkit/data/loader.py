@@ -7,6 +7,7 @@ can make any batch. The readable contract is :class:`bertkit.training.plan.Plan`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from bertkit.data.draws import Int64, bits, stream
 from bertkit.data.masking import Masking, MaskVocabulary, mask_rows
 from bertkit.data.pairs import ExampleIndex, Objective, Sentences, SentenceTokens, build_index
 from bertkit.errors import ConfigError, DataError, InputError
+
+#: Held while an index is built. One for all: a loader can so be pickled.
+_building = Lock()
 
 
 class PretrainData:
@@ -86,8 +90,8 @@ class PretrainData:
         self.rank, self.num_ranks = rank, num_ranks
         self._sentences = Sentences.of(tokens)
         self._offsets = np.asarray(tokens.sentence_boundaries, np.int64)
-        self._latest: tuple[int, ExampleIndex] = (0, self._build(0))
-        self.steps_per_epoch = max(1, round(len(self._latest[1]) / batch_size))
+        self._latest: dict[int, ExampleIndex] = {0: self._build(0)}
+        self.steps_per_epoch = max(1, round(len(self._latest[0]) / batch_size))
 
     def _build(self, epoch: int) -> ExampleIndex:
         return build_index(
@@ -100,11 +104,14 @@ class PretrainData:
         )
 
     def index(self, epoch: int) -> ExampleIndex:
-        """The examples of an epoch; the latest one asked for is kept."""
-        latest = self._latest  # read once: another thread may replace it
-        if latest[0] != epoch:
-            self._latest = latest = (epoch, self._build(epoch))
-        return latest[1]
+        """The examples of an epoch. Two epochs are kept: where one ends, steps of the next are made in advance."""
+        if (index := self._latest.get(epoch)) is not None:
+            return index
+        with _building:  # one thread builds it, the others wait
+            if epoch not in self._latest:
+                newest = dict([*self._latest.items()][-1:])
+                self._latest = {**newest, epoch: self._build(epoch)}
+            return self._latest[epoch]
 
     def rows(self, step: int) -> list[int]:
         """Numbers, in their epoch, of the examples that all ranks together see in step ``step``."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bertkit.data.draws import Int64, UInt64, below, bits, uniform
 from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.tokenization import BertTokenizer
 
 Int32 = NDArray[np.int32]
 Bool = NDArray[np.bool_]
@@ -83,6 +84,11 @@ class MaskVocabulary:
     mask_id: int
     continues: Bool
     replacements: Int32
+
+    @classmethod
+    def of_tokenizer(cls, tokenizer: BertTokenizer) -> MaskVocabulary:
+        """From a tokenizer, its added tokens included; Raises as :meth:`of`."""
+        return cls.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
 
     @classmethod
     def of(cls, tokens: Iterable[str], *, prefix: str = "##", specials: Iterable[str] = ()) -> MaskVocabulary:

@@ -22,7 +22,7 @@ def mask_vocabulary(tokenizer: BertTokenizer) -> MaskVocabulary:
     Raises:
         DataError: it has no [CLS], [SEP] or [MASK].
     """
-    return MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    return MaskVocabulary.of_tokenizer(tokenizer)
 
 
 def training_data(
