@@ -35,7 +35,7 @@ def test_exact_duplicates() -> None:
     report = DedupReport()
     assert [document.source for document in drop_duplicates(documents, report=report)] == ["1", "3"]
     assert (report.kept, report.exact, report.near, report.examples) == (2, 1, 0, [("2", "1")])
-    assert report.summary() == "2 of 3 documents kept; dropped 1 exact and 0 near duplicates"
+    assert report.summary() == "2 of 3 documents kept; dropped 1 exact and 0 near duplicates (11 bytes)"
 
 
 def test_signatures_estimate_jaccard_similarity() -> None:

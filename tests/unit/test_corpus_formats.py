@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -184,3 +185,31 @@ def test_real_text(shared: Path) -> None:
     for document in documents[::50]:
         first = int(document.source.rpartition(":")[2])
         assert numbered[first - 1].strip() == document.sentences[0]
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_how_much_of_a_file_was_read(tmp_path: Path, suffix: str) -> None:
+    """Bytes of the file as it lies on the disk, compressed or not: part of them on the way, all of them at the end."""
+    draw = random.Random(0)
+    text = "\n\n".join(draw.randbytes(500).hex() for _ in range(2000)).encode()
+    path = tmp_path / f"c.txt{suffix}"
+    path.write_bytes(PACKERS[suffix](text))
+    report = CorpusReport()
+    documents = read_documents(path, sentences="line", report=report)
+    next(documents)
+    size = path.stat().st_size
+    assert 0 < report.file_bytes_read < size
+    assert sum(1 for _ in documents) == 1999
+    assert report.file_bytes_read == size
+    assert report.bytes_read == len(text)
+
+
+def test_how_much_of_a_parquet_file_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.parquet"
+    pq.write_table(pa.table({"text": [f"document {n}" for n in range(1000)]}), path)
+    report = CorpusReport()
+    documents = read_documents(path, sentences="line", report=report)
+    next(documents)
+    assert report.file_bytes_read == path.stat().st_size * 256 // 1000
+    assert sum(1 for _ in documents) == 999
+    assert report.file_bytes_read == path.stat().st_size

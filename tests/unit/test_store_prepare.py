@@ -21,7 +21,8 @@ from bertkit.data.corpus import CorpusReport, read_documents
 from bertkit.data.prepare import BASE_MEMORY, WORKER_MEMORY, prepare, workers_within
 from bertkit.data.store import TokenStore
 from bertkit.data.store_report import Histogram, inspect_store
-from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.data.store_writer import StoreWriter
+from bertkit.errors import ConfigError, DataError, InputError, ResourceError
 from bertkit.tokenization import BertTokenizer, FullTokenizer
 from tokenizer_helpers import vocab_file
 
@@ -220,3 +221,73 @@ def test_the_command_writes_a_store_and_tells_of_it(corpus: Path, vocabulary: Pa
     with pytest.raises(ConfigError, match="memory must be at least"):
         command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "u", memory="1MB")
     assert not (tmp_path / "u").exists()
+
+
+# Duplicates
+
+
+@pytest.fixture(scope="module")
+def repetitive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of the corpus, some of them again: as they are, in capitals, or with one word more."""
+    documents = corpus.read_text(encoding="utf-8").strip().split("\n\n")[:60]
+    long = [document for document in documents if len(document.split()) > 100]
+    path = tmp_path_factory.mktemp("repetitive") / "c.txt"
+    again = [documents[3], documents[4].upper(), *(f"{document} indeed" for document in long[-5:])]
+    path.write_text("\n\n".join([*documents, *again, *documents[:2]]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("dedup", ["exact", "near"])
+def test_duplicates_are_left_out_and_told_of(
+    repetitive: Path, tokenizer: BertTokenizer, tmp_path: Path, capsys, dedup: Any
+) -> None:
+    plain = prepare(repetitive, tokenizer, tmp_path / "all", sentences="line", workers=1, **SMALL)
+    manifest = prepare(repetitive, tokenizer, tmp_path / "one", sentences="line", workers=1, dedup=dedup, **SMALL)
+    found = manifest.duplicates
+    assert plain.duplicates is None
+    assert found is not None
+    assert (found.exact, found.near) == (4, 5 if dedup == "near" else 0)
+    assert manifest.counts.num_documents == found.kept == plain.counts.num_documents - found.exact - found.near
+    assert found.dropped_bytes == plain.counts.text_bytes - manifest.counts.text_bytes
+    lines = repetitive.read_text(encoding="utf-8").split("\n")
+    for dropped, kept in found.examples:
+        one, other = (lines[int(source.rpartition(":")[2]) - 1].lower() for source in (dropped, kept))
+        assert one == other or (dedup == "near" and (one == f"{other} indeed" or not one.endswith(" indeed")))
+    assert found == TokenStore(tmp_path / "one").manifest.duplicates
+    assert (
+        f"{found.examples[0][0]} dropped, the same as {found.examples[0][1]}"
+        in inspect_store(tmp_path / "one").render()
+    )
+
+
+def test_duplicates_of_a_stopped_preparation(
+    repetitive: Path, tokenizer: BertTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after some shards, gone on with other workers: the same bytes, the report of the whole corpus."""
+    settings: dict[str, Any] = {"dedup": "near", "sentences": "line", "chunk_chars": 5000, "shard_text_bytes": 9000}
+    prepare(repetitive, tokenizer, tmp_path / "whole", workers=1, **settings)
+    add, added = StoreWriter.add, []
+
+    def stopping(writer: StoreWriter, chunk: Any) -> None:
+        add(writer, chunk)
+        added.append(chunk)
+        if len(added) == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(StoreWriter, "add", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(repetitive, tokenizer, tmp_path / "parts", workers=1, **settings)
+    monkeypatch.undo()
+    assert list((tmp_path / "parts").glob("tokens-*.parquet"))
+    with pytest.raises(ConfigError, match="was begun with other settings"):
+        prepare(repetitive, tokenizer, tmp_path / "parts", workers=1, **{**settings, "dedup": "exact"})
+    prepare(repetitive, tokenizer, tmp_path / "parts", workers=2, **settings)
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+
+
+def test_memory_bounds_what_is_remembered_of_documents(repetitive: Path, tokenizer: BertTokenizer, tmp_path: Path):
+    memory = BASE_MEMORY + WORKER_MEMORY + 2 * 3200 * 20
+    with pytest.raises(ResourceError, match=r"full: 20 different documents before .*c\.txt:\d+, at 3,200 .*--memory"):
+        prepare(repetitive, tokenizer, tmp_path / "s", workers=1, dedup="near", memory=memory)
+    with pytest.raises(ConfigError, match="dedup must be"):
+        prepare(repetitive, tokenizer, tmp_path / "t", dedup="fuzzy")  # type: ignore[arg-type]

@@ -26,8 +26,14 @@ def prepare(
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at what cannot be read, or count it and go on.")
     ] = "raise",
+    dedup: Annotated[
+        Literal["exact", "near"] | None, Parameter(help="Leave out documents that an earlier one says as well.")
+    ] = None,
     workers: Annotated[int | None, Parameter(help="Processes that tokenise; default: one a core.")] = None,
     memory: Annotated[str | None, Parameter(help="Most memory of all processes together, for example 4GB.")] = None,
+    engine: Annotated[
+        Literal["local", "ray"], Parameter(help="This machine, or a Ray cluster that shares its file system.")
+    ] = "local",
     resume: Annotated[bool, Parameter(help="Go on after the finished shards of the same command.")] = True,
     common: Common = COMMON,
 ) -> None:
@@ -57,8 +63,10 @@ def prepare(
         sentences=sentences,
         text=text,
         on_error=on_error,
+        dedup=dedup,
         workers=workers,
         memory=None if memory is None else bytes_of(memory),
+        engine=engine,
         resume=resume,
         report=report,
     )

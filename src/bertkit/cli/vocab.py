@@ -17,6 +17,7 @@ from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from bertkit.data.corpus import CorpusReport, Document
+    from bertkit.data.dedup import DedupReport
     from bertkit.tokenization import BertTokenizer
     from bertkit.tokenization.train import Fertility
     from bertkit.tokenization.word_counts import WordCounter
@@ -38,6 +39,9 @@ def vocab(
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at what cannot be read, or count it and go on.")
     ] = "raise",
+    dedup: Annotated[
+        Literal["exact", "near"] | None, Parameter(help="Leave out documents that an earlier one says as well.")
+    ] = None,
     memory: Annotated[str, Parameter(help="Memory for counting words, for example 500MB.")] = "4GB",
     workers: Annotated[int, Parameter(help="Processes that count words.")] = 1,
     common: Common = COMMON,
@@ -57,6 +61,7 @@ def vocab(
         raise ConfigError("no text: name the files to learn from, or - for standard input")
     from bertkit.console import set_quiet
     from bertkit.data.corpus import CorpusReport, read_documents
+    from bertkit.data.dedup import DedupReport, documents_within, drop_duplicates
     from bertkit.tokenization.train import BYTES_PER_WORD, vocabulary_from_counts
     from bertkit.tokenization.word_counts import count_words
 
@@ -74,6 +79,10 @@ def vocab(
             open_tables.enter_context(table)
         # Sentences are not needed: words are the same in lines.
         documents = read_documents(paths, sentences="line", text=text, on_error=on_error, report=report)
+        found = DedupReport()
+        if dedup is not None:
+            limit = documents_within(budget, dedup)
+            documents = drop_duplicates(documents, near=dedup == "near", report=found, max_documents=limit)
         words = open_tables.enter_context(count_words(kept.without(documents), lower, memory=budget, workers=workers))
         learned = vocabulary_from_counts(
             words.most_frequent(budget // BYTES_PER_WORD), size, extend=None if base is None else _tokens(base)
@@ -83,7 +92,7 @@ def vocab(
         for name, tokenizer in ((extend, base), (beside, other)):
             if name is not None and tokenizer is not None:
                 rows[name] = _measure(kept.tables[tokenizer.do_lower_case], _tokens(tokenizer))
-    _tell(out, learned, rows, report, common)
+    _tell(out, learned, rows, report, None if dedup is None else found, common)
 
 
 class _HeldOut:
@@ -158,7 +167,14 @@ def _measure(table: WordCounter, tokens: list[str]) -> Fertility:
     return fertility(table.items(), tokens)
 
 
-def _tell(out: Path, learned: list[str], rows: dict[str, Fertility], report: CorpusReport, common: Common) -> None:
+def _tell(
+    out: Path,
+    learned: list[str],
+    rows: dict[str, Fertility],
+    report: CorpusReport,
+    duplicates: DedupReport | None,
+    common: Common,
+) -> None:
     measured = next(iter(rows.values())).words > 0
     if common.json:
         fits = {
@@ -171,6 +187,7 @@ def _tell(out: Path, learned: list[str], rows: dict[str, Fertility], report: Cor
                 "size": len(learned),
                 "documents": report.documents,
                 "skipped": dict(report.skipped),
+                "duplicates": None if duplicates is None else asdict(duplicates),
                 "held_out": fits if measured else None,
             }
         )
@@ -178,6 +195,8 @@ def _tell(out: Path, learned: list[str], rows: dict[str, Fertility], report: Cor
     write_line(f"{len(learned):,} tokens in {out}; documents read: {report.documents:,}")
     if report.skipped:
         write_line(f"skipped: {report.summary()}")
+    if duplicates is not None:
+        write_line(duplicates.render())
     if not measured:
         write_line("no document was held out, so the fit was not measured; see --held-out")
         return

@@ -12,13 +12,13 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.data.corpus import Document
-from bertkit.errors import InputError
+from bertkit.errors import InputError, ResourceError
 
 #: Words in a shingle.
 SHINGLE_WORDS = 5
@@ -29,6 +29,10 @@ NUM_HASHES = 64
 ROWS_PER_BAND = 4
 #: Shingles hashed at a time, to bound the memory of a long document (2 MiB of products).
 _BLOCK = 4096
+#: What is to be dropped.
+Dedup = Literal["exact", "near"]
+#: Memory for each document that is kept, in bytes.
+BYTES_A_DOCUMENT: dict[Dedup, int] = {"exact": 320, "near": 3200}
 #: How many pairs a report keeps.
 _KEPT_EXAMPLES = 10
 
@@ -42,29 +46,47 @@ UInt64 = NDArray[np.uint64]
 class DedupReport:
     """What became of the documents.
 
-    kept, exact, near: how many were handed on, dropped as exact and as near duplicates. examples: (dropped, kept), the
-    sources of the first pairs.
+    kept, exact, near: how many were handed on, dropped as exact and as near duplicates. dropped_bytes: UTF-8 bytes of
+    the dropped ones, with one more for the end of each line. examples: (dropped, kept), the sources of the first pairs.
     """
 
     kept: int = 0
     exact: int = 0
     near: int = 0
+    dropped_bytes: int = 0
     examples: list[tuple[str, str]] = field(default_factory=list)
 
     def summary(self) -> str:
         """The report in one line, for a person."""
         total = self.kept + self.exact + self.near
         return (
-            f"{self.kept:,} of {total:,} documents kept; dropped {self.exact:,} exact and {self.near:,} near duplicates"
+            f"{self.kept:,} of {total:,} documents kept; dropped {self.exact:,} exact and {self.near:,} near "
+            f"duplicates ({self.dropped_bytes:,} bytes)"
         )
 
-    def _dropped(self, source: str, twin: str) -> None:
+    def render(self) -> str:
+        """The summary, and below it the first pairs."""
+        return "\n".join(
+            [
+                f"duplicates: {self.summary()}",
+                *(f"  {source} dropped, the same as {twin}" for source, twin in self.examples),
+            ]
+        )
+
+    def _dropped(self, document: Document, twin: str) -> None:
+        source = document.source
+        self.dropped_bytes += sum(len(line.encode("utf-8", "replace")) + 1 for line in document.sentences)
         if len(self.examples) < _KEPT_EXAMPLES:
             self.examples.append((source, twin))
 
 
 def drop_duplicates(
-    documents: Iterable[Document], *, near: bool = True, threshold: float = 0.8, report: DedupReport | None = None
+    documents: Iterable[Document],
+    *,
+    near: bool = True,
+    threshold: float = 0.8,
+    report: DedupReport | None = None,
+    max_documents: int | None = None,
 ) -> Iterator[Document]:
     """Hand on each document unless an earlier one that was handed on says the same.
 
@@ -76,28 +98,45 @@ def drop_duplicates(
         threshold: Jaccard similarity of the sets of five-word runs, from 0.5 to 1, at which two documents are near
             duplicates; estimated from 64 hashes, with a standard error of 0.05 at 0.8.
         report: filled while documents are read.
+        max_documents: most documents to remember, see :func:`documents_within`; None: no limit.
 
     Raises:
         InputError: a threshold out of bounds.
+        ResourceError: more documents are different than ``max_documents``.
     """
     if not 0.5 <= threshold <= 1:
         raise InputError(f"threshold is a similarity from 0.5 to 1, got {threshold}")
-    return _unique(documents, _NearIndex(threshold) if near else None, report or DedupReport())
+    report = DedupReport() if report is None else report
+    return _unique(documents, _NearIndex(threshold) if near else None, report, max_documents)
 
 
-def _unique(documents: Iterable[Document], index: _NearIndex | None, report: DedupReport) -> Iterator[Document]:
+def documents_within(memory: int | None, kind: Dedup) -> int | None:
+    """How many different documents ``memory`` bytes can remember; None, no limit, for None."""
+    return None if memory is None else memory // BYTES_A_DOCUMENT[kind]
+
+
+def _unique(
+    documents: Iterable[Document], index: _NearIndex | None, report: DedupReport, limit: int | None
+) -> Iterator[Document]:
     seen: dict[bytes, str] = {}
     for document in documents:
         text = " ".join(" ".join(document.sentences).lower().split())
-        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
         if (twin := seen.get(digest)) is not None:
             report.exact += 1
-            report._dropped(document.source, twin)
+            report._dropped(document, twin)
             continue
         if index is not None and (twin := index.add(text, document.source)) is not None:
             report.near += 1
-            report._dropped(document.source, twin)
+            report._dropped(document, twin)
             continue
+        if limit is not None and len(seen) >= limit:
+            kind: Dedup = "exact" if index is None else "near"
+            raise ResourceError(
+                f"the memory for duplicates is full: {limit:,} different documents before {document.source}, at "
+                f"{BYTES_A_DOCUMENT[kind]:,} bytes each; give more (--memory)"
+                + (", or drop only exact duplicates (--dedup exact)" if kind == "near" else "")
+            )
         seen[digest] = document.source
         report.kept += 1
         yield document

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import glob
 import gzip
 import lzma
@@ -136,12 +137,16 @@ def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
         DataError: the file cannot be opened or its compressed data is damaged or cut off (unless the policy skips the
             rest of the file).
     """
-    done = 0
+    done = position = 0
     try:
-        with _opened(source) as file:
+        with contextlib.ExitStack() as stack:
+            file, raw = _opened(source, stack)
             while chunk := file.read(CHUNK_BYTES):
                 done += len(chunk)
                 policy.report.bytes_read += len(chunk)
+                if raw is not None:
+                    policy.report.file_bytes_read += raw.tell() - position
+                    position = raw.tell()
                 yield chunk
     except _DAMAGED as error:
         damage = str(error) or type(error).__name__
@@ -158,34 +163,28 @@ def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
     )
 
 
-def _opened(source: Source) -> BinaryIO:
+def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, BinaryIO | None]:
+    """The text of a file, and the file itself, whose position tells how much of it was read; None for standard input.
+
+    The stack closes them.
+    """
     if source.path is None:
-        # A duplicate of the descriptor would be closed with the block; standard input is not ours to close.
-        return cast(BinaryIO, _Borrowed(sys.stdin.buffer))
+        return sys.stdin.buffer, None  # not ours to close
+    raw: BinaryIO
+    if source.compression == ".zst":
+        raw = cast(BinaryIO, stack.enter_context(pa.OSFile(str(source.path), "rb")))
+        return cast(BinaryIO, stack.enter_context(pa.CompressedInputStream(raw, "zstd"))), raw
+    raw = stack.enter_context(source.path.open("rb", buffering=0))
     match source.compression:
         case ".gz":
-            return cast(BinaryIO, gzip.open(source.path, "rb"))
+            text = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw)))
         case ".bz2":
-            return cast(BinaryIO, bz2.open(source.path, "rb"))
+            text = cast(BinaryIO, stack.enter_context(bz2.BZ2File(raw)))
         case ".xz":
-            return cast(BinaryIO, lzma.open(source.path, "rb"))
-        case ".zst":
-            return cast(BinaryIO, pa.CompressedInputStream(pa.OSFile(str(source.path), "rb"), "zstd"))
+            text = cast(BinaryIO, stack.enter_context(lzma.LZMAFile(raw)))  # noqa: SIM115
         case _:
-            return open(source.path, "rb", buffering=0)
-
-
-class _Borrowed:
-    """A stream that a ``with`` block leaves open."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.read = stream.read
-
-    def __enter__(self) -> _Borrowed:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
+            text = raw
+    return text, raw
 
 
 def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[int, str | None]]:

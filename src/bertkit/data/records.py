@@ -70,14 +70,18 @@ def read_parquet(source: Source, column: str | None, policy: Policy) -> Iterator
         DataError: not a Parquet file, no such column, a row that is not text (unless the policy skips it).
     """
     assert source.path is not None, "Parquet is never read from standard input"
-    number = 0
+    number = num_rows = position = 0
     try:
+        size = source.path.stat().st_size
         with pq.ParquetFile(source.path) as file:
             key = _parquet_column(file.schema_arrow, column, source.name, policy)
             if key is None:
                 return
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME, columns=[key], use_threads=False):
                 # By position: a nested column may have come under another name.
+                num_rows += len(batch)
+                policy.report.file_bytes_read += size * num_rows // file.metadata.num_rows - position
+                position = size * num_rows // file.metadata.num_rows
                 for value in batch.column(0):
                     number += 1
                     yield from _parquet_row(value, f"{source.name}:row {number}", key, policy)

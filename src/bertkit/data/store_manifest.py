@@ -90,10 +90,23 @@ class TokenizerFacts(BaseModel):
         return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=tokenizer.do_lower_case)
 
 
+class Duplicates(BaseModel):
+    """What was left out because an earlier document says the same; see :class:`bertkit.data.dedup.DedupReport`."""
+
+    model_config = _STRICT
+
+    kept: Count
+    exact: Count
+    near: Count
+    dropped_bytes: Count
+    examples: tuple[tuple[str, str], ...]
+
+
 class StoreManifest(BaseModel):
     """Content of ``manifest.json``. It has no date and no path: like the shards, it is a pure function of the input.
 
     settings: what else the shards depend on, for example how sentences were found.
+    duplicates: documents that were left out; None where nobody looked for any.
     """
 
     model_config = _STRICT
@@ -104,6 +117,7 @@ class StoreManifest(BaseModel):
     settings: dict[str, Any]
     counts: Counts
     shards: tuple[Shard, ...]
+    duplicates: Duplicates | None = None
 
 
 def read_manifest(folder: Path) -> StoreManifest:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit.data.dedup import DedupReport
 from bertkit.data.store import TokenStore
 
 #: Upper bounds of the classes that lengths are counted in; the last class is open.
@@ -64,6 +65,7 @@ class StoreReport:
     """What :func:`inspect_store` found.
 
     counts: documents, sentences, tokens, [UNK] tokens, bytes of text.
+    duplicates: what was left out because an earlier document says the same; None where nobody looked.
     bytes_on_disk: of all shards.
     """
 
@@ -77,6 +79,7 @@ class StoreReport:
     documents: Histogram
     sentences: Histogram
     samples: tuple[Sample, ...]
+    duplicates: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -99,6 +102,8 @@ class StoreReport:
         }
         lines = [f"{name:<12} {value}" for name, value in facts.items()]
         lines += ["", *self.documents.lines("document"), "", *self.sentences.lines("sentence")]
+        if self.duplicates is not None:
+            lines += ["", DedupReport(**self.duplicates).render()]
         for sample in self.samples:
             lines += ["", f"document {sample.document:,} ({sample.source}):", f"  {sample.text}"]
         return "\n".join(lines)
@@ -129,6 +134,7 @@ def inspect_store(folder: str | Path, *, num_samples: int = 3) -> StoreReport:
         documents=Histogram.of(np.diff(starts), DOCUMENT_BOUNDS),
         sentences=Histogram.of(store.sentence_lengths, SENTENCE_BOUNDS),
         samples=_samples(store, num_samples),
+        duplicates=None if manifest.duplicates is None else manifest.duplicates.model_dump(),
     )
 
 

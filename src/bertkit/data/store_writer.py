@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bertkit.data.arrow import lists_of, strings_of
 from bertkit.data.store_manifest import (
     MANIFEST,
     PROGRESS,
     TOKENIZER,
     Counts,
+    Duplicates,
     Shard,
     StoreManifest,
     TokenizerFacts,
@@ -68,15 +70,11 @@ class TokenizedChunk:
         ends = np.concatenate([[0], np.cumsum(self.sentence_lengths)])
         document_ends = np.concatenate([[0], np.cumsum(self.document_lengths)])
         columns = (
-            pa.array(self.sources, pa.string()),
-            _lists(document_ends, self.sentence_lengths, schema.field("sentence_lengths").type),
-            _lists(ends[document_ends], self.ids, schema.field("tokens").type),
+            strings_of(self.sources),
+            lists_of(document_ends, self.sentence_lengths, schema.field("sentence_lengths").type),
+            lists_of(ends[document_ends], self.ids, schema.field("tokens").type),
         )
         return pa.Table.from_arrays(list(columns), schema=schema)
-
-
-def _lists(boundaries: NDArray[Any], values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(boundaries.astype(np.int32)), pa.array(values, kind.value_type), type=kind)
 
 
 class StoreWriter:
@@ -168,8 +166,11 @@ class StoreWriter:
             if sum(part.text_bytes for part in self._parts) >= self._shard_text_bytes:
                 self._close_shard()
 
-    def finish(self) -> StoreManifest:
+    def finish(self, duplicates: Duplicates | None = None) -> StoreManifest:
         """Close the last shard, give all their names, and write the manifest.
+
+        Args:
+            duplicates: what was left out, for the manifest.
 
         Raises:
             DataError: nothing was added.
@@ -192,6 +193,7 @@ class StoreWriter:
                 settings=self.settings,
                 counts=self.counts,
                 shards=tuple(shards),
+                duplicates=duplicates,
             )
             self._replace(MANIFEST, manifest.model_dump_json(indent=2))
             (self.path / PROGRESS).unlink()

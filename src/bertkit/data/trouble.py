@@ -19,15 +19,16 @@ class CorpusReport:
     """What was read and what was left out. Grows while documents are read; one report may serve several calls.
 
     files: files read to their end. documents, sentences: handed on. bytes_read: after decompression; of a Parquet
-    file the bytes of its texts. empty_rows: rows of a table and pages of a dump that hold no text. cut_documents: cuts
-    made in documents that are too long to keep in memory. skipped: for each kind of trouble, how often; examples: the
-    first messages.
+    file the bytes of its texts. file_bytes_read: of the files as they are on the disk. empty_rows: rows of a table and
+    pages of a dump that hold no text. cut_documents: cuts made in documents that are too long to keep in memory.
+    skipped: for each kind of trouble, how often; examples: the first messages.
     """
 
     files: int = 0
     documents: int = 0
     sentences: int = 0
     bytes_read: int = 0
+    file_bytes_read: int = 0
     empty_rows: int = 0
     cut_documents: int = 0
     skipped: Counter[str] = field(default_factory=Counter)

@@ -49,7 +49,7 @@ BATCH_CHARS = 1 << 22
 #: From this much text on, Arrow splits it; for less, importing Arrow takes longer than it saves.
 ARROW_CHARS = 1 << 19
 #: Characters of normalized text that are cut into pieces at a time.
-SLICE_CHARS = 1 << 16
+SLICE_CHARS = 1 << 18
 #: Ends a text, and a chunk, where many stand in one string. Cleaned text never has it.
 END = "\x00"
 
