@@ -116,3 +116,21 @@ def test_amounts_of_memory() -> None:
     ]
     with pytest.raises(ConfigError, match="no amount"):
         bytes_of("-1GB")
+
+
+@pytest.mark.parametrize("dedup", ["exact", "near"])
+def test_duplicates_are_left_out(dedup: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words of a repeated document count once: twice as often written, they would be in a small vocabulary."""
+    text = "\n\n".join(["alpha beta gamma", "delta epsilon", "Alpha  beta gamma", "delta epsilon", "zeta"])
+    (tmp_path / "twice.txt").write_text(text + "\n")
+    (tmp_path / "once.txt").write_text("alpha beta gamma\n\ndelta epsilon\n\nzeta\n")
+    options = ("--size", 1030, "--held-out", 0)
+    code, out, _ = run(capsys, tmp_path / "twice.txt", *options, "--out", tmp_path / "a", "--dedup", dedup, "--json")
+    assert code == 0
+    told = json.loads(out)["duplicates"]
+    assert (told["kept"], told["exact"], told["near"]) == (3, 2, 0)
+    assert told["examples"][0] == [f"{tmp_path / 'twice.txt'}:5", f"{tmp_path / 'twice.txt'}:1"]
+    run(capsys, tmp_path / "once.txt", *options, "--out", tmp_path / "b")
+    assert (tmp_path / "a/vocab.txt").read_bytes() == (tmp_path / "b/vocab.txt").read_bytes()
+    _, out, _ = run(capsys, tmp_path / "twice.txt", *options, "--out", tmp_path / "c", "--dedup", dedup)
+    assert "3 of 5 documents kept" in out
