@@ -121,13 +121,13 @@ class MeasuredPlan:
         pairs = "next_sentence_label" in batches[0].targets
         self._flops_per_token[step] = sum(training_flops(b, self.shape, pairs=pairs) for b in batches) / tokens
         while len(self._flops_per_token) > _REMEMBERED:
-            del self._flops_per_token[next(iter(self._flops_per_token))]
+            self._flops_per_token.pop(next(iter(self._flops_per_token)), None)
         return batches
 
     def with_share(self, record: dict[str, Any]) -> dict[str, Any]:
         """The log record of a step with ``peak_share``: the fraction of the peak that the step reached."""
-        step, rate = record["step"] - 1, record.get("tokens_per_s")
-        if "event" in record or rate is None or step not in self._flops_per_token:
+        work, rate = self._flops_per_token.pop(record["step"] - 1, None), record.get("tokens_per_s")
+        if "event" in record or rate is None or work is None:
             return record
-        flops_a_second = self._flops_per_token.pop(step) * rate / self.speed.num_ranks
+        flops_a_second = work * rate / self.speed.num_ranks
         return {**record, "peak_share": round(flops_a_second / self.speed.peak, 4)}
