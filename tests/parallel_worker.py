@@ -146,6 +146,28 @@ def scenario_signal(parallel: Parallel, folder: Path) -> dict[str, Any]:
     return {"told": parallel.gather(told)}
 
 
+def scenario_late(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """SIGTERM to rank 0 alone, between the moment the ranks have agreed to go on and the next one they ask."""
+    agreed: list[int] = []
+
+    class Late(Parallel):
+        def gather(self, value: Any) -> list[Any]:
+            found = super().gather(value)
+            if value is None and len(agreed) < 3:
+                agreed.append(1)
+                if len(agreed) == 3 and self.is_first:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            return found
+
+    trainer = make_trainer(Late(parallel.rank, parallel.num_ranks, parallel.device, parallel.mode), folder / "late")
+    told = "went on"
+    try:
+        trainer.run()
+    except Interrupted as stop:
+        told = f"{stop.exit_code} {stop}"
+    return {"told": parallel.gather(told)}
+
+
 def scenario_nan(parallel: Parallel, folder: Path) -> dict[str, Any]:
     """A loss that is not a number on rank 1 alone."""
     trainer = make_trainer(parallel, folder / "nan")

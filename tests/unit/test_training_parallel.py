@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent.parent
 SCENARIOS = [
     *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),
     *("fsdp:lean", "fsdp:lamb"),
-    *("ddp:plain", "ddp:saved", "ddp:resumed", "ddp:exact", "ddp:signal", "ddp:nan"),
+    *("ddp:plain", "ddp:saved", "ddp:resumed", "ddp:exact", "ddp:signal", "ddp:late", "ddp:nan"),
     "ddp:killed",  # ends the processes
 ]
 Weights = dict[str, torch.Tensor]
@@ -140,6 +140,12 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(launched: Launched) 
     assert told["told"][0].startswith("143 stopped by SIGTERM after step 3 of 10")
     assert check(launched.folder / "signal" / "step-00000003") is None
     assert len(list((launched.folder / "signal").iterdir())) == 1  # rank 0 alone wrote
+
+
+def test_a_signal_that_comes_after_the_ranks_have_agreed_is_for_the_next_time(both: Launched) -> None:
+    first, second = replace(both, folder=both.folder / "ddp").outcome("late")["told"]
+    assert first == second
+    assert first.startswith("143 stopped by SIGTERM after step 3 of 10")
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_the_step(launched: Launched) -> None:

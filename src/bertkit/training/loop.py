@@ -132,8 +132,10 @@ class Trainer(Generic[BatchT]):
 
     def _check(self, signals: Interrupts) -> None:
         """Stop when a signal has come to any rank; all of them stop at the same point."""
-        signals.signum = max((found for found in self.parallel.gather(signals.signum) if found), default=None)
-        signals.check()
+        # What was gathered decides, and nothing else: a signal that comes after it is for the next time.
+        if found := [signum for signum in self.parallel.gather(signals.signum) if signum is not None]:
+            signals.signum = max(found)
+            signals.check()
 
     def _save_is_due(self) -> bool:
         return self.folder is not None and time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
