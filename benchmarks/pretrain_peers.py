@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.data.loader import PretrainData
+from bertkit.data.prefetch import Prefetched
 from bertkit.model.bert import BertForPreTraining
 from bertkit.optim import adamw, parameter_groups
 from bertkit.training.loop import LoopOptions, Trainer
@@ -37,7 +38,11 @@ Precision = Literal["fp32", "bf16"]
 
 
 class Examples(PretrainData):
-    """The examples of :class:`PretrainData` in steps of exactly ``batch_size``, as Trainer has them."""
+    """The first epoch of :class:`PretrainData` in steps of exactly ``batch_size`` examples, as Trainer has them."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.steps_per_epoch = 1 << 40  # an example is the same however often its turn comes
 
     def rows(self, step: int) -> list[int]:
         """Numbers of the examples of a step; from the first again after the last."""
@@ -99,12 +104,15 @@ class Bertkit:
     def train(self, steps: range) -> Turn:
         """See :class:`System`."""
         turn, clock = Turn(), Clock(self.job.device)
-        for number, step in enumerate(steps):
-            if number == WARM:
-                clock.start()
-            self.trainer.at.step = step
-            turn.losses.append(self.trainer.train_step().loss)
-        turn.seconds = clock.stop()
+        # Beside a GPU a thread makes the next batches; on a CPU all cores are busy with the model.
+        num_workers = 1 if self.job.device.type == "cuda" else 0
+        with Prefetched(self.job.data, num_workers=num_workers, end=steps.stop) as self.trainer.plan:
+            for number, step in enumerate(steps):
+                if number == WARM:
+                    clock.start()
+                self.trainer.at.step = step
+                turn.losses.append(self.trainer.train_step().loss)
+            turn.seconds = clock.stop()
         return turn
 
 
