@@ -223,6 +223,7 @@ def test_the_pretraining_demo_and_everything_it_recommends(tmp_path: Path, capsy
     assert losses["held_out"] < losses["first_step"] - 0.3
     assert 3.0 < losses["unigram_entropy"] < losses["uniform"]
     assert 0.3 < told["scores"]["next_sentence_accuracy"] <= 1.0
+    assert 0.5 <= told["next_sentence_same_answer"] < 0.8
     assert len(told["answers"]) == demo_pretrain.SHOWN
     held_out = (out / "text" / "held-out.txt").read_text()
     for answer in told["answers"]:

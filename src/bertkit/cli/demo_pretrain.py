@@ -98,6 +98,7 @@ def show(out: Path, size: Size, common: Common) -> None:
     say("5/5  asking the new model for words that were masked in the held-out text")
     answers = _ask(result.model, held_out, tokenizer, common)
     losses = _losses(out / "run", result, len(tokenizer))
+    same_answer = _same_answer(out, tokenizer, _settings(size, common.seed))
     commands = next_commands(out)
     if common.json:
         write_json(
@@ -110,13 +111,14 @@ def show(out: Path, size: Size, common: Common) -> None:
                 "seconds": round(result.progression.seconds, 1),
                 "losses": losses,
                 "scores": dict(result.scores),
+                "next_sentence_same_answer": same_answer,
                 "answers": answers,
                 "pictures": _pictures(out / "run"),
                 "next": commands,
             }
         )
         return
-    for line in _story(out, result, losses, answers, commands):
+    for line in _story(out, result, losses, same_answer, answers, commands):
         write_line(line)
 
 
@@ -223,6 +225,23 @@ def _losses(run: Path, result: PretrainResult, vocabulary: int) -> dict[str, flo
     }
 
 
+def _same_answer(out: Path, tokenizer: BertTokenizer, config: PretrainConfig) -> float:
+    """Share of the held-out pairs that one and the same answer gets right: what NSP accuracy must beat.
+
+    It is above a half: a document of few sentences has no true pair of the wanted length.
+    """
+    import torch
+
+    from bertkit.data.store import TokenStore
+    from bertkit.training.pretrain_data import held_out_data, mask_vocabulary
+
+    data = held_out_data(TokenStore(out / "held-out-store"), mask_vocabulary(tokenizer), config)
+    steps = range(min(data.steps_per_epoch, max(1, config.dev_examples // data.batch_size)))  # those that are scored
+    batches = [batch for step in steps for batch in data.micro_batches(step)]
+    share = float(torch.cat([batch.targets["next_sentence_label"] for batch in batches]).float().mean())
+    return max(share, 1 - share)
+
+
 def _ask(model: Path, held_out: list[Prose], tokenizer: BertTokenizer, common: Common) -> list[dict[str, Any]]:
     """Held-out sentences, each with one word masked: what the model says, and the right word."""
     from bertkit.inference.pipelines import pipeline
@@ -272,7 +291,12 @@ def _pictures(run: Path) -> list[str]:
 
 
 def _story(
-    out: Path, result: PretrainResult, losses: dict[str, float], answers: list[dict[str, Any]], commands: list[str]
+    out: Path,
+    result: PretrainResult,
+    losses: dict[str, float],
+    same_answer: float,
+    answers: list[dict[str, Any]],
+    commands: list[str],
 ) -> list[str]:
     """What the demo prints at its end."""
     at, scores = result.progression, result.scores
@@ -287,7 +311,7 @@ def _story(
         "",
         f"Masked words it guesses right at once: {100 * scores['masked_lm_accuracy']:.0f} %",
         f"Does the second sentence follow the first? Right in {100 * scores['next_sentence_accuracy']:.0f} % "
-        "(by chance 50 %)",
+        f"(always the same answer: {100 * same_answer:.0f} %)",
         "",
         "Sentences it never saw, with a word masked:",
     ]
