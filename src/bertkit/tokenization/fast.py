@@ -237,7 +237,7 @@ class FastEncoder:
             if size > BATCH_CHARS:
                 break
         number = self._chunks.__getitem__
-        if size < self.arrow_chars:
+        if not batch or size < self.arrow_chars:
             chunks = [chunk for block in batch for chunk in block.split()]
             return np.fromiter(map(number, chunks), np.int64, len(chunks))
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
