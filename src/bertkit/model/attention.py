@@ -30,8 +30,9 @@ from bertkit.model.linear import Linear
 Kernel = Callable[[Tensor, Layout, float], Tensor]
 
 
-#: Up to this many keys, plain batched products are faster on a CPU than the fused kernel, which pays for each block.
-MAX_PLAIN_KEYS = 64
+#: Up to this many keys, plain batched products are faster on a CPU than the fused kernel, which pays for each block;
+#: and whose half-precision gradient is several times slower than they are.
+MAX_PLAIN_KEYS = {torch.float32: 64, torch.bfloat16: 512, torch.float16: 512}
 
 
 def attention_probabilities(q_sNH: Tensor, k_sNH: Tensor) -> Tensor:
@@ -206,7 +207,7 @@ def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) ->
     """Keys and values ``(b * s, N, H)``, queries the same or one a sequence, ``(b, N, H)``; out as the queries."""
     q_bNqH, k_bNsH, v_bNsH = (x.unflatten(0, (bucket.shape[0], -1)).transpose(1, 2) for x in (q, k, v))
     mask = None if bucket.mask is None else bucket.mask.to(q.device, q.dtype)
-    if p == 0.0 and (k_bNsH.shape[2] > MAX_PLAIN_KEYS or q.device.type != "cpu"):
+    if p == 0.0 and (q.device.type != "cpu" or k_bNsH.shape[2] > MAX_PLAIN_KEYS.get(q.dtype, 0)):
         out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask)
     else:
         scores_bNqs = (q_bNqH / math.sqrt(q.shape[-1])) @ k_bNsH.mT
