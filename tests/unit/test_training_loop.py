@@ -330,3 +330,18 @@ def test_checkpoints_are_thinned_out(tmp_path: Path) -> None:
     trainer = toy_trainer(tiny_model(), DATA, num_steps=6, folder=tmp_path, checkpoint_every_s=0.0)
     trainer.run()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000005", "step-00000006"]
+
+
+def test_without_a_score_the_last_weights_stay_after_a_resume(tmp_path: Path) -> None:
+    """A checkpoint of an evaluated step holds the weights of that step; they must not come back at the end."""
+    first = toy_trainer(tiny_model(), DATA, folder=tmp_path, evaluate=False, num_steps=DATA.plan().steps_per_epoch)
+    first.run()
+    first.save()
+    again = toy_trainer(tiny_model(1), DATA, folder=tmp_path, evaluate=False, num_steps=first.at.step)
+    assert again.resume()
+    assert again.at.best_step == again.at.step
+    again.train_step()
+    last = weights(again.model)
+    again.restore_best()
+    assert all(torch.equal(last[name], p) for name, p in again.model.named_parameters())
+    assert not any(key.startswith("best/") for key in again.state_dict().tensors)

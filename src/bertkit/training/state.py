@@ -76,9 +76,10 @@ def restore_snapshot(trainer: Trainer[Any], snapshot: Snapshot, source: str) -> 
     _load_optimizer(trainer, parts["optimizer"])
     _restore_generators(trainer, parts["generator"], snapshot.values)
     trainer.at = Progression(**snapshot.values["progression"])
-    best = parts["model"] if trainer.at.best_step == trainer.at.step else parts["best"]
-    parameters = dict(trainer.model.named_parameters())
-    trainer.best = {name: _as(value, parameters[name]).clone() for name, value in best.items()} or None
+    if trainer.options.monitor is not None:  # without a score to compare, the last weights are the best
+        best = parts["model"] if trainer.at.best_step == trainer.at.step else parts["best"]
+        parameters = dict(trainer.model.named_parameters())
+        trainer.best = {name: _as(value, parameters[name]).clone() for name, value in best.items()} or None
 
 
 def copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
