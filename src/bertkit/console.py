@@ -168,6 +168,15 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def amount_of(num_bytes: int) -> str:
+    """Bytes as ``--memory`` takes them, ``900MB`` or ``4GB``, in powers of 1,024; never more than there are."""
+    for shift, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
+        whole, rest = divmod(num_bytes, 1 << shift)
+        if whole and (not rest or unit == "KB"):
+            return f"{whole}{unit}"
+    return f"{num_bytes} bytes"
+
+
 def _new_bar() -> RichProgress:
     # Imported here: rich costs 60 ms, which a command that finishes at once need not pay.
     from rich.console import Console

@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,15 +51,42 @@ def replace_file(path: Path, data: bytes, temporary: Path) -> None:
         OSError: as the system gives it; the old content stays.
     """
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(temporary, data)
         temporary.replace(path)
         sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Replace files that belong together: none before all are on the disk.
+
+    Args:
+        folder: where they are; it must exist.
+        contents: file name to new content.
+
+    Raises:
+        OSError: as the system gives it; the old files stay, all of them if the disk was full.
+    """
+    drafts = {name: folder / f".{name}.{os.getpid()}.tmp" for name in contents}
+    try:
+        for name, data in contents.items():
+            _write(drafts[name], data)
+        for name, draft in drafts.items():
+            draft.replace(folder / name)
+        sync_folder(folder)
+    except BaseException:
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
+        raise
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sync_file(path: Path) -> None:
@@ -106,26 +133,29 @@ def sha256_file(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def disk_guard(folder: Path, needed_bytes: int, *, what: str) -> Iterator[None]:
+def disk_guard(
+    folder: Path, needed_bytes: int, *, what: str, advice: str = "Make room and try again"
+) -> Iterator[None]:
     """Refuse work that the disk has no room for, and turn "no space left" into a clear error.
 
     Args:
         folder: where the work writes; it must exist.
         needed_bytes: about how much.
         what: what is written, for the message.
+        advice: what to do next, the end of the message: only the caller knows how its work goes on.
 
     Raises:
         ResourceError: fewer than ``needed_bytes`` are free, or a write inside the block found the disk full.
     """
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
-        raise ResourceError(_explain(folder, needed_bytes, free, what))
+        raise ResourceError(_explain(folder, needed_bytes, free, what, advice))
     try:
         yield
     except (OSError, SafetensorError) as error:
         if not is_full_disk(error):
             raise
-        raise ResourceError(_explain(folder, needed_bytes, shutil.disk_usage(folder).free, what)) from error
+        raise ResourceError(_explain(folder, needed_bytes, shutil.disk_usage(folder).free, what, advice)) from error
 
 
 def is_full_disk(error: OSError | SafetensorError) -> bool:
@@ -135,8 +165,8 @@ def is_full_disk(error: OSError | SafetensorError) -> bool:
     return any(f"os error {number}" in str(error) for number in _NO_SPACE)  # it wraps the system's error in text only
 
 
-def _explain(folder: Path, needed: int, free: int, what: str) -> str:
+def _explain(folder: Path, needed: int, free: int, what: str, advice: str) -> str:
     return (
         f"no room for {what} in {folder}: it needs about {needed / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free. "
-        f"Nothing was overwritten; make room and continue with --resume"
+        f"Nothing was overwritten. {advice}"
     )

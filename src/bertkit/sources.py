@@ -86,7 +86,7 @@ def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
         ) from None
     except errors.RepositoryNotFoundError:
         raise CheckpointError(
-            f"{where} the Hub at {hub} knows no repository {name!r} that you may read. {_no_such_path(Path(name))}. "
+            f"{where} the Hub at {hub} knows no repository {name!r} that you may read; {_no_such_path(Path(name))}. "
             "Check the spelling; a private repository needs a log-in (hf auth login)"
         ) from None
     except errors.HFValidationError as error:
@@ -99,7 +99,7 @@ def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
             ) from None
         raise ResourceError(
             f"{where} it is not in the Hub cache {constants.HF_HUB_CACHE}, and {hub} does not answer as it should: "
-            f"{_first_line(error.__cause__ or error)}. {_no_such_path(Path(name))}"
+            f"{_first_line(error.__cause__ or error).rstrip('.')}; {_no_such_path(Path(name))}"
         ) from None
     except (OSError, http_error) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):

@@ -210,6 +210,7 @@ def test_no_server_and_not_cached(hub: Hub, tmp_path: Path) -> None:
     ran = client(failure(REPOSITORY, "ResourceError"), tmp_path, hub.url)
     assert "not in the Hub cache" in ran.stdout, ran.stderr
     assert hub.url in ran.stdout
+    assert "; there is no folder or file" in ran.stdout, "one sentence, not a new one in lower case"
 
 
 @pytest.mark.parametrize(

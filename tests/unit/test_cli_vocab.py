@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 from pathlib import Path
 
 import pytest
 
 from bertkit.cli import main
 from bertkit.cli.options import bytes_of
+from bertkit.console import amount_of
 from bertkit.errors import ConfigError
 from bertkit.tokenization import BertTokenizer, load_vocab
 from tokenizer_helpers import vocab_file
@@ -94,8 +96,9 @@ def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, caps
         (["--out", "x"], 2, "no text"),
         (["a.txt", "--out", "x", "--held-out", "1"], 2, "--held-out must be from 0"),
         (["a.txt", "--out", "x", "--memory", "much"], 2, "'much' is no amount of memory"),
-        ([__file__, "--out", "x", "--memory", "1MB"], 2, "memory must be at least"),
-        (["a.txt", "--out", __file__], 2, "is a file; name a folder"),
+        ([__file__, "--out", "x", "--memory", "1MB"], 2, "--memory must be at least 16MB for counting words, got 1MB"),
+        (["a.txt", "--out", __file__], 2, "is a file, or lies in one; name a folder"),
+        (["a.txt", "--out", f"{__file__}/tokenizer"], 2, "is a file, or lies in one; name a folder"),
     ],
 )
 def test_mistakes(
@@ -104,6 +107,51 @@ def test_mistakes(
     found, _, error = run(capsys, *arguments)
     assert found == code
     assert message in error
+
+
+def test_a_tokenizer_is_not_overwritten_unless_that_is_asked_for(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--size", 1500, "--held-out", 0, "--out", tmp_path)
+    (tmp_path / "notes.txt").write_text("not of a tokenizer")
+    assert run(capsys, corpus, *options)[0] == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    # Before any work: that there is no such corpus is not noticed.
+    code, _, error = run(capsys, "missing.txt", *options)
+    assert code == 2
+    assert "has a tokenizer already (vocab.txt)" in error
+    assert "--overwrite" in error
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run(capsys, corpus, "--cased", "--overwrite", *options)[0] == 0
+    assert (tmp_path / "vocab.txt").read_bytes() != before["vocab.txt"]
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    code, _, error = run(capsys, "missing.txt", "--out", tmp_path / "a" / "b")
+    assert code == 5
+    assert f"{tmp_path} is read-only, or not yours to write to" in error
+
+
+def test_fewer_tokens_than_asked_for_are_explained(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "few.txt").write_text("the cat sat on the mat, the dog on the log\n" * 2)
+    code, out, error = run(capsys, tmp_path / "few.txt", "--size", 2000, "--out", tmp_path / "few", "--held-out", 0)
+    assert code == 0, error
+    assert "fewer than were asked for: no other word or part of a word appears twice in this text" in out
+    many = corpus.read_text(encoding="utf-8") + " ".join(f"word{number}" for number in range(20_000))
+    (tmp_path / "many.txt").write_text(many, encoding="utf-8")
+    options = ("--size", 30_000, "--held-out", 0, "--memory", "16MB", "--json")
+    _, out, _ = run(capsys, tmp_path / "many.txt", *options, "--out", tmp_path / "many")
+    told = json.loads(out)
+    assert told["size"] < 30_000
+    assert told["fewer_because"].startswith("--memory 16MB has room for the 8,192 most frequent words only")
+    _, out, _ = run(capsys, corpus, "--size", 1500, "--held-out", 0, "--out", tmp_path / "enough", "--json")
+    assert (json.loads(out)["size"], json.loads(out)["fewer_because"]) == (1500, None)
 
 
 def test_amounts_of_memory() -> None:
@@ -116,6 +164,10 @@ def test_amounts_of_memory() -> None:
     ]
     with pytest.raises(ConfigError, match="no amount"):
         bytes_of("-1GB")
+    told = ["4GB", "1536MB", "900MB", "16KB", "100 bytes"]
+    assert [amount_of(bytes_of(amount)) for amount in ("4GB", "1.5GB", "900MB", "16K", "100")] == told
+    # Never more than there is, so that what is told to be enough is.
+    assert all(num / 2 < bytes_of(amount_of(num)) <= num for num in (1024, 2047, 123_456_789, 2**30 - 1, 2**30 + 1))
 
 
 @pytest.mark.parametrize("dedup", ["exact", "near"])

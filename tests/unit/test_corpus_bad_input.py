@@ -101,7 +101,8 @@ def test_missing_files(tmp_path: Path) -> None:
     check(tmp_path / "corpsu.txt", r"no file '.*corpsu\.txt'.*did you mean 'corpus\.txt'", "missing file", [])
     check(str(tmp_path / "*.jsonl"), r"no file matches '.*\*\.jsonl'", "missing file", [])
     (tmp_path / "empty").mkdir()
-    check(tmp_path / "empty", r"folder .*empty has no file that ends in \.txt", "empty folder", [])
+    advice = r"name its files one by one, .* as plain text, or leave it out"
+    check(tmp_path / "empty", rf"folder .*empty has no file that ends in \.txt.*; {advice}", "empty folder", [])
     (tmp_path / "dangling.txt").symlink_to(tmp_path / "nowhere")
     check(tmp_path / "dangling.txt", r"cannot read .*dangling\.txt: No such file", "unreadable file", [])
 

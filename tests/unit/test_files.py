@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import resource
-import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,25 +16,14 @@ from bertkit.files import (
     disk_guard,
     is_full_disk,
     replace_file,
+    replace_files,
     sha256_file,
     sync_file,
     sync_folder,
     try_lock,
     write_atomically,
 )
-
-
-@contextmanager
-def largest_file(num_bytes: int) -> Iterator[None]:
-    """The system refuses to write more into one file, in the middle of the write, as a full disk does."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limit[1]))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, handler)
+from disk_helpers import largest_file
 
 
 def test_content_is_replaced_and_folders_are_made(tmp_path: Path) -> None:
@@ -70,12 +55,33 @@ def test_a_caller_with_its_own_errors_gets_those_of_the_system(tmp_path: Path) -
     assert not temporary.exists()
 
 
+def test_files_that_belong_together_are_replaced_together(tmp_path: Path) -> None:
+    """The second does not fit, and the first would: both stay as they were."""
+    replace_files(tmp_path, {"a": b"old a", "b": b"old b"})
+    with largest_file(1000), pytest.raises(OSError, match="too large"):
+        replace_files(tmp_path, {"a": b"new a", "b": b"x" * 5000})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old a", "b": b"old b"}
+    replace_files(tmp_path, {"b": b"new b"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old a", "b": b"new b"}
+
+
 def test_too_little_room_is_found_before_writing(tmp_path: Path) -> None:
     with (
         pytest.raises(ResourceError, match=r"a test in .*: it needs about .* MB and .* MB are free"),
         disk_guard(tmp_path, 10**18, what="a test"),
     ):
         raise AssertionError("must not be entered")
+
+
+def test_the_caller_says_how_its_work_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError) as plain, disk_guard(tmp_path, 10**18, what="a test"):
+        raise AssertionError("must not be entered")
+    assert str(plain.value).endswith("Nothing was overwritten. Make room and try again")
+    advice = "Make room. Run the same command to go on"
+    with largest_file(10), pytest.raises(ResourceError) as told, disk_guard(tmp_path, 1, what="a test", advice=advice):
+        (tmp_path / "file").write_bytes(b"x" * 100)
+    assert str(told.value).endswith(f"Nothing was overwritten. {advice}")
+    assert "--resume" not in str(plain.value) + str(told.value)
 
 
 def test_other_errors_pass_the_guard_unchanged(tmp_path: Path) -> None:

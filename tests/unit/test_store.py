@@ -279,6 +279,9 @@ def test_a_damaged_store_does_not_open(tmp_path: Path, change: str, message: str
 def test_no_store_at_all(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not there"):
         TokenStore(tmp_path / "nowhere")
+    (tmp_path / "t.txt").touch()
+    with pytest.raises(DataError, match=r"t\.txt is a file; a token store is a folder, made with: bertkit prepare"):
+        TokenStore(tmp_path / "t.txt")
 
 
 def test_a_flipped_bit_never_gives_wrong_ids(tmp_path: Path) -> None:
@@ -328,6 +331,51 @@ def test_a_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
         StoreWriter(tmp_path / "held", TOKENIZER, settings={})
 
 
+def test_a_folder_that_is_refused_stays_as_it_was(tmp_path: Path) -> None:
+    """Nothing is left in the folder of something else, and what looks like our own part is not taken for it."""
+    chunks = random_chunks(8, 1, 2)
+    for name in ("thesis.doc", "tokenizer"):
+        (tmp_path / name / "folder").mkdir(parents=True)
+        (tmp_path / name / "folder" / name).write_text("do not touch")
+        with pytest.raises(ConfigError, match=f"is not empty .it has '{name}'"):
+            write(tmp_path / name / "folder", chunks)
+        assert [path.name for path in (tmp_path / name / "folder").iterdir()] == [name]
+    write(tmp_path / "store", chunks)
+    before = sorted(path.name for path in (tmp_path / "store").rglob("*"))
+    with pytest.raises(ConfigError, match="finished token store"):
+        write(tmp_path / "store", chunks)
+    assert sorted(path.name for path in (tmp_path / "store").rglob("*")) == before
+    assert ".lock" not in before
+    file = tmp_path / "thesis.doc" / "folder" / "thesis.doc"
+    for out in (file, file / "store"):
+        with pytest.raises(ConfigError, match=r"thesis\.doc.* is a file, or lies in one; name a folder"):
+            write(out, chunks)
+    assert file.read_text() == "do not touch"
+
+
+@pytest.mark.parametrize("stop", [DataError("a bad line"), KeyboardInterrupt()], ids=["error", "Ctrl-C"])
+def test_a_writer_that_stops_before_its_first_shard_leaves_nothing(tmp_path: Path, stop: BaseException) -> None:
+    out, chunk = tmp_path / "store", make_chunk(random_chunks(8, 1, 2)[0])
+
+    def begin(shard_text_bytes: int) -> None:
+        with StoreWriter(out, TOKENIZER, settings={}, shard_text_bytes=shard_text_bytes) as writer:
+            writer.add(chunk)
+            assert {".lock", PROGRESS, "tokenizer"} < {path.name for path in out.iterdir()}
+            raise stop
+
+    with pytest.raises(type(stop)):
+        begin(1 << 20)
+    assert not out.exists()
+    with pytest.raises(type(stop)):
+        begin(1)
+    assert sorted(path.name for path in out.iterdir()) == [PROGRESS, "tokenizer", "tokens-00000.parquet"]
+    # A refused start takes nothing of it away.
+    with pytest.raises(ConfigError, match=r"begun with other settings.*--no-resume"):
+        StoreWriter(out, TOKENIZER, settings={"sentences": "line"}, shard_text_bytes=1)
+    with StoreWriter(out, TOKENIZER, settings={}, shard_text_bytes=1) as writer:
+        assert writer.num_read == 2
+
+
 def test_nothing_to_store(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, TOKENIZER, settings={}) as writer:
         writer.add(make_chunk([], num_read=3))
@@ -343,7 +391,9 @@ def test_a_writer_goes_on_where_another_stopped(tmp_path: Path, stop: int) -> No
     with StoreWriter(tmp_path / "parts", TOKENIZER, **arguments) as writer:
         for number, chunk in enumerate(chunks[:stop]):
             writer.add(make_chunk(chunk, first=3 * number))
-    with pytest.raises(DataError, match="not finished"):
+    has_shards = bool(list((tmp_path / "parts").glob("tokens-*.parquet")))
+    assert has_shards or stop < 3
+    with pytest.raises(DataError, match="not finished" if has_shards else "is not there"):
         TokenStore(tmp_path / "parts")
     with StoreWriter(tmp_path / "parts", TOKENIZER, **arguments) as writer:
         assert writer.num_read % 3 == 0

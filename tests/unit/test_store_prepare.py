@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.cli.options import Common
+from bertkit.cli.options import Common, bytes_of
 from bertkit.cli.prepare import prepare as command
 from bertkit.data.corpus import CorpusReport, read_documents
 from bertkit.data.prepare import BASE_MEMORY, WORKER_MEMORY, prepare, workers_within
@@ -107,7 +107,7 @@ def test_bad_input_is_reported_and_can_be_skipped(tokenizer: BertTokenizer, tmp_
     with pytest.raises(DataError, match=r"bad\.txt:3"):
         prepare(bad, tokenizer, tmp_path / "s", sentences="line", workers=1)
     report = CorpusReport()
-    # The same folder will do, for nothing in it is finished.
+    assert not (tmp_path / "s").exists()
     manifest = prepare(bad, tokenizer, tmp_path / "s", sentences="line", workers=1, on_error="skip", report=report)
     assert (manifest.counts.num_documents, report.skipped.total()) == (2, 1)
     with pytest.raises(DataError, match="no file"):
@@ -124,6 +124,9 @@ def test_memory_limits_the_workers() -> None:
     assert workers_within(BASE_MEMORY + 9 * WORKER_MEMORY, 7) == 7
     with pytest.raises(ConfigError, match="at least"):
         workers_within(BASE_MEMORY + WORKER_MEMORY - 1, 7)
+    with pytest.raises(ConfigError, match="--memory must be at least 1050MB for one worker, got 512MB; leave it out"):
+        workers_within(bytes_of("0.5GB"), 7)
+    workers_within(bytes_of("1050MB"), 7)  # what it asks for will do
     with pytest.raises(ConfigError, match="workers must be at least 1"):
         workers_within(None, 0)
 
@@ -221,6 +224,9 @@ def test_the_command_writes_a_store_and_tells_of_it(corpus: Path, vocabulary: Pa
     with pytest.raises(ConfigError, match="memory must be at least"):
         command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "u", memory="1MB")
     assert not (tmp_path / "u").exists()
+    for out in (corpus, corpus / "store"):
+        with pytest.raises(ConfigError, match=r"--out .* is a file, or lies in one; name a folder"):
+            command(str(corpus), tokenizer=str(vocabulary), out=out)
 
 
 # Duplicates

@@ -339,13 +339,22 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         odd.save_pretrained(tmp_path / "folder")
 
 
+def test_saving_over_another_tokenizer_leaves_nothing_of_it(tmp_path: Path) -> None:
+    """added_tokens.json is read and never written: an old one would add its tokens to the new tokenizer."""
+    write(tmp_path, vocab=SMALL, added_tokens={"zzz": 10})
+    assert len(BertTokenizer.from_pretrained(tmp_path)) == 11
+    BertTokenizer({token: number for number, token in enumerate(SMALL)}).save_pretrained(tmp_path)
+    assert len(BertTokenizer.from_pretrained(tmp_path)) == 10
+
+
 DISK_FULL = """
 import resource, signal, sys
 from bertkit import BertTokenizer
 from bertkit.errors import ResourceError
-tokenizer = BertTokenizer.from_pretrained(sys.argv[1])
+tokenizer = BertTokenizer({**BertTokenizer.from_pretrained(sys.argv[1]).vocab, "new": 10})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+room = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 try:
     tokenizer.save_pretrained(sys.argv[1])
 except ResourceError as error:
@@ -353,10 +362,14 @@ except ResourceError as error:
 """
 
 
-def test_a_full_disk_leaves_the_old_tokenizer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [10, 500])  # none; for vocab.txt and not for tokenizer.json
+def test_a_full_disk_leaves_the_old_tokenizer(room: int, tmp_path: Path) -> None:
     """A limit on file sizes makes the system refuse the write in the middle, as a full disk does."""
     BertTokenizer({token: number for number, token in enumerate(SMALL)}).save_pretrained(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    done = subprocess.run([sys.executable, "-c", DISK_FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert len(before["vocab.txt"]) < 500 < len(before["tokenizer.json"])
+    done = subprocess.run(
+        [sys.executable, "-c", DISK_FULL, str(tmp_path), str(room)], capture_output=True, text=True, check=True
+    )
     assert "the tokenizer cannot be written to" in done.stdout
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

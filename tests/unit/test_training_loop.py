@@ -15,9 +15,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bertkit.errors import CheckpointError, TrainingError
+from bertkit.errors import CheckpointError, ResourceError, TrainingError
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.loop import Progression, StepResult
+from disk_helpers import largest_file
 from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
@@ -199,6 +200,15 @@ def test_resume_without_the_generators_would_differ(tmp_path: Path) -> None:
     torch.manual_seed(123)
     second.run()
     assert any(not torch.equal(p, expected[name]) for name, p in model.named_parameters())
+
+
+def test_a_full_disk_says_how_the_run_goes_on(tmp_path: Path) -> None:
+    trainer = toy_trainer(tiny_model(), DATA, folder=tmp_path, how_to_resume="Run the same command to go on")
+    trainer.save()
+    with largest_file(1000), pytest.raises(ResourceError) as caught:
+        trainer.save()
+    assert str(caught.value).endswith("Nothing was overwritten. Make room. Run the same command to go on")
+    assert toy_trainer(tiny_model(), DATA, folder=tmp_path).resume()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

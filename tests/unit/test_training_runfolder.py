@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.errors import CheckpointError, ConfigError
 from bertkit.files import write_atomically
 from bertkit.training.runfolder import METRICS, FinetuneFolder, PretrainFolder, RunFolder, read_json
 
@@ -45,8 +45,9 @@ def test_a_folder_of_something_else_is_refused(kind: type[RunFolder], tmp_path: 
     (tmp_path / "thesis.txt").write_text("do not touch")
     with kind(tmp_path).claimed(), pytest.raises(ConfigError, match=r"holds no run \(thesis\.txt\)"):
         kind(tmp_path).check(SETTINGS, resume=True)
-    with pytest.raises(ResourceError, match="cannot write the run folder"), kind(tmp_path / "thesis.txt").claimed():
-        raise AssertionError("must not be entered")
+    for path in (tmp_path / "thesis.txt", tmp_path / "thesis.txt" / "run"):
+        with pytest.raises(ConfigError, match=r"thesis\.txt.* is a file, or lies in one"), kind(path).claimed():
+            raise AssertionError("must not be entered")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from cyclopts import Group, Parameter
 
@@ -31,6 +31,17 @@ Truncate = Annotated[
     bool, Parameter(negative=(), help="Read only the beginning of a text that is too long, instead of refusing it.")
 ]
 MaxLength = Annotated[int | None, Parameter(help="Most tokens of one text; default: all that the model can read.")]
+Corpus = Annotated[
+    str,
+    Parameter(
+        help="Files, folders or patterns: plain text, .jsonl, .parquet, MediaWiki .xml; also packed (.gz .bz2 .xz "
+        ".zst). A single - reads standard input."
+    ),
+]
+Dedup = Annotated[
+    Literal["exact", "near"] | None,
+    Parameter(help="Leave out documents that an earlier one says as well: in the same words, or in nearly the same."),
+]
 
 
 @Parameter(name="*", group=COMMON_GROUP)

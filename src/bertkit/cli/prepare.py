@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.options import COMMON, Common, bytes_of, write_json, write_line
+from bertkit.cli.options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    *corpus: Annotated[str, Parameter(help="Text, .jsonl, .parquet or MediaWiki files, also packed; - reads stdin.")],
-    tokenizer: Annotated[str, Parameter(alias="-t", help="Tokenizer folder, vocab.txt, or Hub name.")],
-    out: Annotated[Path, Parameter(alias="-o", help="Folder to write the token store to.")],
+    *corpus: Corpus,
+    tokenizer: Annotated[
+        str, Parameter(alias="-t", help="Tokenizer: a folder as 'bertkit vocab' writes it, a vocab.txt, or a Hub name.")
+    ],
+    out: Annotated[Path, Parameter(alias="-o", help="Folder to write the token store to; new, or of a stopped run.")],
     sentences: Annotated[
         Literal["split", "line"], Parameter(help="Find sentences in running text, or take each line as one.")
     ] = "split",
@@ -26,26 +28,30 @@ def prepare(
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at what cannot be read, or count it and go on.")
     ] = "raise",
-    dedup: Annotated[
-        Literal["exact", "near"] | None, Parameter(help="Leave out documents that an earlier one says as well.")
-    ] = None,
+    dedup: Dedup = None,
     workers: Annotated[int | None, Parameter(help="Processes that tokenise; default: one a core.")] = None,
-    memory: Annotated[str | None, Parameter(help="Most memory of all processes together, for example 4GB.")] = None,
+    memory: Annotated[
+        str | None, Parameter(help="Most memory of all processes together, for example 4GB; fewer start if need be.")
+    ] = None,
     engine: Annotated[
-        Literal["local", "ray"], Parameter(help="This machine, or a Ray cluster that shares its file system.")
+        Literal["local", "ray"],
+        Parameter(help="This machine, or a Ray cluster that shares its file system (needs the extra ray)."),
     ] = "local",
     resume: Annotated[bool, Parameter(help="Go on after the finished shards of the same command.")] = True,
     common: Common = COMMON,
 ) -> None:
     """Tokenise a corpus once, for pre-training.
 
-    Files of plain text have a blank line between documents. The store is Parquet: any Arrow reader opens it. Stopped at
+    OUT is then a token store, for 'bertkit pretrain'; 'bertkit inspect' shows it.
+    Plain text has a blank line between documents. The store is Parquet, which any
+    Arrow reader opens, with the same bytes for any number of workers. Stopped at
     any moment, the same command goes on.
 
     For example:
 
         bertkit prepare corpus/*.txt.xz --tokenizer tokenizer --out store
         bertkit prepare lines.txt --sentences line --tokenizer bert-base-uncased --out store --memory 4GB
+        bertkit prepare crawl/ --dedup near --on-error skip --tokenizer tokenizer --out store
     """
     if not corpus:
         raise ConfigError("no text: name the files to prepare, or - for standard input")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.options import COMMON, Common, bytes_of, write_json, write_line
-from bertkit.errors import ConfigError
+from bertkit.cli.options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
+from bertkit.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
     from bertkit.data.corpus import CorpusReport, Document
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def vocab(
-    *corpus: Annotated[str, Parameter(help="Text, .jsonl, .parquet or MediaWiki files, also packed; - reads stdin.")],
+    *corpus: Corpus,
     out: Annotated[Path, Parameter(alias="-o", help="Folder to write the tokenizer to.")],
     size: Annotated[int, Parameter(help="Most tokens, special and [unusedN] ones included.")] = 30522,
     cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents.")] = False,
@@ -39,18 +40,17 @@ def vocab(
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at what cannot be read, or count it and go on.")
     ] = "raise",
-    dedup: Annotated[
-        Literal["exact", "near"] | None, Parameter(help="Leave out documents that an earlier one says as well.")
-    ] = None,
+    dedup: Dedup = None,
+    overwrite: Annotated[bool, Parameter(negative=(), help="Replace a tokenizer that is in --out already.")] = False,
     memory: Annotated[str, Parameter(help="Memory for counting words, for example 500MB.")] = "4GB",
     workers: Annotated[int, Parameter(help="Processes that count words.")] = 1,
     common: Common = COMMON,
 ) -> None:
     """Learn a WordPiece vocabulary from text, and say how well it fits.
 
-    Files of plain text have a blank line between documents. The same text gives the same vocabulary, however it is
-    divided among files and whatever --workers is. Reported for text that was held out: pieces per word, and the share
-    of words that become [UNK].
+    OUT is then a tokenizer, for 'bertkit prepare' and every other command. Plain text has a blank line between
+    documents. The same text gives the same vocabulary, however it is divided among files and whatever --workers is.
+    Reported for text that was held out: pieces per word, and the share of words that become [UNK].
 
     For example:
 
@@ -66,10 +66,11 @@ def vocab(
     from bertkit.tokenization.word_counts import count_words
 
     set_quiet(common.quiet)
+    _check_out(out, overwrite)
     base, other = _load(extend), _load(beside)
     budget = bytes_of(memory)
     lower = not cased if base is None else base.do_lower_case
-    _refuse(base, extend, size, cased, out)
+    _refuse(base, extend, size, cased)
     report = CorpusReport()
     paths = ["-" if path == STANDARD_STREAM else path for path in corpus]
     with ExitStack() as open_tables:
@@ -84,15 +85,15 @@ def vocab(
             limit = documents_within(budget, dedup)
             documents = drop_duplicates(documents, near=dedup == "near", report=found, max_documents=limit)
         words = open_tables.enter_context(count_words(kept.without(documents), lower, memory=budget, workers=workers))
-        learned = vocabulary_from_counts(
-            words.most_frequent(budget // BYTES_PER_WORD), size, extend=None if base is None else _tokens(base)
-        )
+        counts = words.most_frequent(budget // BYTES_PER_WORD)
+        learned = vocabulary_from_counts(counts, size, extend=None if base is None else _tokens(base))
         _save(learned, lower, base, out)
         rows = {"learned": _measure(kept.tables[lower], learned)}
         for name, tokenizer in ((extend, base), (beside, other)):
             if name is not None and tokenizer is not None:
                 rows[name] = _measure(kept.tables[tokenizer.do_lower_case], _tokens(tokenizer))
-    _tell(out, learned, rows, report, None if dedup is None else found, common)
+    fewer = _why_fewer(len(counts), budget // BYTES_PER_WORD, memory) if len(learned) < size else None
+    _tell(out, learned, fewer, rows, report, None if dedup is None else found, common)
 
 
 class _HeldOut:
@@ -124,14 +125,36 @@ class _HeldOut:
                 yield from document.sentences
 
 
-def _refuse(base: BertTokenizer | None, extend: str | None, size: int, cased: bool, out: Path) -> None:
-    """Say what cannot work now, not after an hour of counting."""
+def _check_out(out: Path, overwrite: bool) -> None:
+    """Say what stands against writing to ``--out`` now, not after an hour of counting."""
+    from bertkit.tokenization.files import TOKENIZER_FILES
+
+    there = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise ConfigError(f"--out {out} is a file, or lies in one; name a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ResourceError(f"--out {out} cannot be written: {there} is read-only, or not yours to write to")
+    old = [name for name in TOKENIZER_FILES if (out / name).exists()]
+    if old and not overwrite:
+        raise ConfigError(
+            f"--out {out} has a tokenizer already ({old[0]}), which token stores and models may have been made with; "
+            "choose another folder, or add --overwrite to replace it"
+        )
+
+
+def _refuse(base: BertTokenizer | None, extend: str | None, size: int, cased: bool) -> None:
+    """The same for options that contradict each other."""
     if base is not None and cased and base.do_lower_case:
         raise ConfigError(f"--cased contradicts --extend {extend}, which lower-cases")
     if base is not None and size < len(base.vocab):
         raise ConfigError(f"--size {size} is less than the {len(base.vocab):,} tokens of --extend {extend}")
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out} is a file; name a folder")
+
+
+def _why_fewer(num_words: int, room: int, memory: str) -> str:
+    """Why a vocabulary has fewer tokens than were asked for."""
+    if num_words >= room:
+        return f"--memory {memory} has room for the {room:,} most frequent words only; give more"
+    return "no other word or part of a word appears twice in this text; learn from more text"
 
 
 def _load(name: str | None) -> BertTokenizer | None:
@@ -170,6 +193,7 @@ def _measure(table: WordCounter, tokens: list[str]) -> Fertility:
 def _tell(
     out: Path,
     learned: list[str],
+    fewer: str | None,
     rows: dict[str, Fertility],
     report: CorpusReport,
     duplicates: DedupReport | None,
@@ -185,6 +209,7 @@ def _tell(
             {
                 "out": str(out),
                 "size": len(learned),
+                "fewer_because": fewer,
                 "documents": report.documents,
                 "skipped": dict(report.skipped),
                 "duplicates": None if duplicates is None else asdict(duplicates),
@@ -193,6 +218,8 @@ def _tell(
         )
         return
     write_line(f"{len(learned):,} tokens in {out}; documents read: {report.documents:,}")
+    if fewer is not None:
+        write_line(f"fewer than were asked for: {fewer}")
     if report.skipped:
         write_line(f"skipped: {report.summary()}")
     if duplicates is not None:

@@ -89,7 +89,9 @@ def _files_of(name: str, policy: Policy) -> list[Path]:
         found = sorted(file for file in path.rglob("*") if _is_corpus_file(file, path))
         if not found:
             policy.bad(
-                "empty folder", f"folder {name} has no file that ends in {', '.join(KINDS)} (or these compressed)"
+                "empty folder",
+                f"folder {name} has no file that ends in {', '.join(KINDS)} (or these compressed); name its files one "
+                "by one, for what has another ending is then read as plain text",
             )
         return found
     if os.path.lexists(path):

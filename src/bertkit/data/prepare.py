@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from bertkit.console import Progress, say
+from bertkit.console import Progress, amount_of, say
 from bertkit.data.chunks import CHUNK_CHARS, chunks_of, tokenize
 from bertkit.data.corpus import CorpusReport
 from bertkit.data.dedup import Dedup, DedupReport, documents_within
@@ -168,7 +168,10 @@ def workers_within(memory: int | None, workers: int | None) -> int:
         return wanted
     least = BASE_MEMORY + WORKER_MEMORY
     if memory < least:
-        raise ConfigError(f"memory must be at least {least:,} bytes for one worker, got {memory:,}")
+        raise ConfigError(
+            f"--memory must be at least {amount_of(least)} for one worker, got {amount_of(memory)}; leave it out for "
+            "no limit"
+        )
     return min(wanted, (memory - BASE_MEMORY) // WORKER_MEMORY)
 
 

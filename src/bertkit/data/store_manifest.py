@@ -129,6 +129,11 @@ def read_manifest(folder: Path) -> StoreManifest:
     path = folder / MANIFEST
     try:
         values = json.loads(path.read_bytes())
+    except NotADirectoryError:
+        raise DataError(
+            f"{folder} is a file; a token store is a folder, made with: bertkit prepare CORPUS --tokenizer DIR --out "
+            "STORE"
+        ) from None
     except FileNotFoundError:
         if (folder / PROGRESS).is_file():
             raise DataError(

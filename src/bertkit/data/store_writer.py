@@ -2,14 +2,16 @@
 
 Shards are written one after another, each under a temporary name until its bytes are on the disk; ``progress.json``
 then counts it in. Whatever kills the process or the machine in between, the finished shards stay, and a writer with the
-same settings goes on after them. At the end the shards get their final names, and ``manifest.json`` comes last.
+same settings goes on after them. At the end the shards get their final names, and ``manifest.json`` comes last. A
+writer that stops before its first shard is finished leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +37,16 @@ from bertkit.data.store_manifest import (
     schema_for,
 )
 from bertkit.errors import ConfigError, DataError, ResourceError
-from bertkit.files import is_full_disk, replace_file, sha256_file, sync_file
+from bertkit.files import is_full_disk, replace_file, sha256_file, sync_file, try_lock
 from bertkit.tokenization import BertTokenizer
 
 #: A shard is closed once it has this many bytes of text: little enough to do again after a kill, and not many files.
 SHARD_TEXT_BYTES = 1 << 26
-WRITING = ".writing"
+WRITING, LOCK = ".writing", ".lock"
 
 #: What a writer that was stopped at once may leave before its first progress.json.
-_OWN = re.compile(rf"\.lock$|{TOKENIZER}$|.*\{WRITING}$")
+_OWN = {LOCK, PROGRESS + WRITING}
+_AGAIN = "begin again with --no-resume (resume=False), which removes its shards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,8 @@ class StoreWriter:
         num_read: documents of the corpus that finished shards took: skip as many before adding.
 
     Raises:
-        ConfigError: the folder has a finished store, other files, or the begun store of something else; or another
-            process is writing to it.
+        ConfigError: the folder has a finished store, other files, or the begun store of something else; it is a file;
+            another process is writing to it.
         ResourceError: the folder cannot be written.
     """
 
@@ -122,13 +125,14 @@ class StoreWriter:
         self._open: pq.ParquetWriter | None = None
         self._parts: list[Counts] = []
         self._read_since = 0
+        self._began = False
         with self._errors():
             self._lock = self._claim()
             try:
                 self._begin(resume)
                 tokenizer.save_pretrained(self.path / TOKENIZER)
             except BaseException:
-                self._lock.close()
+                self._release()
                 raise
 
     def __enter__(self) -> Self:
@@ -141,8 +145,9 @@ class StoreWriter:
             with contextlib.suppress(OSError, pa.ArrowException):  # what is in it will be written again
                 self._open.close()
             self._open = None
+        with contextlib.suppress(OSError):
             self._temporary().unlink(missing_ok=True)
-        self._lock.close()
+        self._release()
 
     @property
     def counts(self) -> Counts:
@@ -200,37 +205,50 @@ class StoreWriter:
         return manifest
 
     def _claim(self) -> TextIO:
-        """Hold the folder as long as this process lives."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = (self.path / ".lock").open("w")
+        """Hold the folder as long as this writer lives. Nothing is written into one that holds something else."""
         try:
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows: two writers at once are not noticed there
-            pass
-        except BlockingIOError:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"--out {self.path} is a file, or lies in one; name a folder") from None
+        self._refuse_taken()
+        lock = (self.path / LOCK).open("w")
+        if not try_lock(lock) or not _lies_at(self.path / LOCK, lock):
             lock.close()
-            raise ConfigError(
-                f"another process is writing to {self.path}; wait for it or choose another --out"
-            ) from None
+            raise ConfigError(f"another process is writing to {self.path}; wait for it or choose another --out")
         return lock
 
-    def _begin(self, resume: bool) -> None:
-        """Take over what an earlier writer finished, or see that the folder is free."""
+    def _release(self) -> None:
+        """Let go of the folder. Of a store without a finished shard nothing is left, nor is an empty folder."""
+        with contextlib.suppress(OSError):
+            if self._began and not self._shards:
+                shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)
+                (self.path / PROGRESS).unlink(missing_ok=True)
+            (self.path / LOCK).unlink(missing_ok=True)
+        self._lock.close()
+        with contextlib.suppress(OSError):  # it is not empty
+            self.path.rmdir()
+
+    def _refuse_taken(self) -> None:
+        """See that the folder is empty, or holds a store that is not finished."""
         if (self.path / MANIFEST).exists():
             raise ConfigError(f"{self.path} has a finished token store already; remove it or choose another --out")
+        if (self.path / PROGRESS).exists():
+            return
+        if others := sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN):
+            raise ConfigError(f"{self.path} is not empty (it has {others[0]!r}); choose another --out")
+
+    def _begin(self, resume: bool) -> None:
+        """Take over what an earlier writer finished, and remove the rest of what it left."""
+        self._refuse_taken()  # again, for it may have finished while this one waited for the lock
         progress = self.path / PROGRESS
-        if progress.exists():
-            if resume:
-                self._take_over(progress)
-        elif unknown := sorted(entry.name for entry in self.path.iterdir() if not _OWN.match(entry.name)):
-            raise ConfigError(f"{self.path} is not empty (it has {unknown[0]!r}); choose another --out")
+        if resume and progress.exists():
+            self._take_over(progress)
+        self._save_progress()
+        self._began = True
         kept = {self._find(number, shard) for number, shard in enumerate(self._shards)}
         for path in (*self.path.glob("tokens-*.parquet"), *self.path.glob(f"*{WRITING}")):
             if path not in kept:
                 path.unlink()
-        self._save_progress()
 
     def _take_over(self, progress: Path) -> None:
         try:
@@ -238,22 +256,16 @@ class StoreWriter:
             identity, num_read = values["identity"], int(values["num_read"])
             shards = [Shard.model_validate(shard) for shard in values["shards"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{progress} cannot be used ({error}); remove {self.path}, or begin again with resume=False"
-            ) from None
+            raise ConfigError(f"{progress} cannot be used ({error}); remove {self.path}, or {_AGAIN}") from None
         if shards and identity != self._identity:
             changed = [key for key, value in self._identity.items() if identity.get(key) != value]
             raise ConfigError(
-                f"{self.path} was begun with other {' and '.join(changed)}; choose another --out, or begin again with "
-                "resume=False"
+                f"{self.path} was begun with other {' and '.join(changed)}; choose another --out, or {_AGAIN}"
             )
         for number, shard in enumerate(shards):
             path = self._find(number, shard)
             if path is None or path.stat().st_size != shard.num_bytes or sha256_file(path) != shard.sha256:
-                raise ConfigError(
-                    f"shard {number} of the unfinished store {self.path} is missing or damaged; begin again with "
-                    "resume=False"
-                )
+                raise ConfigError(f"shard {number} of the unfinished store {self.path} is missing or damaged; {_AGAIN}")
             if path.name != shard.name:  # killed while the shards were getting their final names
                 path.replace(self.path / shard.name)
         self._shards, self.num_read = shards, num_read
@@ -317,3 +329,11 @@ class StoreWriter:
                     f"no room left for the token store {self.path}; finished shards stay: make room and run it again"
                 ) from error
             raise ResourceError(f"cannot write the token store {self.path}: {error.strerror or error}") from error
+
+
+def _lies_at(path: Path, file: TextIO) -> bool:
+    """Whether an open file is still the one of that name, and not one that was removed while it was opened."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

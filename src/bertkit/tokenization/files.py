@@ -10,7 +10,6 @@ about a setting, ``tokenizer_config.json`` wins, as everywhere else. Truncation 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bertkit.errors import CheckpointError, ResourceError, shorten
-from bertkit.files import replace_file
+from bertkit.files import replace_files
 from bertkit.tokenization.vocabulary import AddedToken, Vocabulary
 
 #: The largest published vocabularies of word pieces take 3 MB as vocab.txt, 20 MB as tokenizer.json.
@@ -287,7 +286,7 @@ def write_tokenizer(
 ) -> tuple[str, ...]:
     """Write ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``.
 
-    A reader finds each file old or new, never half.
+    A reader finds each file old or new, never half; a full disk leaves all of them old.
 
     Raises:
         CheckpointError: ``folder`` is a file, or a token cannot stand on a line of ``vocab.txt``.
@@ -320,8 +319,8 @@ def write_tokenizer(
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            replace_file(folder / name, content.encode("utf-8"), folder / f".{name}.{os.getpid()}.tmp")
+        replace_files(folder, {name: content.encode("utf-8") for name, content in contents.items()})
+        (folder / "added_tokens.json").unlink(missing_ok=True)  # of another tokenizer; it would be read with this one
     except (FileExistsError, NotADirectoryError):
         raise CheckpointError(f"{folder} cannot be written: it is a file; a tokenizer needs a folder") from None
     except OSError as error:

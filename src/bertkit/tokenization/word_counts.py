@@ -25,6 +25,7 @@ from typing import Self
 
 from tokenizers import normalizers, pre_tokenizers
 
+from bertkit.console import amount_of
 from bertkit.errors import ConfigError, InputError
 from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
 
@@ -108,7 +109,9 @@ class WordCounter:
         self, do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY, folder: str | Path | None = None
     ) -> None:
         if memory < MIN_MEMORY:
-            raise ConfigError(f"memory must be at least {MIN_MEMORY:,} bytes (16 MiB), got {memory:,}")
+            raise ConfigError(
+                f"--memory must be at least {amount_of(MIN_MEMORY)} for counting words, got {amount_of(memory)}"
+            )
         self.memory = memory
         self.do_lower_case = do_lower_case
         self._splitter = _Splitter(do_lower_case)

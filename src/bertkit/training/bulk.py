@@ -170,5 +170,9 @@ def _append(partial: Path, classifier: Classifier, window: Sequence[Row]) -> Non
     texts = [row[0] for row in window]
     pairs = None if window[0][1] is None else [row[1] or "" for row in window]
     lines = to_jsonl(classifier.predict(texts, pairs)).encode("utf-8")
-    with disk_guard(partial.parent, len(lines), what=partial.name), partial.open("ab") as file:
+    advice = "Make room and run the same command to go on"
+    with (
+        disk_guard(partial.parent, len(lines), what=partial.name, advice=advice),
+        partial.open("ab") as file,
+    ):
         file.write(lines)

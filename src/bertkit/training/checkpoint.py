@@ -47,8 +47,14 @@ class Found:
     skipped: tuple[str, ...] = ()
 
 
-def save_snapshot(parent: Path, name: str, snapshot: Snapshot) -> Path:
+def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = "Make room and try again") -> Path:
     """Write ``parent/name``, or nothing.
+
+    Args:
+        parent: where the run's checkpoints are; made if it is not there.
+        name: see :func:`step_name`.
+        snapshot: what to write.
+        advice: what to do when the disk is full, see :func:`~bertkit.files.disk_guard`.
 
     Returns:
         The folder; ``name.1``, ``name.2`` ... where ``name`` was taken, so that no older one is ever overwritten.
@@ -59,7 +65,7 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
     needed = sum(tensor.numel() * tensor.element_size() for tensor in snapshot.tensors.values()) + 1_000_000
     temporary = parent / f"{TEMPORARY}{name}-{os.getpid()}"
-    with disk_guard(parent, needed, what=f"checkpoint {name}"):
+    with disk_guard(parent, needed, what=f"checkpoint {name}", advice=advice):
         try:
             temporary.mkdir()
             save_file({key: tensor.contiguous() for key, tensor in snapshot.tensors.items()}, temporary / TENSORS)

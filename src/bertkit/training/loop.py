@@ -340,7 +340,8 @@ class Trainer(Generic[BatchT]):
         folder, snapshot = self.folder, self.state_dict()  # on all ranks
 
         def write() -> Path:
-            path = save_snapshot(folder, step_name(self.at.step), snapshot)
+            advice = f"Make room. {self.options.how_to_resume}"
+            path = save_snapshot(folder, step_name(self.at.step), snapshot, advice=advice)
             for old in step_folders(folder)[self.options.keep :]:
                 shutil.rmtree(old, ignore_errors=True)
             return path

@@ -75,13 +75,15 @@ class RunFolder:
         the data or the settings were refused, is removed again.
 
         Raises:
-            ConfigError: another process holds it.
+            ConfigError: another process holds it; it is a file.
             ResourceError: the folder cannot be written.
         """
         name = self.path / ".lock"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = name.open("w")
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"--out {self.path} is a file, or lies in one; name a folder") from None
         except OSError as error:
             raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
         with lock:
@@ -209,7 +211,8 @@ class RunLog:
             self._file.write(json.dumps(record, allow_nan=False) + "\n")
         except OSError as error:
             raise ResourceError(
-                f"cannot write {self.path}: {error.strerror or error}. Make room and go on with --resume"
+                f"cannot write {self.path}: {error.strerror or error}. Make room and start the run again (finetune: "
+                "with --resume): it goes on from its last saved state"
             ) from error
 
     def drop_after(self, step: int) -> None:
