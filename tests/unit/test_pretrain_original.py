@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bertkit import classic
+from bertkit.data.prefetch import Prefetched
 from bertkit.data.prepare import prepare
 from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError
@@ -80,6 +81,26 @@ def test_ranks_share_a_step_and_batches_are_packed(stores) -> None:
     batch = whole.micro_batches(0)[0]
     assert len(batch.input_ids) == sum(batch.layout.lengths)
     assert torch.equal(batch.logit_rows, (batch.targets["labels"] != -100).nonzero().flatten())
+
+
+def test_steps_made_in_threads_are_the_same_over_the_end_of_an_epoch(stores, monkeypatch) -> None:
+    plan = training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), ORIGINAL)
+    steps = range(3 * plan.steps_per_epoch)
+    expected = [plan.rows(step) for step in steps]
+    with Prefetched(plan, num_workers=7) as ahead:
+        assert [ahead.rows(step) for step in steps] == expected
+    # The worst that another thread can do: as soon as this one has looked, it remembers the order of its own epoch.
+    own, other = ((epoch, module.epoch_order(len(plan.examples), plan.seed, epoch)) for epoch in (0, 1))
+    kept = [own]
+
+    def look(_):
+        found, kept[0] = kept[0], other
+        return found
+
+    monkeypatch.setattr(
+        type(plan), "_order", property(look, lambda _, order: kept.__setitem__(0, order)), raising=False
+    )
+    assert [plan.rows(step) for step in steps] == expected
 
 
 def test_a_run_learns_and_goes_on_bit_for_bit(stores, tmp_path, monkeypatch) -> None:

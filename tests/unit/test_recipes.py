@@ -112,6 +112,22 @@ def test_a_time_limit_replaces_the_steps_of_a_recipe_and_the_other_way_round() -
     assert (both.max_steps, both.max_seconds) == (7, 3600)
 
 
+def test_help_shows_one_way_to_limit_the_time(capsys) -> None:
+    """The setting of recipes is an option too, for a script that has seconds; both at once are refused."""
+    assert main(["pretrain", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--max-time" in shown
+    assert "evaluations not counted" in shown
+    assert "--max-seconds" not in shown
+    command = ["pretrain", "nowhere", "--preset", "bert-tiny", "--out", "x", "--max-seconds", "60"]
+    assert main([*command, "--max-time", "1m"]) == 2
+    assert "not both" in capsys.readouterr().err
+    assert main(command) == 3
+    assert "nowhere" in capsys.readouterr().err
+    assert main([*command[:-1], "0"]) == 2
+    assert "greater than 0" in capsys.readouterr().err
+
+
 def test_help_lists_the_recipes(capsys) -> None:
     assert main(["pretrain", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from itertools import combinations
 from typing import get_args
 
 import pytest
 import torch
 
+from bertkit.data.loader import PretrainData
 from bertkit.data.masking import Masking
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
@@ -182,8 +184,65 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     other = SETTINGS.model_copy(update={"learning_rate": 1e-3})
     with pytest.raises(CheckpointError, match=r"learning_rate was 0\.003, now 0\.001"):
         pretrain(stores[0], tmp_path / "run", other, model=SHAPE)
-    watched = SETTINGS.replace(keep_checkpoints=1, checkpoint_every_s=60)
+    watched = SETTINGS.replace(keep_checkpoints=1, checkpoint_every_s=60, num_workers=2)
     assert pretrain(stores[0], tmp_path / "run", watched, model=SHAPE).progression.step == 12
+
+
+def test_batches_made_ahead_change_nothing(stores, tmp_path, monkeypatch) -> None:
+    """The same log and the same bits, over the ends of epochs, evaluations and a change of length."""
+    makers: dict[str, set[bool]] = {}
+    made = PretrainData.micro_batches
+
+    def watched(data, step):
+        makers[run].add(threading.current_thread() is threading.main_thread())
+        return made(data, step)
+
+    monkeypatch.setattr(PretrainData, "micro_batches", watched)
+    logs = []
+    for run, num_workers in (("none", 0), ("two", 2)):
+        makers[run] = set()
+        config = SETTINGS.replace(num_workers=num_workers, eval_every_steps=5, short_seq_length=16, short_share=0.5)
+        pretrain(stores[0], tmp_path / run, config, model=SHAPE, dev=stores[1])
+        records = [json.loads(line) for line in (tmp_path / run / "log.jsonl").read_text().splitlines()]
+        timed = {"tokens_per_s", "peak_share", "seconds"}
+        logs.append([{name: value for name, value in record.items() if name not in timed} for record in records])
+    assert makers == {"none": {True}, "two": {False, True}}  # held-out batches are made where they are used
+    assert logs[0] == logs[1]
+    none, two = weights(tmp_path / "none"), weights(tmp_path / "two")
+    assert all(torch.equal(none[name], two[name]) for name in none)
+
+
+@pytest.mark.parametrize("end", [None, ResourceError("the disk is full"), Interrupted("stopped", signal.SIGTERM)])
+def test_no_thread_outlives_a_run(stores, tmp_path, monkeypatch, end) -> None:
+    taken, seen = module.Trainer.train_step, set()
+
+    def threads() -> set[str]:
+        return {thread.name for thread in threading.enumerate() if thread.name.startswith("bertkit-batches")}
+
+    def stopped(trainer):
+        result = taken(trainer)
+        seen.update(threads())
+        if end is not None and trainer.at.step == 3:
+            raise end
+        return result
+
+    monkeypatch.setattr(module.Trainer, "train_step", stopped)
+    config = SETTINGS.replace(num_workers=2, max_steps=4)
+    if end is None:
+        pretrain(stores[0], tmp_path / "run", config, model=SHAPE)
+    else:
+        with pytest.raises(type(end)):
+            pretrain(stores[0], tmp_path / "run", config, model=SHAPE)
+    assert seen
+    assert not threads()
+
+
+def test_batches_are_made_ahead_beside_a_gpu_only() -> None:
+    assert [module._num_workers(PretrainConfig(), torch.device(kind)) for kind in ("cpu", "cuda")] == [0, 1]
+    assert [module._num_workers(PretrainConfig(num_workers=3), torch.device(kind)) for kind in ("cpu", "cuda")] == [
+        3,
+        3,
+    ]
 
 
 def test_the_settings_reach_the_optimizer(stores, tmp_path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
+from pydantic import Field
 
 from bertkit.cli.options import OUTPUT, Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
@@ -15,9 +16,18 @@ from bertkit.training.recipes import load_recipe, recipe_names
 
 if TYPE_CHECKING:
     from bertkit.config import BertConfig
+    from bertkit.training.pretrain import PretrainResult
     from bertkit.training.recipes import Recipe
 
+
+class Options(PretrainConfig):
+    """The settings as they are on the command line, where ``--max-time`` stands for ``max_seconds``."""
+
+    max_seconds: Annotated[float | None, Parameter(show=False), Field(gt=0, allow_inf_nan=False)] = None
+
+
 SETTINGS = PretrainConfig()
+OPTIONS = Options()
 
 
 def pretrain(
@@ -33,14 +43,16 @@ def pretrain(
         str | None, Parameter(help="Shape of a new model, for example bert-mini; its vocabulary is the store's.")
     ] = None,
     model: Annotated[
-        str | None, Parameter(alias="-m", help="Go on from this model's weights instead (continued pre-training).")
+        str | None,
+        Parameter(alias="-m", help="Go on from this model; the store has its tokenizer, or that one with words added."),
     ] = None,
     dev: Annotated[Path | None, Parameter(help="Token store of held-out text, scored after each epoch.")] = None,
     max_time: Annotated[
-        str | None, Parameter(help="Train for this long (90s, 20m, 1h30m); the rate falls to 0 at its end.")
+        str | None,
+        Parameter(help="Train this long (90s, 20m, 1h30m), evaluations not counted; by then the rate falls to 0."),
     ] = None,
     resume: Annotated[bool, Parameter(help="Go on with an unfinished run of the same options in --out.")] = True,
-    config: Annotated[PretrainConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
+    config: Annotated[Options, Parameter(name="*", group=Group("Training", sort_key=2))] = OPTIONS,
     output: Output = OUTPUT,
 ) -> None:
     """Pre-train a BERT on a token store of 'bertkit prepare'.
@@ -78,15 +90,25 @@ def pretrain(
         resume=resume,
         device=str(find_device(output.device)),
     )
-    if os.environ.get("RANK", "0") != "0":  # under torchrun one process speaks for all
-        return
-    if output.json:
-        told = {"unigram_entropy": result.unigram_entropy, **result.speed, "new_parts": list(result.new_parts)}
+    if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks for all
+        _tell(result, as_json=output.json)
+
+
+def _tell(result: PretrainResult, *, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "unigram_entropy": result.unigram_entropy,
+            **result.speed,
+            "new_parts": list(result.new_parts),
+            "num_new_words": result.num_new_words,
+        }
         write_json({"model": str(result.model), "steps": result.progression.step, **result.scores, **told})
         return
     write_line(f"{result.progression.step:,} steps; the model is in {result.model}")
     if result.new_parts:
         write_line(f"  new parts, drawn at random at the start: {', '.join(result.new_parts)}")
+    if result.num_new_words:
+        write_line(f"  new words, begun as the mean of their pieces: {result.num_new_words:,}")
     for name, value in {**result.scores, "unigram_entropy": result.unigram_entropy}.items():
         write_line(f"  {name:<24} {value:.4f}")
     if result.speed:

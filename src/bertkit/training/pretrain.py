@@ -18,6 +18,7 @@ from torch import nn
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.console import say
+from bertkit.data.prefetch import Prefetched
 from bertkit.data.store import TokenStore
 from bertkit.data.store_manifest import MANIFEST
 from bertkit.files import sha256_file
@@ -50,6 +51,7 @@ class PretrainResult:
     unigram_entropy: of the training text, in nats: the masked-LM loss of a model that knows word frequencies only.
     speed: ``tokens_per_s`` and ``peak_share``, medians of the last steps.
     new_parts: parts of the model that the checkpoint it began with did not have.
+    num_new_words: words of the tokenizer that the checkpoint's did not have.
     """
 
     model: Path
@@ -58,6 +60,7 @@ class PretrainResult:
     unigram_entropy: float
     speed: Mapping[str, float]
     new_parts: tuple[str, ...] = ()
+    num_new_words: int = 0
 
 
 def pretrain(
@@ -87,7 +90,8 @@ def pretrain(
     Raises:
         ConfigError: settings that contradict each other; with ``resume=False`` a folder that holds a run; a shape that
             does not fit the store; another process trains into ``out``.
-        DataError: a store that is damaged, or one made with another tokenizer than ``dev`` or the checkpoint.
+        DataError: a store that is damaged, or one made with another tokenizer than ``dev`` or, new words apart, the
+            checkpoint.
         CheckpointError: the run in ``out`` was begun with other settings or data; a checkpoint that does not load.
         MissingExtraError: TensorBoard is asked for and not installed.
         TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
@@ -111,6 +115,8 @@ def pretrain(
         parallel.prepare(network)
         vocabulary = mask_vocabulary(store.tokenizer())
         data = training_data(store, vocabulary, config, rank=parallel.rank, num_ranks=parallel.num_ranks)
+        num_workers = _num_workers(config, parallel.device)
+        ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
         evaluate = None
         if dev is not None:
             evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
@@ -119,7 +125,7 @@ def pretrain(
         say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing word frequencies only")
         report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
         parallel.on_first(lambda: run.begin(identity))
-        trainer = _train(network, data, config, run, report, identity, evaluate, parallel)
+        trainer = _train(network, ahead, config, run, report, identity, evaluate, parallel)
         trainer.save()  # should there be no room for the model, nothing is trained again
         whole = parallel.whole_model(network)
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
@@ -165,6 +171,13 @@ def _train(
     finally:
         report.close()
     return trainer
+
+
+def _num_workers(config: PretrainConfig, device: torch.device) -> int:
+    """Threads that make batches ahead. A CPU that computes with all cores gains nothing by them."""
+    if config.num_workers is not None:
+        return config.num_workers
+    return 0 if device.type == "cpu" else 1
 
 
 def loop_options(config: PretrainConfig) -> LoopOptions:
@@ -244,6 +257,7 @@ def _finish(
 
 def _read_result(run: PretrainFolder) -> PretrainResult:
     told = read_json(run.path / METRICS)
+    new_words = told["start"].get("new_words")
     return PretrainResult(
         run.model,
         Progression(**told["progression"]),
@@ -251,4 +265,5 @@ def _read_result(run: PretrainFolder) -> PretrainResult:
         told["unigram_entropy"],
         told["speed"],
         tuple(told["start"]["new_parts"]),
+        0 if new_words is None else new_words["count"],
     )

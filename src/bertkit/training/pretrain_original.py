@@ -96,9 +96,10 @@ class OriginalPlan:
 
     def rows(self, step: int) -> list[int]:
         epoch, at = divmod(step, self.steps_per_epoch)
-        if self._order[0] != epoch:
-            self._order = (epoch, epoch_order(len(self.examples), self.seed, epoch))
-        chosen: list[int] = self._order[1][at * self.batch_size : (at + 1) * self.batch_size].tolist()
+        order = self._order  # read once: another thread may be in another epoch
+        if order[0] != epoch:
+            self._order = order = (epoch, epoch_order(len(self.examples), self.seed, epoch))
+        chosen: list[int] = order[1][at * self.batch_size : (at + 1) * self.batch_size].tolist()
         return chosen
 
     def size(self, step: int) -> int:

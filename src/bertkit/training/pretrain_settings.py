@@ -18,7 +18,9 @@ DEFAULT_STEPS = 10_000
 UNLIMITED_STEPS = 10**12
 #: Settings that change how a run is watched, saved or told of, and none of its numbers: a resumed run may have others.
 FREE_SETTINGS = frozenset(
-    "checkpoint_every_s keep_checkpoints curve tensorboard parallel gradient_checkpointing compile dev".split()
+    """
+    checkpoint_every_s keep_checkpoints curve tensorboard parallel gradient_checkpointing compile num_workers dev
+    """.split()
 )
 
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
@@ -105,6 +107,9 @@ class PretrainConfig(Settings):
     compile: Annotated[bool, Field(description="run parts of the layers through torch.compile; for GPUs")] = False
     parallel: Annotated[
         Literal["ddp", "fsdp"] | None, Field(description="under torchrun: whole weights on each device, or parts")
+    ] = None
+    num_workers: Annotated[
+        int | None, Field(ge=0, le=64, description="threads that make batches ahead; default: 1 with a GPU, else 0")
     ] = None
     curve: Annotated[bool, Field(description="draw loss.png, where matplotlib is installed")] = True
     tensorboard: Annotated[bool, Field(description="write RUN/tensorboard too; needs the extra tensorboard")] = False

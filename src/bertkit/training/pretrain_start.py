@@ -1,4 +1,4 @@
-"""The model that pre-training begins with: new weights, or those of a checkpoint, with a new head where it has none."""
+"""The model that pre-training begins with: new weights, or a checkpoint's, with what it lacks: heads, new words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from bertkit.checkpoints.names import CLASSES, TABLES
 from bertkit.config import BertConfig
 from bertkit.console import say
 from bertkit.data.store import TokenStore
+from bertkit.data.store_manifest import tokenizer_digest
 from bertkit.errors import BertkitError, ConfigError, DataError
 from bertkit.model.bert import BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining
+from bertkit.model.resize import resize_vocabulary
 from bertkit.sources import resolve
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.generators import seeded
 from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.pretrain_vocabulary import NewWords, find_new_words
 from bertkit.training.protocol import model_hash
 
 #: What pre-training has a model for: a shape, a model in memory, or a checkpoint's folder, file or Hub name.
@@ -36,6 +39,7 @@ class Start:
     new_parts: parts of the model that were drawn at random though the rest was not.
     untrained: parts that the objective gives no gradient, so that they stay as they were.
     shape: the config of the model.
+    new_words: where the store's tokenizer extends the checkpoint's, how many words are new and how their rows began.
     """
 
     source: str | None
@@ -43,6 +47,7 @@ class Start:
     new_parts: tuple[str, ...]
     untrained: tuple[str, ...]
     shape: dict[str, Any] = field(default_factory=dict)
+    new_words: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, as JSON."""
@@ -50,20 +55,21 @@ class Start:
 
 
 def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:
-    """Build or load what is trained, and say which parts of it are new.
+    """Build or load what is trained, and say which parts and words of it are new.
 
     Args:
         model: see :data:`Model`. A model in memory is used itself, not copied, unless ``config.dropout`` changes it.
-        store: its tokenizer must be the model's.
+        store: its tokenizer must be the model's, or extend that of the checkpoint.
         config: the seed of new weights, the dropout, the longest example.
 
     Raises:
         CheckpointError: the checkpoint is missing, damaged, or no BERT encoder.
         ConfigError: the model has fewer tokens or positions than the run needs.
-        DataError: the store was made with another tokenizer than the checkpoint's.
+        DataError: the store was made with another tokenizer than the checkpoint's, and not with an extension of it.
     """
     source = sha256 = None
     new_parts: tuple[str, ...] = ()
+    new_words: NewWords | None = None
     if isinstance(model, BertConfig):
         with seeded(config.seed):
             network = BertForPreTraining(model)
@@ -71,15 +77,19 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
         network = model
     else:
         path = resolve(model)
-        _check_tokenizer(path, store)
+        new_words = _new_words(path, store)
         network, new_parts = _from_checkpoint(path, seed=config.seed)
         source, sha256 = str(model), model_hash(path)
         say(f"going on from {source}" + (f"; new, drawn at random: {', '.join(new_parts)}" if new_parts else ""))
+        if new_words is not None:
+            say(f"the tokenizer of {store.path} has {new_words}")
+            _add_words(network, new_words)
     _check_sizes(network.config, store, config)
     if config.dropout is not None:
         network = _with_dropout(network, config.dropout)
     untrained = ("pooler", "next-sentence head") if config.objective == "mlm" else ()
-    return network, Start(source, sha256, new_parts, untrained, network.config.to_dict())
+    told = None if new_words is None else new_words.to_dict()
+    return network, Start(source, sha256, new_parts, untrained, network.config.to_dict(), told)
 
 
 def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tuple[str, ...]]:
@@ -111,20 +121,32 @@ def _missing_parts(path: Path) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def _check_tokenizer(path: Path, store: TokenStore) -> None:
-    """A checkpoint that comes with a tokenizer must come with the store's."""
+def _new_words(path: Path, store: TokenStore) -> NewWords | None:
+    """What the store's tokenizer has beyond the checkpoint's; None where it is the same, or they cannot be compared."""
     try:
         tokenizer = BertTokenizer.from_pretrained(path)
     except BertkitError:
         say(f"{path} has no tokenizer that could be compared with that of the token store; their sizes must agree")
-        return
+        return None
+    if tokenizer_digest(tokenizer) == store.manifest.tokenizer.sha256:
+        return None
+    extended = store.tokenizer()
     try:
-        store.check_tokenizer(tokenizer)
+        return find_new_words(tokenizer, extended) or None
     except DataError as error:
         raise DataError(
-            f"the tokenizer of {path} is not the one of the token store, so the model would read other words than were "
-            f"written. Prepare the corpus with it: bertkit prepare CORPUS --tokenizer {path} --out STORE ({error})"
+            f"the tokenizer of {path} is not the one of the token store, nor does the store's extend it, so the model "
+            f"would read other words than were written ({error}). Prepare the corpus with it: bertkit prepare CORPUS "
+            f"--tokenizer {path} --out STORE; or add words to it before: bertkit vocab CORPUS --extend {path} --out "
+            "TOKENIZER"
         ) from None
+
+
+def _add_words(network: BertForPreTraining, words: NewWords) -> None:
+    """Rows for new words. A checkpoint has at least as many as its tokenizer has tokens, some have a few more."""
+    num_rows = network.config.vocab_size
+    if num_rows >= words.base_size:  # else the sizes are refused
+        resize_vocabulary(network, max(num_rows, words.size), words.pieces)
 
 
 def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -> None:
