@@ -7,7 +7,7 @@ import torch
 
 from bertkit.batch import pack
 from bertkit.config import BertConfig
-from bertkit.model.attention import buckets
+from bertkit.model.attention import buckets, buckets_on
 from bertkit.model.bert import BertForPreTraining
 
 
@@ -27,3 +27,14 @@ def test_training_after_an_evaluation_of_the_same_lengths(lengths) -> None:
         model.eval().forward_packed(batch)
     model.train().forward_packed(batch).loss.backward()
     assert model.bert.encoder.layer[0].attention.qkv.weight.grad.abs().sum() > 0
+
+
+def test_a_plan_on_another_device_is_made_once() -> None:
+    """The device ``meta`` stands for a GPU: what is asked for twice is the same object, and nothing stays behind."""
+    lengths, device = (9, 3, 30, 5), torch.device("meta")
+    plan = buckets_on(lengths, device)
+    assert buckets_on(lengths, device) is plan
+    tensors = [plan.rows, plan.back, *(bucket.mask for bucket in plan.each if bucket.mask is not None)]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert buckets_on(lengths, torch.device("cpu")) is buckets(lengths)
+    assert plan.gather(torch.empty(47, 2, device=device)).shape == (plan.each[-1].span.stop, 2)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -90,15 +90,22 @@ class Buckets:
         """``(T, ...)`` to ``(P, ...)``."""
         if self.rows is None or self.back is None:
             return x
-        taken: Tensor = _Gather.apply(x, self.rows.to(x.device), self.back.to(x.device))
+        taken: Tensor = _Gather.apply(x, self.rows, self.back)
         return taken
 
     def give_back(self, x: Tensor) -> Tensor:
         """``(P, ...)`` to ``(T, ...)``."""
         if self.back is None:
             return x
-        given: Tensor = _GiveBack.apply(x, self.back.to(x.device))
+        given: Tensor = _GiveBack.apply(x, self.back)
         return given
+
+    def to(self, device: torch.device) -> Buckets:
+        """The same with all tensors on ``device``."""
+        each = tuple(replace(b, mask=None if b.mask is None else b.mask.to(device)) for b in self.each)
+        if self.rows is None or self.back is None:
+            return Buckets(each, None, None)
+        return Buckets(each, self.rows.to(device), self.back.to(device))
 
 
 class _Gather(torch.autograd.Function):
@@ -144,7 +151,10 @@ def _similar(shortest: int, longest: int) -> bool:
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)  # training may come upon what an evaluation has made, and must be able to save it
 def buckets(lengths: tuple[int, ...]) -> Buckets:
-    """Group the sequences of a packed batch by length. Depends on the lengths only, so all layers share it."""
+    """Group the sequences of a packed batch by length. Depends on the lengths only, so all layers share it.
+
+    All of it is on the CPU; :func:`buckets_on` moves it to another device, once a batch and not once a layer.
+    """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     groups: list[list[int]] = []
     for b in order:
@@ -176,13 +186,24 @@ def buckets(lengths: tuple[int, ...]) -> Buckets:
     return Buckets(tuple(each), rows_P, back_T)
 
 
+def buckets_on(lengths: tuple[int, ...], device: torch.device) -> Buckets:
+    """:func:`buckets`, on a device."""
+    return buckets(lengths) if device.type == "cpu" else _moved_buckets(lengths, device)
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)
+def _moved_buckets(lengths: tuple[int, ...], device: torch.device) -> Buckets:
+    return buckets(lengths).to(device)
+
+
 def attend_bucketed(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
     """Batched products over sequences of similar length; runs on every device and type, with dropout.
 
     The gaps that buckets fill up cost attention only, which is a few per cent of the work at usual lengths; the
     linear layers never see them.
     """
-    plan = buckets(layout.lengths)
+    plan = buckets_on(layout.lengths, qkv_T3NH.device)
     q_PNH, k_PNH, v_PNH = plan.gather(qkv_T3NH).unbind(1)
     parts = [
         _attend_bucket(q_PNH[bucket.span], k_PNH[bucket.span], v_PNH[bucket.span], bucket, p) for bucket in plan.each
@@ -192,7 +213,7 @@ def attend_bucketed(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
 
 def attend_first(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
     """Attention of the first token of each sequence over the whole sequence: ``(B, N, H)``."""
-    plan = buckets(layout.lengths)
+    plan = buckets_on(layout.lengths, qkv_T3NH.device)
     q_BNH = qkv_T3NH[:, 0].index_select(0, layout.first_rows(qkv_T3NH.device))
     k_PNH, v_PNH = plan.gather(qkv_T3NH[:, 1:]).unbind(1)
     parts = []
@@ -206,9 +227,10 @@ def attend_first(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
 def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) -> Tensor:
     """Keys and values ``(b * s, N, H)``, queries the same or one a sequence, ``(b, N, H)``; out as the queries."""
     q_bNqH, k_bNsH, v_bNsH = (x.unflatten(0, (bucket.shape[0], -1)).transpose(1, 2) for x in (q, k, v))
-    mask = None if bucket.mask is None else bucket.mask.to(q.device, q.dtype)
-    if p == 0.0 and (q.device.type != "cpu" or k_bNsH.shape[2] > MAX_PLAIN_KEYS.get(q.dtype, 0)):
-        out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask)
+    mask = None if bucket.mask is None else bucket.mask.to(q.dtype)
+    # The fused kernels of a GPU drop probabilities themselves; a CPU's have no dropout worth the name.
+    if q.is_cuda or (p == 0.0 and (q.device.type != "cpu" or k_bNsH.shape[2] > MAX_PLAIN_KEYS.get(q.dtype, 0))):
+        out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask, dropout_p=p)
     else:
         scores_bNqs = (q_bNqH / math.sqrt(q.shape[-1])) @ k_bNsH.mT
         probs_bNqs = (scores_bNqs if mask is None else scores_bNqs + mask).softmax(dim=-1)
