@@ -11,6 +11,7 @@ import pytest
 
 from bertkit.cli import main
 from bertkit.cli.options import bytes_of
+from bertkit.cli.vocab import _shared_out
 from bertkit.console import amount_of
 from bertkit.errors import ConfigError
 from bertkit.tokenization import BertTokenizer, load_vocab
@@ -149,9 +150,22 @@ def test_fewer_tokens_than_asked_for_are_explained(
     _, out, _ = run(capsys, tmp_path / "many.txt", *options, "--out", tmp_path / "many")
     told = json.loads(out)
     assert told["size"] < 30_000
-    assert told["fewer_because"].startswith("--memory 16MB has room for the 8,192 most frequent words only")
+    assert told["fewer_because"].startswith("--memory has room for the 8,192 most frequent words only")
     _, out, _ = run(capsys, corpus, "--size", 1500, "--held-out", 0, "--out", tmp_path / "enough", "--json")
     assert (json.loads(out)["size"], json.loads(out)["fewer_because"]) == (1500, None)
+
+
+def test_memory_is_shared_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _shared_out(None, None) == _shared_out(None, "near") == (4 << 30, None)
+    assert _shared_out("1GB", None) == (1 << 30, None)
+    assert _shared_out("1GB", "near") == (1 << 29, 1 << 29)
+    # Room for 5,242 documents; that many and one more are different, and without --memory there is no limit.
+    (tmp_path / "c.txt").write_text("\n\n".join(f"document {number}" for number in range(5243)))
+    options = (tmp_path / "c.txt", "--size", 1500, "--held-out", 0, "--dedup", "near")
+    code, _, error = run(capsys, *options, "--memory", "32MB", "--out", tmp_path / "a")
+    assert (code, "full: 5,242 different documents" in error) == (5, True)
+    assert not (tmp_path / "a").exists()
+    assert run(capsys, *options, "--out", tmp_path / "a")[0] == 0
 
 
 def test_amounts_of_memory() -> None:

@@ -7,8 +7,10 @@ import gzip
 import io
 import json
 import lzma
+import os
 import random
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +59,22 @@ def test_every_packing(suffix: str, content: str, packing: str, tmp_path: Path) 
     assert (report.files, report.documents, report.sentences) == (1, 3, 6)
     assert report.bytes_read == len(content.encode())
     assert not report.skipped
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".bz2", ".xz"])
+def test_pipes(packing: str, tmp_path: Path) -> None:
+    """What ``prepare <(zcat ...)`` gives: a name that can be read once, from beginning to end, and has no position."""
+    text = "".join(f"line {number}\n\n" for number in range(200_000)).encode()
+    assert len(text) > 2 * opening.CHUNK_BYTES
+    pipe = tmp_path / f"corpus.txt{packing}"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(PACKERS[packing](text),))
+    writer.start()
+    report = CorpusReport()
+    found = list(read_documents(pipe, sentences="line", report=report))
+    writer.join()
+    assert (len(found), found[-1].sentences) == (200_000, ("line 199999",))
+    assert (report.bytes_read, report.file_bytes_read) == (len(text), 0)
 
 
 @pytest.mark.parametrize("packing", [".gz", ".bz2", ".xz", ".zst"])

@@ -25,6 +25,13 @@ def tokenizer() -> BertTokenizer:
     return BertTokenizer({word: number for number, word in enumerate([*SPECIALS, *WORDS])})
 
 
+def test_standard_input_is_not_read_on_a_cluster(tokenizer: BertTokenizer, tmp_path: Path) -> None:
+    """The process that reads has another standard input: it would find nothing there, or something else."""
+    with pytest.raises(ConfigError, match="no standard input of yours; name files"):
+        prepare(["-", __file__], tokenizer, tmp_path / "s", engine="ray")
+    assert not (tmp_path / "s").exists()
+
+
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:

@@ -44,7 +44,10 @@ def vocab(
     ] = "raise",
     dedup: Dedup = None,
     overwrite: Annotated[bool, Parameter(negative=(), help="Replace a tokenizer that is in --out already.")] = False,
-    memory: Annotated[str, Parameter(help="Memory for counting words, for example 500MB.")] = "4GB",
+    memory: Annotated[
+        str | None,
+        Parameter(help="For words, and half of it for --dedup, for example 500MB; default: 4GB, no limit for --dedup."),
+    ] = None,
     workers: Annotated[int, Parameter(help="Processes that count words.")] = 1,
     common: Common = COMMON,
 ) -> None:
@@ -71,7 +74,7 @@ def vocab(
     set_quiet(common.quiet)
     _check_out(out, overwrite)
     base, other = _load(extend), _load(beside)
-    budget = bytes_of(memory)
+    budget, remembered = _shared_out(memory, dedup)
     lower = not cased if base is None else base.do_lower_case
     _refuse(base, extend, size, cased)
     report = CorpusReport()
@@ -85,7 +88,7 @@ def vocab(
         documents = read_documents(paths, sentences="line", text=text, on_error=on_error, report=report)
         found = DedupReport()
         if dedup is not None:
-            limit = documents_within(budget, dedup)
+            limit = documents_within(remembered, dedup)
             documents = drop_duplicates(documents, near=dedup == "near", report=found, max_documents=limit)
         words = open_tables.enter_context(count_words(kept.without(documents), lower, memory=budget, workers=workers))
         counts = words.most_frequent(budget // BYTES_PER_WORD)
@@ -95,7 +98,7 @@ def vocab(
         for name, tokenizer in ((extend, base), (beside, other)):
             if name is not None and tokenizer is not None:
                 rows[name] = _measure(kept.tables[tokenizer.do_lower_case], _tokens(tokenizer))
-    fewer = _why_fewer(len(counts), budget // BYTES_PER_WORD, memory) if len(learned) < size else None
+    fewer = _why_fewer(len(counts), budget // BYTES_PER_WORD) if len(learned) < size else None
     _tell(out, learned, fewer, rows, report, None if dedup is None else found, common)
 
 
@@ -153,10 +156,20 @@ def _refuse(base: BertTokenizer | None, extend: str | None, size: int, cased: bo
         raise ConfigError(f"--size {size} is less than the {len(base.vocab):,} tokens of --extend {extend}")
 
 
-def _why_fewer(num_words: int, room: int, memory: str) -> str:
+def _shared_out(memory: str | None, dedup: str | None) -> tuple[int, int | None]:
+    """Bytes for words, and for remembering documents; None: no limit, where the user gave none."""
+    from bertkit.tokenization.word_counts import DEFAULT_MEMORY
+
+    if memory is None:
+        return DEFAULT_MEMORY, None
+    given = bytes_of(memory)
+    return (given, None) if dedup is None else (given - given // 2, given // 2)
+
+
+def _why_fewer(num_words: int, room: int) -> str:
     """Why a vocabulary has fewer tokens than were asked for."""
     if num_words >= room:
-        return f"--memory {memory} has room for the {room:,} most frequent words only; give more"
+        return f"--memory has room for the {room:,} most frequent words only; give more"
     return "no other word or part of a word appears twice in this text; learn from more text"
 
 

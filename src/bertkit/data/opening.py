@@ -166,16 +166,17 @@ def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
 
 
 def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, BinaryIO | None]:
-    """The text of a file, and the file itself, whose position tells how much of it was read; None for standard input.
+    """The text of a file, and the file itself, whose position tells how much of it was read.
 
-    The stack closes them.
+    None in its place for standard input and other pipes, which have no position. The stack closes them.
     """
     if source.path is None:
         return sys.stdin.buffer, None  # not ours to close
     raw: BinaryIO
     if source.compression == ".zst":
         raw = cast(BinaryIO, stack.enter_context(pa.OSFile(str(source.path), "rb")))
-        return cast(BinaryIO, stack.enter_context(pa.CompressedInputStream(raw, "zstd"))), raw
+        text = cast(BinaryIO, stack.enter_context(pa.CompressedInputStream(raw, "zstd")))
+        return text, raw if raw.seekable() else None
     raw = stack.enter_context(source.path.open("rb", buffering=0))
     match source.compression:
         case ".gz":
@@ -186,7 +187,7 @@ def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, Bina
             text = cast(BinaryIO, stack.enter_context(lzma.LZMAFile(raw)))  # noqa: SIM115
         case _:
             text = raw
-    return text, raw
+    return text, raw if raw.seekable() else None
 
 
 def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[int, str | None]]:

@@ -77,7 +77,8 @@ def prepare(
             ``"near"``. A call that goes on compares the finished part again, in memory only.
         workers: processes that tokenise; None: one for each core that this process may use.
         memory: bytes that all processes together should stay below; fewer workers are started where it asks for that.
-            With ``dedup`` half of what is over the least for one worker is for remembered documents.
+            With ``dedup`` half of what is over the least for one worker is for remembered documents. Processes on a
+            Ray cluster are not bounded by it, only what they remember of documents.
         engine: ``"ray"``: on a Ray cluster, see :func:`~bertkit.data.ray_engine.tokenize_on_ray`; the same bytes.
         resume: False begins again and removes what an unfinished store has.
         report: filled with what was read and skipped; its ``sentences`` are counted before splitting.
@@ -104,6 +105,8 @@ def prepare(
     reading = Reading(given, text, on_error, dedup, documents_within(remembered, dedup or "exact"))
     documents = reading.documents(report, duplicates)
     sources = find_sources(given, Policy("skip", CorpusReport()))
+    if engine == "ray" and any(source.path is None for source in sources):
+        raise ConfigError("Ray reads the corpus on another machine, which has no standard input of yours; name files")
     # Not among them: on_error. A shard that was finished without skipping is the same with it.
     settings = {"sentences": sentences, "text": text, "chunk_chars": chunk_chars, "dedup": dedup}
     resume &= all(source.path is not None for source in sources)  # standard input may be another text now
