@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 
 from bertkit.errors import CheckpointError, ResourceError, TrainingError
+from bertkit.training.checkpoint import check
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.loop import Progression, StepResult
+from bertkit.training.runfolder import RunLog, read_log
 from disk_helpers import largest_file
 from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer, weights
 
@@ -202,6 +204,34 @@ def test_resume_without_the_generators_would_differ(tmp_path: Path) -> None:
     assert any(not torch.equal(p, expected[name]) for name, p in model.named_parameters())
 
 
+def test_an_evaluation_that_is_made_again_is_in_the_log_once(tmp_path: Path) -> None:
+    """Killed after an evaluation and before the next saved state: that state is from before the evaluation."""
+    first = toy_trainer(tiny_model(), DATA, folder=tmp_path / "states", checkpoint_every_s=0.0)
+    first.log, step = RunLog(tmp_path / "log.jsonl"), first.train_step
+    last = first.plan.steps_per_epoch
+
+    def killed() -> StepResult:
+        if first.at.step == last:
+            raise TimeoutError
+        return step()
+
+    first.train_step = killed  # type: ignore[method-assign]
+    with pytest.raises(TimeoutError):
+        first.run()
+    assert "event" in read_log(tmp_path / "log.jsonl")[-1]
+    second = toy_trainer(tiny_model(), DATA, folder=tmp_path / "states")
+    second.log = log = RunLog(tmp_path / "log.jsonl")
+    assert second.resume()
+    assert (second.at.step, second.at.evaluated_step) == (last, 0)
+    log.drop_after(second.at.step, second.at.evaluated_step)
+    second.run()
+    records = read_log(tmp_path / "log.jsonl")
+    evaluated = [record["step"] for record in records if "event" in record]
+    assert evaluated == [epoch["step"] for epoch in second.at.epochs]
+    assert len(evaluated) == len(set(evaluated)) > 1
+    assert [record["step"] for record in records if "event" not in record] == list(range(1, 21))
+
+
 def test_a_full_disk_says_how_the_run_goes_on(tmp_path: Path) -> None:
     trainer = toy_trainer(tiny_model(), DATA, folder=tmp_path, how_to_resume="Run the same command to go on")
     trainer.save()
@@ -340,6 +370,25 @@ def test_checkpoints_are_thinned_out(tmp_path: Path) -> None:
     trainer = toy_trainer(tiny_model(), DATA, num_steps=6, folder=tmp_path, checkpoint_every_s=0.0)
     trainer.run()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000005", "step-00000006"]
+
+
+def test_a_damaged_checkpoint_does_not_count_as_kept(tmp_path: Path) -> None:
+    """It has the highest number, so the states of the resumed run would be the ones to go."""
+    first = toy_trainer(tiny_model(), DATA, num_steps=9, folder=tmp_path, keep=2)
+    for _ in range(2):
+        for _ in range(3):
+            first.train_step()
+        first.save()
+    (tmp_path / "step-00000006" / "state.json").unlink()
+    again = toy_trainer(tiny_model(1), DATA, num_steps=9, folder=tmp_path, keep=1)
+    assert again.resume()
+    names = []
+    for _ in range(3):
+        again.train_step()
+        names.append(again.save().name)
+        assert [path.name for path in tmp_path.iterdir()] == names[-1:]
+        assert check(tmp_path / names[-1]) is None
+    assert names == ["step-00000004", "step-00000005", "step-00000006"]
 
 
 def test_without_a_score_the_last_weights_stay_after_a_resume(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def fit_classifier(
     seed: int,
     folder: Path | None = None,
     log: Callable[[dict[str, Any]], None] = lambda record: None,
-    on_resume: Callable[[int], None] = lambda step: None,
+    on_resume: Callable[[int, int], None] = lambda step, evaluated_step: None,
     identity: Mapping[str, Any] | None = None,
     cache: Path | None = None,
     resume: bool = False,
@@ -99,7 +99,8 @@ def fit_classifier(
         seed: data order and dropout.
         folder: where checkpoints go; None for a run in memory.
         log: called with one record per step and per epoch.
-        on_resume: called with the step a resumed run begins at, before the first new record.
+        on_resume: called with the step a resumed run begins at, and the last one that was evaluated, before the first
+            new record.
         identity: what a checkpoint must agree with on resume.
         cache: folder of the feature cache for a frozen encoder.
         resume: go on from the newest checkpoint in ``folder``, if there is one.
@@ -119,7 +120,8 @@ def fit_classifier(
     trainer.log, trainer.folder = log, folder
     trainer.identity = {**(identity or {}), "seed": seed}
     trainer.options = replace(trainer.options, label=label)
-    on_resume(trainer.at.step if resume and folder is not None and trainer.resume() else 0)
+    resumed = resume and folder is not None and trainer.resume()
+    on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
     at = trainer.run()
     last = None
     if trainer.best is not None and at.best_step != at.step:

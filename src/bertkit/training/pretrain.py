@@ -165,7 +165,7 @@ def _train(
     if not parallel.is_first:
         trainer.run()
         return trainer
-    report.begin(trainer.at.step if resumed else 0)
+    report.begin(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
     try:
         trainer.run()
     finally:

@@ -74,9 +74,9 @@ class Report:
             self._board = import_module("torch.utils.tensorboard")
         self._writer: Any = None
 
-    def begin(self, step: int) -> None:
-        """Forget what was told of steps after ``step``, which will be made again."""
-        self.log.drop_after(step)
+    def begin(self, step: int, evaluated_step: int) -> None:
+        """Forget what was told and will be made again: steps after ``step``, evaluations after ``evaluated_step``."""
+        self.log.drop_after(step, evaluated_step)
         if self._board is not None:
             shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
             self._writer = self._board.SummaryWriter(str(self.folder / TENSORBOARD))

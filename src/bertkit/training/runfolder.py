@@ -215,12 +215,18 @@ class RunLog:
                 "with --resume): it goes on from its last saved state"
             ) from error
 
-    def drop_after(self, step: int) -> None:
-        """Forget lines of steps that will be made again, and a last line that was cut off."""
+    def drop_after(self, step: int, evaluated_step: int) -> None:
+        """Forget what will be made again, and a last line that was cut off.
+
+        Args:
+            step: the last step that is kept.
+            evaluated_step: the last step whose evaluation is kept; the state after a step is saved before it is
+                evaluated.
+        """
         self.close()
         if not self.path.exists():
             return
-        kept = [line for line in read_log(self.path) if line["step"] <= step]
+        kept = [line for line in read_log(self.path) if line["step"] <= (evaluated_step if "event" in line else step)]
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def close(self) -> None:
