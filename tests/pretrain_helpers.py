@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from bertkit.data.masking import MaskVocabulary
+from bertkit.data.store_manifest import Counts, id_type_for
+from bertkit.data.store_writer import StoreWriter, TokenizedChunk
+from bertkit.tokenization import BertTokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CLS, SEP, MASK = 2, 3, 4
@@ -52,3 +56,23 @@ def random_tokens(seed: int, num_documents: int, *, max_sentences: int = 30, max
     random = np.random.default_rng(seed)
     sizes = random.integers(1, max_sentences + 1, num_documents)
     return ToyTokens.of([random.integers(1, max_length + 1, size).tolist() for size in sizes])
+
+
+def write_store(
+    tokens: ToyTokens, folder: Path, *, documents_a_group: int = 10**9, groups_a_shard: int = 10**9
+) -> Path:
+    """The same corpus as a token store on the disk, in row groups and shards of so many documents and groups."""
+    size = tokens.vocabulary().size
+    tokenizer = BertTokenizer({**{name: n for n, name in enumerate(SPECIALS)}, **{str(n): n for n in range(5, size)}})
+    lengths = np.diff(tokens.sentence_boundaries).astype(np.int32)
+    sizes = np.diff(tokens.document_boundaries).astype(np.int32)
+    with StoreWriter(folder, tokenizer, settings={"sentences": "line"}, shard_text_bytes=groups_a_shard) as writer:
+        for first in range(0, len(sizes), documents_a_group):
+            end = min(first + documents_a_group, len(sizes))
+            a, b = tokens.document_boundaries[[first, end]].tolist()
+            ids = tokens.tokens(a, b).astype(id_type_for(size))
+            counts = Counts(num_documents=end - first, num_sentences=b - a, num_tokens=len(ids), text_bytes=1)
+            sources = [f"corpus.txt:{n}" for n in range(first, end)]
+            writer.add(TokenizedChunk(ids, lengths[a:b], sizes[first:end], sources, counts, end - first))
+        writer.finish()
+    return folder

@@ -10,6 +10,7 @@ Inside the encoder every tensor is ``(T, ...)``: no padding exists there. A padd
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -137,6 +138,30 @@ def positions_of(lengths: Sequence[int]) -> Tensor:
     lengths_B = torch.tensor(lengths, dtype=torch.int64)
     starts_B = lengths_B.cumsum(0) - lengths_B
     return torch.arange(int(lengths_B.sum())) - starts_B.repeat_interleave(lengths_B)
+
+
+def split_by_budget(
+    rows: Sequence[int], lengths: Sequence[int] | Mapping[int, int], max_tokens: int, *, even: bool = True
+) -> list[list[int]]:
+    """Cut ``rows`` into runs of at most ``max_tokens`` (or of one row): the micro-batches of a step.
+
+    Args:
+        rows: example numbers, in the order in which they are cut.
+        lengths: tokens of each example, by its number.
+        max_tokens: most tokens of a run.
+        even: all runs about equally heavy; False: each as full as can be, and what is left in the last.
+    """
+    total = sum(lengths[row] for row in rows)
+    share = total / math.ceil(total / max_tokens) if total else 0.0
+    parts: list[list[int]] = []
+    weight = 0
+    for row in rows:
+        if not parts or (even and weight >= share) or weight + lengths[row] > max_tokens:
+            parts.append([])
+            weight = 0
+        parts[-1].append(row)
+        weight += lengths[row]
+    return parts
 
 
 def _flat(sequences: Sequence[Sequence[int]]) -> Tensor:

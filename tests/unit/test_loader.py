@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, split_by_budget
 from bertkit.data.loader import PretrainData
 from bertkit.data.masking import Masking, MaskVocabulary
 from bertkit.data.store import TokenStore
-from bertkit.data.store_manifest import Counts
-from bertkit.data.store_writer import StoreWriter, TokenizedChunk
+from bertkit.data.store_mapped import NAME
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.model.bert import BertForMaskedLM, BertForPreTraining
 from bertkit.optim import adamw, linear_schedule, parameter_groups
-from bertkit.tokenization import BertTokenizer
 from bertkit.training.generators import seed_generators
 from bertkit.training.loop import LoopOptions, Trainer
 from bertkit.training.plan import Plan
-from pretrain_helpers import CLS, FIRST, SEP, SPECIALS, ToyTokens, random_tokens
+from pretrain_helpers import CLS, FIRST, SEP, SPECIALS, ToyTokens, random_tokens, write_store
 from training_helpers import TINY
 
 OBJECTIVES = ("mlm+nsp", "mlm", "mlm+sop")
@@ -70,7 +70,7 @@ def in_any_order(found: list[Example]) -> list[str]:
 @pytest.mark.parametrize("objective", ["mlm+nsp", "mlm+sop"])
 def test_pairs_are_assembled_as_bert_reads_them(objective: Any) -> None:
     data = make(objective=objective)
-    index = data.index(0)
+    index = data.index(0).take(np.arange(len(data.index(0))))
     found = examples(data.batch(range(len(index))))
     for row, example in enumerate(found):
         a, na, b, nb = (
@@ -147,6 +147,30 @@ def test_micro_batches_keep_to_the_budget() -> None:
         assert sum(batch.layout.num_sequences for batch in batches) == len(data.rows(step))
 
 
+def cut_greedily(rows: list[int], lengths: list[int], max_tokens: int) -> list[list[int]]:
+    parts: list[list[int]] = []
+    for row in rows:
+        if not parts or sum(lengths[one] for one in parts[-1]) + lengths[row] > max_tokens:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=60), st.integers(1, 200))
+def test_micro_batches_are_as_full_as_can_be(lengths: list[int], max_tokens: int) -> None:
+    rows = sorted(range(len(lengths)), key=lengths.__getitem__)
+    found = split_by_budget(rows, lengths, max_tokens, even=False)
+    assert found == cut_greedily(rows, lengths, max_tokens)
+    assert len(found) <= len(split_by_budget(rows, lengths, max_tokens))
+
+
+def test_even_micro_batches_are_others() -> None:
+    """Control: the two rules differ, so the one that pre-training has always had must be asked for."""
+    assert split_by_budget([0, 1, 2], [4, 4, 4], 10, even=False) == [[0, 1], [2]]
+    assert split_by_budget([0, 1, 2, 3], [4, 4, 4, 4], 12, even=False) == [[0, 1, 2], [3]]
+    assert split_by_budget([0, 1, 2, 3], [4, 4, 4, 4], 12) == [[0, 1], [2, 3]]
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_any_number_of_workers_gives_one_stream(objective: Any) -> None:
     steps = range(0, 2 * make().steps_per_epoch, 4)
@@ -196,24 +220,16 @@ def test_masks_and_pairs_change_with_the_epoch_and_the_seed() -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_token_store_gives_the_same_batches(tmp_path: Path, objective: Any) -> None:
-    lengths, counts = np.diff(TOKENS.sentence_boundaries), np.diff(TOKENS.document_boundaries)
-    vocabulary = TOKENS.vocabulary()
-    tokenizer = BertTokenizer(
-        {**{name: n for n, name in enumerate(SPECIALS)}, **{str(n): n for n in range(5, vocabulary.size)}}
-    )
-    ids = TOKENS.tokens(0, len(lengths)).astype(np.uint16)
-    counted = Counts(
-        num_documents=len(counts), num_sentences=len(lengths), num_tokens=len(ids), num_unknown=0, text_bytes=len(ids)
-    )
-    sources = [f"corpus.txt:{n}" for n in range(len(counts))]
-    with StoreWriter(tmp_path / "store", tokenizer, settings={"sentences": "line"}) as writer:
-        writer.add(
-            TokenizedChunk(ids, lengths.astype(np.int32), counts.astype(np.int32), sources, counted, len(counts))
-        )
-        writer.finish()
+    folder = write_store(TOKENS, tmp_path / "store", documents_a_group=7, groups_a_shard=4)
     settings: dict[str, Any] = {"objective": objective, "max_seq_length": 48, "batch_size": 16, "max_tokens": 300}
-    stored = PretrainData(TokenStore(tmp_path / "store"), vocabulary, **settings)
-    assert stream_of(stored, range(5)) == stream_of(make(objective=objective), range(5))
+    expected = stream_of(make(objective=objective), range(5))
+    stored = PretrainData(TokenStore(folder), TOKENS.vocabulary(), **settings)
+    assert stream_of(stored, range(5)) == expected
+    assert not (folder / NAME).exists(), "what fits into memory needs no second copy"
+    for opening in range(2):  # the copy is written, then found
+        large = PretrainData(TokenStore(folder, cache_bytes=0), TOKENS.vocabulary(), **settings)
+        assert (folder / NAME).exists(), opening
+        assert stream_of(large, range(5)) == expected
 
 
 # ------------------------------------------------------------------------------------------------------- the model

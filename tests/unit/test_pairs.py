@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bertkit.data import pairs
 from bertkit.data.draws import below, bits, stream, uniform
-from bertkit.data.pairs import ExampleIndex, Sentences, build_index
+from bertkit.data.example_index import build_index
+from bertkit.data.pairs import ExampleSpans, Rules, Sentences
 from bertkit.errors import ConfigError, DataError
 from pretrain_helpers import ToyTokens, random_tokens
 
@@ -150,7 +151,7 @@ class Reference:
         return [example[1:] for example in sorted(made, key=lambda x: int(bits(key, np.array([x[0]]))[0]))]
 
 
-def spans(index: ExampleIndex) -> list[Any]:
+def spans(index: ExampleSpans) -> list[Any]:
     """The index as the reference writes it."""
     columns = index.first_start, index.first_length, index.second_start, index.second_length, index.label
     return [
@@ -159,8 +160,10 @@ def spans(index: ExampleIndex) -> list[Any]:
     ]
 
 
-def make(tokens: ToyTokens, **settings: Any) -> ExampleIndex:
-    return build_index(Sentences.of(tokens), **{"objective": "mlm+nsp", "max_seq_length": 32, **settings})
+def make(tokens: ToyTokens, **settings: Any) -> ExampleSpans:
+    """All examples of an epoch, in their order."""
+    index = build_index(Sentences.of(tokens), **{"objective": "mlm+nsp", "max_seq_length": 32, **settings})
+    return index.take(np.arange(len(index)))
 
 
 corpora = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=12), min_size=3, max_size=8).filter(
@@ -247,8 +250,10 @@ def test_unused_sentences_go_back_after_a_random_pair() -> None:
     """Control: without putting them back, a good part of the corpus would never be seen."""
     tokens = ToyTokens.of([[1] * 500] * 20)
     sentences = Sentences.of(tokens)
-    target = pairs._Target(29, 0.0, 0, 0)
-    chunks = pairs._chunks(sentences, target, put_back=True, seed=0, epoch=0)
+    index = build_index(sentences, objective="mlm+nsp", max_seq_length=32, short_seq_prob=0.0)
+    start = np.sort(index.places).astype(np.int64)  # a token is a sentence here
+    rules = Rules.of("mlm+nsp", 32, 0.0, 0, 0)
+    chunks = pairs._chunks(sentences, rules, start, start // 500 * 500 + 500)
     real = np.where(chunks.is_random, chunks.split, chunks.stop) - chunks.start
     assert real.sum() == tokens.num_tokens
     assert (chunks.stop - chunks.start).sum() > 1.2 * tokens.num_tokens

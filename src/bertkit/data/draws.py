@@ -47,6 +47,23 @@ def bits(key: Key, counters: NDArray[Any]) -> UInt64:
     return _mix(numbers * np.uint64(_STEP) + np.asarray(key, np.uint64))
 
 
+def counters_of(key: int, drawn: UInt64) -> UInt64:
+    """The counters at which :func:`bits` drew these numbers: its inverse, for it draws no number twice.
+
+    Args:
+        key: the one that was given to :func:`bits`.
+        drawn: what it returned.
+    """
+    # x ^ (x >> n) is undone by the shifts n, 2 n, ... together, and a product with an odd factor by its inverse.
+    x = drawn ^ (drawn >> np.uint64(31)) ^ (drawn >> np.uint64(62))
+    x = x * np.uint64(_inverse(_SECOND_FACTOR))
+    x = x ^ (x >> np.uint64(27)) ^ (x >> np.uint64(54))
+    x = x * np.uint64(_inverse(_FIRST_FACTOR))
+    x = x ^ (x >> np.uint64(30)) ^ (x >> np.uint64(60))
+    counters: UInt64 = (x - np.uint64(key)) * np.uint64(_inverse(_STEP))
+    return counters
+
+
 def uniform(key: Key, counters: NDArray[Any]) -> NDArray[np.float64]:
     """Numbers in [0, 1), multiples of 2**-53; arguments as in :func:`bits`."""
     return (bits(key, counters) >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
@@ -68,6 +85,11 @@ def _mix(x: UInt64) -> UInt64:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(_FIRST_FACTOR)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(_SECOND_FACTOR)
     return x ^ (x >> np.uint64(31))
+
+
+def _inverse(factor: int) -> int:
+    """The number whose product with an odd ``factor`` is 1 in 64 bits."""
+    return pow(factor, -1, 1 << 64)
 
 
 def _mix_int(x: int) -> int:

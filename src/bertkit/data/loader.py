@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertkit.batch import Batch, Layout, positions_of
+from bertkit.batch import Batch, Layout, positions_of, split_by_budget
 from bertkit.data.draws import Int64, bits, stream
+from bertkit.data.example_index import ExampleIndex, build_index
 from bertkit.data.masking import Masking, MaskVocabulary, mask_rows
-from bertkit.data.pairs import ExampleIndex, Objective, Sentences, SentenceTokens, build_index
+from bertkit.data.pairs import ExampleSpans, Objective, Sentences, SentenceTokens
+from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError, DataError, InputError
 
 #: Held while an index is built. One for all: a loader can so be pickled.
@@ -35,15 +37,15 @@ class PretrainData:
     more or fewer.
 
     Args:
-        tokens: the token store. Examples are read in random order, so its decoded ids should fit into its cache
-            (``TokenStore(cache_bytes=...)``, 2 bytes a token).
+        tokens: the token store. Examples are read in random order: one that does not fit into its cache is made ready
+            for that (:meth:`~bertkit.data.store.TokenStore.make_random_access`).
         vocabulary: of the tokenizer that made the store.
         objective: see :data:`~bertkit.data.pairs.Objective`.
         max_seq_length: most tokens of an example, special ones included.
         batch_size: examples in an optimizer step, over all ranks.
         max_tokens: most tokens in one micro-batch.
         masking: what is hidden.
-        short_seq_prob: see :func:`~bertkit.data.pairs.build_index`.
+        short_seq_prob: see :func:`~bertkit.data.example_index.build_index`.
         seed: fixes pairs, masks and order.
         rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
 
@@ -88,6 +90,8 @@ class PretrainData:
         self.short_seq_prob = short_seq_prob
         self.seed = seed
         self.rank, self.num_ranks = rank, num_ranks
+        if isinstance(tokens, TokenStore):
+            tokens.make_random_access()
         self._sentences = Sentences.of(tokens)
         self._offsets = np.asarray(tokens.sentence_boundaries, np.int64)
         self._latest: dict[int, ExampleIndex] = {0: self._build(0)}
@@ -134,14 +138,8 @@ class PretrainData:
         numbers = self.rows(step)
         lengths = dict(zip(numbers, self.index(epoch).take(np.asarray(numbers)).lengths.tolist(), strict=True))
         rows = sorted(numbers, key=lengths.__getitem__)[self.rank :: self.num_ranks]
-        parts: list[list[int]] = []
-        weight = 0
-        for row in rows:
-            weight += lengths[row]
-            if not parts or weight > self.max_tokens:
-                parts.append([])
-                weight = lengths[row]
-            parts[-1].append(row)
+        # Each as full as can be: runs of about equal size would change the sums, and so the numbers of every run.
+        parts = split_by_budget(rows, lengths, self.max_tokens, even=False)
         return [self.batch(part, epoch) for part in parts]
 
     def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
@@ -173,7 +171,7 @@ class PretrainData:
             logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
         )
 
-    def _assemble(self, chosen: ExampleIndex) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+    def _assemble(self, chosen: ExampleSpans) -> tuple[Int64, Int64, NDArray[np.bool_]]:
         """[CLS] piece [SEP] piece [SEP] ...: ids, segments, and which tokens are special, all ``(T,)``."""
         starts, ends = self._pieces(chosen)
         num_tokens = int(chosen.lengths.sum())
@@ -186,7 +184,7 @@ class PretrainData:
         special[first_of_row] = special[separators] = True
         ids = np.empty(num_tokens, np.int64)
         ids[first_of_row], ids[separators] = self.vocabulary.cls_id, self.vocabulary.sep_id
-        ids[~special] = np.concatenate([self._read(*span) for span in zip(starts.tolist(), ends.tolist(), strict=True)])
+        ids[~special] = self._read(starts, ends)
         if ids.max() >= self.vocabulary.size:
             raise DataError(
                 f"the token store holds id {int(ids.max())}, but the vocabulary has {self.vocabulary.size:,} tokens; "
@@ -200,7 +198,7 @@ class PretrainData:
             types = np.cumsum(change[:-1])
         return ids, types, special
 
-    def _pieces(self, chosen: ExampleIndex) -> tuple[Int64, Int64]:
+    def _pieces(self, chosen: ExampleSpans) -> tuple[Int64, Int64]:
         """Token offsets, start and end, of everything that a [SEP] follows, row by row."""
         first_end = chosen.first_start + chosen.first_length
         if self.objective != "mlm":
@@ -208,18 +206,20 @@ class PretrainData:
             starts = np.stack([chosen.first_start, chosen.second_start], axis=1).ravel()
             return starts, np.stack([first_end, second_end], axis=1).ravel()
         # A segment that runs over several documents is cut where they meet.
-        offsets = self._sentences.document_offsets
-        first_cut = np.searchsorted(offsets, chosen.first_start, side="right")
+        sentences = self._sentences
+        first = np.searchsorted(sentences.bounds, chosen.first_start, side="right") - 1
+        first_cut = sentences.document_of(first) + 1
         counts = chosen.num_separators.astype(np.int64)
         owner = np.repeat(np.arange(len(counts)), counts)
         turn = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
         cut = first_cut[owner] + turn  # number of the document end after each piece
-        starts = np.where(turn == 0, chosen.first_start[owner], offsets[cut - 1])
-        return starts, np.minimum(offsets[cut], first_end[owner])
+        starts = np.where(turn == 0, chosen.first_start[owner], sentences.document_start(cut - 1))
+        return starts, np.minimum(sentences.document_start(cut), first_end[owner])
 
-    def _read(self, start: int, end: int) -> NDArray[Any]:
-        """Ids at token offsets ``start`` ... ``end`` - 1."""
-        first = int(np.searchsorted(self._offsets, start, side="right")) - 1
-        last = int(np.searchsorted(self._offsets, end, side="left"))
-        begin = start - int(self._offsets[first])
-        return self.tokens.tokens(first, last)[begin : begin + end - start]
+    def _read(self, starts: Int64, ends: Int64) -> NDArray[Any]:
+        """Ids of the spans with the token offsets ``starts`` ... ``ends`` - 1, one after another."""
+        first = np.searchsorted(self._offsets, starts, side="right") - 1
+        last = np.searchsorted(self._offsets, ends, side="left")
+        begins = starts - self._offsets[first]
+        spans = zip(*(array.tolist() for array in (first, last, begins, ends - starts)), strict=True)
+        return np.concatenate([self.tokens.tokens(a, b)[begin : begin + size] for a, b, begin, size in spans])

@@ -1,14 +1,19 @@
 """Read a token store: a corpus as token ids, with its documents and sentences, opened in moments. Imports no torch.
 
-The lengths of all sentences are read at once (12 bytes a sentence in memory). The ids, which are most of a store, are
-decoded when they are asked for, a row group of about a million at a time, and the groups used last are kept. While the
-decoded ids of the whole store fit into ``cache_bytes``, each group is decoded once.
+The boundaries of all sentences are read at once (8 bytes a sentence in memory). The ids, which are most of a store, are
+decoded when they are asked for, a row group of up to a million at a time, and the groups used last are kept. While the
+decoded ids of the whole store fit into ``cache_bytes``, each group is decoded once. Reading a larger store in random
+order would decode a group for nearly every span: :meth:`TokenStore.make_random_access` then maps a file of decoded ids
+into memory, written once (:mod:`bertkit.data.store_mapped`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,8 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bertkit.console import say
 from bertkit.data.arrow import numbers_of
 from bertkit.data.store_manifest import (
+    MANIFEST,
     TOKENIZER,
     Shard,
     StoreManifest,
@@ -27,6 +34,7 @@ from bertkit.data.store_manifest import (
     schema_for,
     tokenizer_digest,
 )
+from bertkit.data.store_mapped import Content, MappedStore, copies_of, find_mapped, make_mapped
 from bertkit.errors import DataError, InputError
 from bertkit.files import sha256_file
 from bertkit.tokenization import BertTokenizer
@@ -48,7 +56,6 @@ class TokenStore:
     Attributes:
         path: the folder.
         manifest: counts, settings, tokenizer and shards.
-        sentence_lengths: tokens of each sentence of the whole store, int32 ``(num_sentences,)``, each at least 1.
         sentence_boundaries: where each sentence begins among all tokens, int64 ``(num_sentences + 1,)``.
         document_boundaries: document d has the sentences ``document_boundaries[d] : document_boundaries[d + 1]``, at
             least one; int64 ``(num_documents + 1,)``.
@@ -58,7 +65,6 @@ class TokenStore:
     """
 
     manifest: StoreManifest
-    sentence_lengths: Int32
     sentence_boundaries: Int64
     document_boundaries: Int64
 
@@ -69,7 +75,18 @@ class TokenStore:
         self._lock = Lock()
         self._cache: OrderedDict[int, NDArray[Any]] = OrderedDict()
         self._cached_bytes = 0
-        self._read_lengths()
+        self._mapping = Lock()
+        self._mapped: MappedStore | None = None
+        self._metadata: dict[str, pq.FileMetaData] = {}
+        for shard in self.manifest.shards:
+            self._metadata[shard.name] = self._read_footer(shard)
+        if not self._fits_cache:
+            self._mapped = find_mapped(copies_of(self.path), self._digest())
+        if self._mapped is None:
+            self._read_boundaries()
+        else:
+            self._use(self._mapped)
+        self._find_groups()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open, (self.path, self.cache_bytes)
@@ -83,6 +100,33 @@ class TokenStore:
         size = f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens"
         return f"{type(self).__name__}({str(self.path)!r}, {size})"
 
+    @cached_property
+    def sentence_lengths(self) -> Int32:
+        """Tokens of each sentence of the whole store, int32 ``(num_sentences,)``, each at least 1; made when used."""
+        lengths = np.empty(len(self.sentence_boundaries) - 1, np.int32)
+        np.subtract(self.sentence_boundaries[1:], self.sentence_boundaries[:-1], out=lengths, casting="same_kind")
+        lengths.setflags(write=False)
+        return lengths
+
+    def make_random_access(self) -> bool:
+        """Make reading in any order cheap: nothing to do for a store that fits into ``cache_bytes``. For a larger one,
+        its decoded ids and boundaries are mapped from a file in its folder, or, where that cannot be written, below
+        ``$XDG_CACHE_HOME/bertkit/stores``. Where the file is missing, damaged or of another store, it is written: 2 or
+        4 bytes a token and 8 a sentence, once for all processes. Each block is checked when it is first read.
+
+        Returns:
+            False: there was no room for the file, which was said; groups are decoded as before.
+
+        Raises:
+            DataError: a shard is damaged.
+        """
+        if self._fits_cache:
+            return True
+        with self._mapping:
+            if self._mapped is None:
+                self._mapped = self._make_mapped()
+            return self._mapped is not None
+
     def tokens(self, first_sentence: int, end_sentence: int) -> Int32:
         """Ids of sentences ``first_sentence : end_sentence``, also of several documents: int32 ``(T,)``, a copy.
 
@@ -93,19 +137,19 @@ class TokenStore:
         if not 0 <= first_sentence <= end_sentence < len(self.sentence_boundaries):
             raise InputError(
                 f"sentences {first_sentence} : {end_sentence} are not in {self.path}, which has "
-                f"{len(self.sentence_lengths):,}"
+                f"{len(self.sentence_boundaries) - 1:,}"
             )
         start = int(self.sentence_boundaries[first_sentence])
         end = int(self.sentence_boundaries[end_sentence])
-        group = bisect_right(self._group_starts, start) - 1
-        parts: list[NDArray[Any]] = []
-        while start < end:
-            shift, stop = self._group_starts[group], min(end, self._group_starts[group + 1])
-            parts.append(self._group(group)[start - shift : stop - shift])
-            start, group = stop, group + 1
-        if len(parts) == 1:
-            return parts[0].astype(np.int32)
-        return np.concatenate([np.zeros(0, np.int32), *(part.astype(np.int32) for part in parts)])
+        mapped = self._mapped
+        if mapped is not None:
+            try:
+                return mapped.read(start, end).astype(np.int32)
+            except DataError as error:
+                mapped = self._made_again(mapped, error)
+            if mapped is not None:
+                return mapped.read(start, end).astype(np.int32)
+        return self._decoded(start, end)
 
     def tokens_of(self, document: int) -> Int32:
         """Ids of one document, without special tokens: int32 ``(T,)``, a copy.
@@ -159,58 +203,114 @@ class TokenStore:
             if sha256_file(self.path / shard.name) != shard.sha256:
                 raise DataError(f"{self.path / shard.name} is damaged: {_AGAIN} (its hash is not the manifest's)")
 
+    # ------------------------------------------------------------------------------------------- the mapped copy
+
+    @property
+    def _fits_cache(self) -> bool:
+        return self.manifest.counts.num_tokens * np.dtype(self.manifest.id_type).itemsize <= self.cache_bytes
+
+    def _digest(self) -> str:
+        return sha256_file(self.path / MANIFEST)
+
+    def _use(self, mapped: MappedStore) -> None:
+        """Read boundaries from a mapped copy: every process of the machine has the same in memory, once."""
+        self.sentence_boundaries = mapped.sentence_boundaries
+        self.document_boundaries = mapped.document_boundaries
+
+    def _make_mapped(self) -> MappedStore | None:
+        content = Content(
+            manifest=self._digest(),
+            id_type=self.manifest.id_type,
+            blocks=self._group_starts,
+            ids_of=self._decode,
+            sentence_boundaries=self.sentence_boundaries,
+            document_boundaries=self.document_boundaries,
+        )
+        mapped = make_mapped(copies_of(self.path), content)
+        if mapped is not None:
+            self._use(mapped)
+        return mapped
+
+    def _made_again(self, damaged: MappedStore, error: DataError) -> MappedStore | None:
+        """A new copy in place of a damaged one; None where that cannot be."""
+        with self._mapping:
+            if self._mapped is damaged:  # not yet by another thread
+                say(f"{error}; it is written again")
+                try:
+                    damaged.remove()
+                except OSError as reason:
+                    say(f"{damaged.path} cannot be removed ({reason.strerror or reason}): the store is decoded instead")
+                    self._mapped = None
+                else:
+                    self._mapped = self._make_mapped()
+            return self._mapped
+
+    # ------------------------------------------------------------------------------------------------- the shards
+
     def _sentences_of(self, document: int) -> tuple[int, int]:
         if not 0 <= document < len(self):
             raise InputError(f"document {document} is not in {self.path}, which has {len(self):,}")
         return int(self.document_boundaries[document]), int(self.document_boundaries[document + 1])
 
-    def _read_lengths(self) -> None:
-        """Lengths of all sentences and documents, and where each row group begins."""
-        lengths: list[Int32] = [np.zeros(0, np.int32)]
-        sizes: list[Int64] = [np.zeros(0, np.int64)]
+    def _read_footer(self, shard: Shard) -> pq.FileMetaData:
+        path = self.path / shard.name
+        with self._opened(shard) as file:
+            if not file.schema_arrow.equals(schema_for(self.manifest.id_type)):
+                raise DataError(f"{path} has other columns than a shard with {self.manifest.id_type} ids: {_AGAIN}")
+            return file.metadata
+
+    def _find_groups(self) -> None:
+        """Where each row group begins."""
         self._groups: list[tuple[Shard, int]] = []
-        self._metadata: dict[str, pq.FileMetaData] = {}
         group_rows: list[int] = []
         for shard in self.manifest.shards:
-            metadata, shard_lengths, shard_sizes = self._read_shard(shard)
-            lengths.append(shard_lengths)
-            sizes.append(shard_sizes)
-            self._metadata[shard.name] = metadata
+            metadata = self._metadata[shard.name]
             self._groups += [(shard, number) for number in range(metadata.num_row_groups)]
             group_rows += [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        self.sentence_lengths = np.concatenate(lengths)
-        self.sentence_boundaries = _boundaries(self.sentence_lengths)
-        self.document_boundaries = _boundaries(np.concatenate(sizes))
-        firsts = _boundaries(np.array(group_rows, np.int64))
+        firsts = np.cumsum([0, *group_rows])
         self._group_documents: list[int] = firsts.tolist()
         self._group_starts: list[int] = self.sentence_boundaries[self.document_boundaries[firsts]].tolist()
-        for array in (self.sentence_lengths, self.sentence_boundaries, self.document_boundaries):
+
+    def _read_boundaries(self) -> None:
+        """Boundaries of all sentences and documents, from the lengths in the shards."""
+        counts = self.manifest.counts
+        sentences = np.zeros(counts.num_sentences + 1, np.int64)
+        documents = np.zeros(counts.num_documents + 1, np.int64)
+        sentence = document = 0
+        for shard in self.manifest.shards:
+            lengths, sizes = self._read_lengths(shard)
+            sentence = _append(sentences, sentence, lengths)
+            document = _append(documents, document, sizes)
+        self.sentence_boundaries, self.document_boundaries = sentences, documents
+        for array in (sentences, documents):
             array.setflags(write=False)
 
-    def _read_shard(self, shard: Shard) -> tuple[pq.FileMetaData, Int32, Int64]:
-        """A shard's footer, the lengths of its sentences, and the number of sentences of its documents."""
-        path = self.path / shard.name
-        try:
-            if (size := path.stat().st_size) != shard.num_bytes:
-                raise DataError(f"{path} has {size:,} bytes, the manifest says {shard.num_bytes:,}: {_AGAIN}")
-            with pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
-                if not file.schema_arrow.equals(schema_for(self.manifest.id_type)):
-                    raise DataError(f"{path} has other columns than a shard with {self.manifest.id_type} ids: {_AGAIN}")
-                metadata = file.metadata
-                column = file.read(["sentence_lengths"]).column(0).combine_chunks()
-        except FileNotFoundError:
-            raise DataError(f"{path}, which the manifest names, is missing: {_AGAIN}") from None
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{path} cannot be read: {_AGAIN} ({error})") from None
+    def _read_lengths(self, shard: Shard) -> tuple[Int32, Int64]:
+        """The lengths of a shard's sentences, and the number of sentences of its documents."""
+        with self._opened(shard) as file:
+            column = file.read(["sentence_lengths"]).column(0).combine_chunks()
         lengths: Int32 = numbers_of(column.flatten(), np.int32)
         sizes = np.diff(numbers_of(column.offsets, np.int32)).astype(np.int64)
         found = (len(sizes), len(lengths), int(lengths.sum()))
         expected = (shard.counts.num_documents, shard.counts.num_sentences, shard.counts.num_tokens)
         if found != expected or min(sizes.min(initial=1), lengths.min(initial=1)) < 1:
             raise DataError(
-                f"{path} has (documents, sentences, tokens) {found}, the manifest says {expected}: {_AGAIN}"
+                f"{self.path / shard.name} has (documents, sentences, tokens) {found}, the manifest says {expected}: "
+                f"{_AGAIN}"
             )
-        return metadata, lengths, sizes
+        return lengths, sizes
+
+    def _decoded(self, start: int, end: int) -> Int32:
+        """Ids at token offsets ``start`` ... ``end`` - 1, out of the row groups that have them."""
+        group = bisect_right(self._group_starts, start) - 1
+        parts: list[NDArray[Any]] = []
+        while start < end:
+            shift, stop = self._group_starts[group], min(end, self._group_starts[group + 1])
+            parts.append(self._group(group)[start - shift : stop - shift])
+            start, group = stop, group + 1
+        if len(parts) == 1:
+            return parts[0].astype(np.int32)
+        return np.concatenate([np.zeros(0, np.int32), *(part.astype(np.int32) for part in parts)])
 
     def _group(self, group: int) -> NDArray[Any]:
         """Ids of a row group, from the cache or decoded now."""
@@ -219,11 +319,7 @@ class TokenStore:
                 self._cache.move_to_end(group)
                 return self._cache[group]
         # Decoded outside the lock: two threads may do the same work, but none waits for another's.
-        ids = numbers_of(self._read_group(group, "tokens").flatten(), self.manifest.id_type)
-        shard, _ = self._groups[group]
-        expected = self._group_starts[group + 1] - self._group_starts[group]
-        if len(ids) != expected or int(ids.max(initial=0)) >= self.manifest.tokenizer.num_tokens:
-            raise DataError(f"{self.path / shard.name} holds ids that do not fit its sentences or vocabulary: {_AGAIN}")
+        ids = self._decode(group)
         with self._lock:
             if group not in self._cache:
                 self._cache[group] = ids
@@ -232,18 +328,35 @@ class TokenStore:
                 self._cached_bytes -= self._cache.popitem(last=False)[1].nbytes
         return ids
 
+    def _decode(self, group: int) -> NDArray[Any]:
+        ids = numbers_of(self._read_group(group, "tokens").flatten(), self.manifest.id_type)
+        shard, _ = self._groups[group]
+        expected = self._group_starts[group + 1] - self._group_starts[group]
+        if len(ids) != expected or int(ids.max(initial=0)) >= self.manifest.tokenizer.num_tokens:
+            raise DataError(f"{self.path / shard.name} holds ids that do not fit its sentences or vocabulary: {_AGAIN}")
+        return ids
+
     def _read_group(self, group: int, column: str) -> pa.Array:
-        # Opened each time, with the footer that was read before: a large store has more shards than a process may
-        # have open files.
         shard, number = self._groups[group]
+        with self._opened(shard) as file:
+            return file.read_row_group(number, [column]).column(0).combine_chunks()
+
+    @contextmanager
+    def _opened(self, shard: Shard) -> Iterator[pq.ParquetFile]:
+        """A shard, opened each time, with the footer that was read before: a large store has more shards than a
+        process may have open files.
+        """
         path = self.path / shard.name
         try:
-            with pq.ParquetFile(
-                path, memory_map=True, metadata=self._metadata[shard.name], page_checksum_verification=True
-            ) as file:
-                return file.read_row_group(number, [column]).column(0).combine_chunks()
+            if (size := path.stat().st_size) != shard.num_bytes:
+                raise DataError(f"{path} has {size:,} bytes, the manifest says {shard.num_bytes:,}: {_AGAIN}")
+            footer = self._metadata.get(shard.name)
+            with pq.ParquetFile(path, memory_map=True, metadata=footer, page_checksum_verification=True) as file:
+                yield file
+        except FileNotFoundError:
+            raise DataError(f"{path}, which the manifest names, is missing: {_AGAIN}") from None
         except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{path}, row group {number}, cannot be read: {_AGAIN} ({error})") from None
+            raise DataError(f"{path} cannot be read: {_AGAIN} ({error})") from None
 
 
 _AGAIN = "copy the store again, or prepare it again"
@@ -253,8 +366,9 @@ def _open(folder: Path, cache_bytes: int) -> TokenStore:
     return TokenStore(folder, cache_bytes=cache_bytes)
 
 
-def _boundaries(lengths: NDArray[Any]) -> Int64:
-    """``(0, l0, l0 + l1, ...)``, int64."""
-    boundaries = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=boundaries[1:])
-    return boundaries
+def _append(boundaries: Int64, at: int, lengths: NDArray[Any]) -> int:
+    """Go on with ``boundaries`` after number ``at``, which is set; returns the last one that then is."""
+    end = at + len(lengths)
+    np.cumsum(lengths, out=boundaries[at + 1 : end + 1])
+    boundaries[at + 1 : end + 1] += boundaries[at]
+    return end

@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from bertkit.batch import split_by_budget as split_by_budget
 from bertkit.errors import ConfigError, DataError
 
 #: What one forward pass takes: a :class:`bertkit.batch.Batch`, or a trainer's own kind.
@@ -105,18 +106,3 @@ def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray[Any, np.
     """A permutation that depends on nothing but its arguments: int64 ``(num_examples,)``."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
     return generator.permutation(num_examples)
-
-
-def split_by_budget(rows: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Cut ``rows`` into runs of at most ``max_tokens`` (or of one row), about equally heavy."""
-    total = sum(lengths[row] for row in rows)
-    fair_share = total / math.ceil(total / max_tokens) if total else 0.0
-    parts: list[list[int]] = []
-    weight = 0
-    for row in rows:
-        if not parts or weight >= fair_share or weight + lengths[row] > max_tokens:
-            parts.append([])
-            weight = 0
-        parts[-1].append(row)
-        weight += lengths[row]
-    return parts
