@@ -105,6 +105,7 @@ def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, kind: str) ->
     damage(bad, kind)
     found = newest_whole(tmp_path)
     assert found.path == good
+    assert found.damaged == (bad,)
     assert len(found.skipped) == 1
     assert "step-00000002" in found.skipped[0]
     with pytest.raises(CheckpointError, match="step-00000002"):

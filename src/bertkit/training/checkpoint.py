@@ -41,9 +41,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The newest whole checkpoint of a folder (None: there is none), and why newer ones were passed over."""
+    """What is in a folder of checkpoints.
+
+    path: the newest whole one; None: there is none.
+    damaged: newer ones, which were passed over.
+    skipped: for each of them its name and why.
+    """
 
     path: Path | None
+    damaged: tuple[Path, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -138,10 +144,12 @@ def newest_whole(parent: Path) -> Found:
         CheckpointError: there are checkpoints, but every one is damaged. Starting again from nothing without being
             told to would throw work away silently.
     """
+    damaged: list[Path] = []
     skipped: list[str] = []
     for folder in step_folders(parent):
         if (fault := check(folder)) is None:
-            return Found(folder, tuple(skipped))
+            return Found(folder, tuple(damaged), tuple(skipped))
+        damaged.append(folder)
         skipped.append(f"{folder.name}: {fault}")
     if skipped:
         raise CheckpointError(

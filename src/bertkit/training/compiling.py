@@ -31,14 +31,12 @@ def compiled(model: nn.Module, *, enabled: bool, device: torch.device, sharded: 
         sharded: its weights come and go (``fsdp``).
 
     Raises:
-        ConfigError: there is no compiler for the device, or the weights are sharded.
+        ConfigError: see :func:`check_compiling`.
     """
     if not enabled:
         yield
         return
-    if sharded:
-        raise ConfigError("compile does not work on sharded weights; use mode ddp, or leave compile out")
-    _check_compiler(device)
+    check_compiling(device, sharded=sharded)
     layers = [module for module in model.modules() if isinstance(module, EncoderLayer)]
     for layer in layers:
         setattr(layer, _PART, torch.compile(getattr(layer, _PART), dynamic=True))
@@ -49,8 +47,14 @@ def compiled(model: nn.Module, *, enabled: bool, device: torch.device, sharded: 
             delattr(layer, _PART)  # the method of the class is seen again
 
 
-def _check_compiler(device: torch.device) -> None:
-    """See that the compiler that ``torch.compile`` calls is there, before it fails in the middle of a step."""
+def check_compiling(device: torch.device, *, sharded: bool = False) -> None:
+    """See that the compiler that ``torch.compile`` calls is there, before it fails in the middle of a step.
+
+    Raises:
+        ConfigError: there is no compiler for the device, or the weights are sharded.
+    """
+    if sharded:
+        raise ConfigError("compile does not work on sharded weights; use mode ddp, or leave compile out")
     if device.type == "cuda":
         if importlib.util.find_spec("triton") is None:
             raise ConfigError("compile needs the package triton on a GPU: pip install triton, or leave compile out")

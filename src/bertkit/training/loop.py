@@ -23,20 +23,16 @@ from bertkit.console import Progress, clock, say
 from bertkit.errors import TrainingError, shorten
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.training.checkpoint import Snapshot, load_snapshot, newest_whole, save_snapshot, step_folders, step_name
-from bertkit.training.compiling import compiled
+from bertkit.training.compiling import check_compiling, compiled
 from bertkit.training.failures import save_failed_batch
 from bertkit.training.interrupts import Interrupted, Interrupts
-from bertkit.training.options import LoopOptions, Loss, Progression, StepResult, Trainable
+from bertkit.training.options import Evaluate, LoopOptions, Loss, Progression, StepResult, Trainable
 from bertkit.training.parallel import SINGLE, Parallel
 from bertkit.training.plan import BatchT, Plan
 from bertkit.training.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.state import copy_into, restore_snapshot, take_snapshot
 
 __all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trainable", "Trainer"]
-
-
-#: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
-Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 
 
 class Trainer(Generic[BatchT]):
@@ -53,6 +49,10 @@ class Trainer(Generic[BatchT]):
         folder: where checkpoints go; None keeps everything in memory and cannot be resumed.
         identity: what must be equal for a checkpoint to belong to this run (settings, data); compared on resume.
         parallel: the ranks of the run; every method is then called on all of them, and rank 0 alone writes.
+
+    Raises:
+        ConfigError: the device cannot compute in ``options.precision`` or has no compiler for ``options.compile``, or
+            the optimizer cannot work on sharded weights.
     """
 
     def __init__(
@@ -82,7 +82,11 @@ class Trainer(Generic[BatchT]):
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
         self.trained: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
+        self._damaged: tuple[Path, ...] = ()  # checkpoints that were passed over
         self._saved_at = time.monotonic()
+        autocast(options.precision, self.device)
+        if options.compile:
+            check_compiling(self.device, sharded=parallel.is_sharded)
         parallel.check_optimizer(optimizer)
         parallel.spread_generators()
 
@@ -335,19 +339,20 @@ class Trainer(Generic[BatchT]):
         restore_snapshot(self, snapshot, source)
 
     def save(self) -> Path:
-        """Write a checkpoint, read it back, then delete all but the newest :attr:`LoopOptions.keep`."""
+        """Write a checkpoint, then delete damaged ones, and of the others all but the newest ``options.keep``."""
         assert self.folder is not None, "save() needs a folder"
         folder, snapshot = self.folder, self.state_dict()  # on all ranks
 
         def write() -> Path:
             advice = f"Make room. {self.options.how_to_resume}"
             path = save_snapshot(folder, step_name(self.at.step), snapshot, advice=advice)
-            for old in step_folders(folder)[self.options.keep :]:
+            others = [kept for kept in step_folders(folder) if kept not in self._damaged]
+            for old in (*self._damaged, *others[self.options.keep :]):
                 shutil.rmtree(old, ignore_errors=True)
             return path
 
         path = self.parallel.on_first(write)
-        self._saved_at = time.monotonic()
+        self._damaged, self._saved_at = (), time.monotonic()
         return path
 
     def resume(self) -> bool:
@@ -364,6 +369,7 @@ class Trainer(Generic[BatchT]):
             found = self.parallel.on_first(lambda: newest_whole(folder))
             for reason in found.skipped:
                 say(f"skipped a damaged checkpoint: {reason}")
+            self._damaged = found.damaged
             if found.path is None:
                 return False
             snapshot = self.parallel.share(load_snapshot(found.path) if self.parallel.is_first else None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from bertkit.model.losses import LossTerm
+
+#: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
+Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 
 
 class Loss(Protocol):
@@ -33,7 +37,7 @@ class LoopOptions:
     monitor: name of the dev score, larger is better, that chooses the best epoch; None keeps the last.
     patience: stop after this many evaluations without a better score; None never stops early.
     checkpoint_every_s: seconds between two saved states.
-    keep: states that are kept; older ones are deleted after a newer one was read back whole.
+    keep: states that are kept; older ones are deleted after a newer one is on the disk.
     max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after every step: the run ends
         with the step in which it is used up. None: no limit.
     evaluate_every_steps: evaluate after each multiple of it in place of after each epoch; None: after each epoch.
