@@ -96,27 +96,22 @@ def build_index(
     # The order is that of a number drawn at each place. No two places draw the same, so the sorted numbers tell the
     # places in that order: neither the places nor a permutation need to be held beside them.
     key = rules.key("shuffle")
-    drawn: list[UInt64] = []
+    order: UInt64 = np.empty(_BLOCK, np.uint64)
+    count = 0
     with Progress(len(sentences.bounds) - 1, label=f"examples of epoch {epoch}", unit="sentences") as shown:
         for start, stop in stretches(sentences, rules, documents_at_once):
-            drawn += [bits(key, places) for places in places_from(sentences, rules, start, stop)]
+            for places in places_from(sentences, rules, start, stop):
+                end = count + len(places)
+                if end > len(order):  # in place: nothing is copied, and at most an eighth is too much
+                    order.resize(max(end, len(order) * 9 // 8), refcheck=False)
+                order[count:end] = bits(key, places)
+                count = end
             shown.advance(int(stop[-1] - start[0]))
-    order = _joined(drawn)
+    order.resize(count, refcheck=False)
     if len(order) == 0:
         raise DataError(f"the token store is too small for one example of objective {objective!r}")
     order.sort()
     return ExampleIndex(sentences, rules, _places(key, order, int(sentences.bounds[-1])))
-
-
-def _joined(parts: list[UInt64]) -> UInt64:
-    """One array of all parts, which are let go one by one: both are never in memory as a whole."""
-    joined = np.empty(sum(map(len, parts)), np.uint64)
-    end = len(joined)
-    while parts:
-        part = parts.pop()
-        joined[end - len(part) : end] = part
-        end -= len(part)
-    return joined
 
 
 def _places(key: int, drawn: UInt64, num_tokens: int) -> NDArray[Any]:

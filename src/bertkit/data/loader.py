@@ -135,12 +135,13 @@ class PretrainData:
     def micro_batches(self, step: int) -> list[Batch]:
         """This rank's part of step ``step``, examples of similar length together."""
         epoch = step // self.steps_per_epoch
-        numbers = self.rows(step)
-        lengths = dict(zip(numbers, self.index(epoch).take(np.asarray(numbers)).lengths.tolist(), strict=True))
-        rows = sorted(numbers, key=lengths.__getitem__)[self.rank :: self.num_ranks]
+        numbers = np.asarray(self.rows(step), np.int64)
+        spans = self.index(epoch).take(numbers)
+        lengths: list[int] = spans.lengths.tolist()
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)[self.rank :: self.num_ranks]
         # Each as full as can be: runs of about equal size would change the sums, and so the numbers of every run.
-        parts = split_by_budget(rows, lengths, self.max_tokens, even=False)
-        return [self.batch(part, epoch) for part in parts]
+        parts = map(np.array, split_by_budget(order, lengths, self.max_tokens, even=False))
+        return [self._pack(numbers[part], spans.take(part), epoch) for part in parts]
 
     def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
         """Examples of an epoch, packed and masked; each is the same whatever the others are.
@@ -153,7 +154,10 @@ class PretrainData:
         numbers = np.asarray(rows, np.int64)
         if not len(numbers) or numbers.min() < 0 or numbers.max() >= len(index):
             raise InputError(f"rows must be some of the {len(index):,} examples of epoch {epoch}, got {list(rows)[:5]}")
-        chosen = index.take(numbers)
+        return self._pack(numbers, index.take(numbers), epoch)
+
+    def _pack(self, numbers: Int64, chosen: ExampleSpans, epoch: int) -> Batch:
+        """Examples with the given numbers, of which ``chosen`` says what they are made of."""
         ids, types, special = self._assemble(chosen)
         boundaries = np.concatenate([[0], np.cumsum(chosen.lengths)])
         keys = bits(stream(self.seed, "mask", epoch), numbers)

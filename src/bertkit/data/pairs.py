@@ -133,6 +133,10 @@ class ExampleSpans:
         """Tokens of each example, special ones included: int64 ``(N,)``."""
         return 1 + self.first_length.astype(np.int64) + self.second_length + self.num_separators
 
+    def take(self, order: Int64) -> ExampleSpans:
+        """The examples with the given numbers."""
+        return ExampleSpans(*(getattr(self, name)[order] for name in self.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
