@@ -96,7 +96,7 @@ def build_index(
     # The order is that of a number drawn at each place. No two places draw the same, so the sorted numbers tell the
     # places in that order: neither the places nor a permutation need to be held beside them.
     key = rules.key("shuffle")
-    order: UInt64 = np.empty(_BLOCK, np.uint64)
+    order: UInt64 = np.empty(1 << 12, np.uint64)
     count = 0
     with Progress(len(sentences.bounds) - 1, label=f"examples of epoch {epoch}", unit="sentences") as shown:
         for start, stop in stretches(sentences, rules, documents_at_once):
