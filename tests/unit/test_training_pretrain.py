@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import threading
 from itertools import combinations
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 
@@ -150,6 +152,40 @@ def test_clear_errors(stores, tmp_path) -> None:
         with pytest.raises(ConfigError, match=told):
             pretrain(stores[0], tmp_path / "other", PretrainConfig(**changes), model=SHAPE)
         assert not (tmp_path / "other").exists()
+
+
+def test_refused_settings_leave_nothing_and_others_may_follow(stores, tmp_path, monkeypatch) -> None:
+    """What only shows when the trainer is made: a device that has no bf16, a compiler that is not there."""
+
+    def refuse(*_args):
+        raise ConfigError("this device has no bf16; use precision fp32")
+
+    monkeypatch.setattr("bertkit.training.loop.autocast", refuse)
+    with pytest.raises(ConfigError, match="use precision fp32"):
+        pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=1, precision="bf16"), model=SHAPE)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    with monkeypatch.context() as killed:  # between the settings and the first step
+        killed.setattr(module.Trainer, "train_step", lambda _: (_ for _ in ()).throw(TimeoutError))
+        with pytest.raises(TimeoutError):
+            pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=1, precision="bf16"), model=SHAPE)
+    assert (tmp_path / "run" / "pretrain.json").exists()
+    assert pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=1), model=SHAPE).progression.step == 1
+
+
+def test_the_callers_generators_are_as_before(stores, tmp_path) -> None:
+    def drawn():
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    first = []
+    for train in (False, True):
+        random.seed(7)
+        np.random.seed(7)
+        torch.manual_seed(7)
+        if train:
+            pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=2), model=SHAPE)
+        first.append(drawn())
+    assert first[0] == first[1] != drawn()
 
 
 def test_a_finished_run_says_so(stores, tmp_path, capsys) -> None:
@@ -302,15 +338,11 @@ def test_evaluation_every_few_steps(stores, tmp_path) -> None:
     assert all(epoch["dev_masked_lm_loss"] > 0 for epoch in result.progression.epochs)
 
 
-def test_a_time_budget_ends_the_run_at_a_rate_near_0(stores, tmp_path) -> None:
-    config = PretrainConfig(**{**SETTINGS.model_dump(), "max_steps": None, "max_seconds": 1.0})
+def test_a_time_budget_ends_the_run(stores, tmp_path) -> None:
+    config = PretrainConfig(**{**SETTINGS.model_dump(), "max_steps": None, "max_seconds": 0.2})
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE)
     assert result.progression.stopped_by_time
-    assert result.progression.seconds >= 1.0
-    records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    rates = [record["lr"] for record in records if "event" not in record]
-    assert max(rates) > rates[0]
-    assert rates[-1] < 0.5 * max(rates)
+    assert result.progression.seconds >= 0.2
     limited = config.replace(max_steps=2)
     assert pretrain(stores[0], tmp_path / "steps", limited, model=SHAPE).progression.step == 2
 

@@ -8,17 +8,25 @@ import pytest
 
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.files import write_atomically
-from bertkit.training.runfolder import METRICS, FinetuneFolder, PretrainFolder, RunFolder, read_json
+from bertkit.training.runfolder import METRICS, FinetuneFolder, PretrainFolder, RunFolder, RunLog, read_json
 
 SETTINGS = {"data": "store", "config": {"seed": 0, "learning_rate": 1e-4, "keep": 2}, "shape": (1, 2)}
 
 each_kind = pytest.mark.parametrize("kind", [FinetuneFolder, PretrainFolder])
 
 
+def log_of(run: RunFolder) -> Path:
+    return (run.seed(0) if isinstance(run, FinetuneFolder) else run.path) / "log.jsonl"
+
+
 def begun(run: RunFolder) -> None:
+    """A run of one step."""
     with run.claimed():
         run.check(SETTINGS, resume=False)
         run.begin(SETTINGS)
+        log = RunLog(log_of(run))
+        log({"step": 1})
+        log.close()
 
 
 @each_kind
@@ -38,6 +46,24 @@ def test_a_run_goes_on_only_when_told_and_with_the_same_settings(kind: type[RunF
         with pytest.raises(CheckpointError, match="data was 'store', now 'elsewhere'"):
             run.check({**SETTINGS, "data": "elsewhere"}, resume=True)
     assert read_json(run.path / kind.settings_file)["shape"] == [1, 2]
+
+
+@each_kind
+def test_settings_without_a_step_bind_nobody(kind: type[RunFolder], tmp_path: Path) -> None:
+    run = kind(tmp_path / "run")
+    begun(run)
+    other = {**SETTINGS, "data": "elsewhere"}
+    log_of(run).unlink()
+    with run.claimed():
+        for resume in (True, False):
+            run.check(other, resume=resume)
+    states = run.path / run.states.replace("*", "0")
+    for left in (states / "step-00000001", log_of(run), run.path / METRICS):
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_text("")
+        with run.claimed(), pytest.raises(CheckpointError, match="data was 'store'"):
+            run.check(other, resume=True)
+        left.unlink()
 
 
 @each_kind
@@ -66,7 +92,8 @@ def test_a_second_writer_is_refused_and_a_refused_run_leaves_nothing(kind: type[
         assert run.path.exists()
     assert not run.path.exists()
     begun(run)
-    assert [path.name for path in run.path.iterdir()] == [kind.settings_file]
+    assert (run.path / kind.settings_file).exists()
+    assert not (run.path / ".lock").exists()
 
 
 @each_kind

@@ -24,7 +24,7 @@ from bertkit.data.store_manifest import MANIFEST
 from bertkit.files import sha256_file
 from bertkit.model.bert import BertForPreTraining
 from bertkit.optim import OPTIMIZERS, parameter_groups
-from bertkit.training.generators import seed_generators
+from bertkit.training.generators import seeded
 from bertkit.training.loop import Evaluate, LoopOptions, Progression, Trainer
 from bertkit.training.parallel import Parallel, parallel_from_environment
 from bertkit.training.plan import Plan
@@ -81,7 +81,9 @@ def pretrain(
             finished.
         config: see :class:`PretrainConfig`.
         model: a shape, for new weights drawn from ``config.seed``; or the start of continued pre-training: a
-            checkpoint, whose missing heads are drawn anew, or a model in memory, which is changed in place.
+            checkpoint, whose missing heads are drawn anew, or a model in memory. That one is trained in place, moved
+            to ``device`` and left with ``config.gradient_checkpointing``; where ``config.dropout`` differs from its
+            own, it stays as it is and a copy is trained.
         dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.
         resume: go on from the newest checkpoint in ``out``, bit for bit (but for a run with a time budget, whose rate
             follows the clock); False: a run in ``out`` is an error.
@@ -120,18 +122,19 @@ def pretrain(
         evaluate = None
         if dev is not None:
             evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
-        seed_generators(config.seed)
+        held.enter_context(seeded(config.seed))
         floor = parallel.on_first(lambda: unigram_entropy(store))
         say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing word frequencies only")
         report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
-        parallel.on_first(lambda: run.begin(identity))
-        trainer = _train(network, ahead, config, run, report, identity, evaluate, parallel)
+        trainer = _trainer(network, ahead, config, run, report, identity, evaluate, parallel)
+        parallel.on_first(lambda: run.begin(identity))  # nothing refuses the settings any more
+        _run(trainer, report)
         trainer.save()  # should there be no room for the model, nothing is trained again
         whole = parallel.whole_model(network)
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
 
 
-def _train(
+def _trainer(
     network: BertForPreTraining,
     data: Plan[Batch],
     config: PretrainConfig,
@@ -141,7 +144,7 @@ def _train(
     evaluate: Evaluate | None,
     parallel: Parallel,
 ) -> Trainer[Batch]:
-    """Train to the end, from the newest checkpoint where there is one."""
+    """What trains ``network`` as the settings say; it may refuse them."""
     peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=_DTYPES[config.precision])
     plan = MeasuredPlan(data, network.config, Speed(peak, parallel.num_ranks))
     optimizer = OPTIMIZERS[config.optimizer](
@@ -161,16 +164,20 @@ def _train(
         identity=_without_free(identity),
         parallel=parallel,
     )
+    return trainer
+
+
+def _run(trainer: Trainer[Batch], report: Report) -> None:
+    """Train to the end, from the newest checkpoint where there is one."""
     resumed = trainer.resume()
-    if not parallel.is_first:
+    if not trainer.parallel.is_first:
         trainer.run()
-        return trainer
+        return
     report.begin(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
     try:
         trainer.run()
     finally:
         report.close()
-    return trainer
 
 
 def _num_workers(config: PretrainConfig, device: torch.device) -> int:

@@ -45,8 +45,8 @@ class RunFolder:
     """A run folder, and the only writer of it while :meth:`claimed`: what :class:`FinetuneFolder` and
     :class:`PretrainFolder` share.
 
-    The order of a run is: claim, check, prepare (which may refuse the data), begin, train, write ``metrics.json``. Of
-    several ranks the first alone does this.
+    The order of a run is: claim, check, prepare (which may refuse the data and the settings), begin, train, write
+    ``metrics.json``. Of several ranks the first alone does this.
 
     Args:
         path: the folder; need not exist.
@@ -103,6 +103,8 @@ class RunFolder:
     def check(self, settings: Mapping[str, Any], *, resume: bool, free: Collection[str] = ()) -> None:
         """See that a run with these settings may be written here.
 
+        Settings without anything that was trained with them, of a run that stopped before its first step, bind nobody.
+
         Args:
             settings: what :meth:`begin` will be given; data that JSON can hold.
             resume: whether a run that is here already may go on.
@@ -112,10 +114,12 @@ class RunFolder:
             ConfigError: the folder holds a run and ``resume`` is False; it holds something else.
             CheckpointError: the run in it has other settings.
         """
-        if (self.path / self.settings_file).exists():
+        path = self.path / self.settings_file
+        if path.exists():
+            if not self._has_steps():
+                return
             if not resume:
                 raise ConfigError(f"{self.path} already holds a run: {self.how_to_resume}, or choose another --out")
-            path = self.path / self.settings_file
             _must_agree(path, read_json(path), _plain(settings), {*free, "versions"})
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
@@ -127,6 +131,11 @@ class RunFolder:
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Write the settings; from now on the folder holds a run."""
         write_json(self.path / self.settings_file, _plain(settings))
+
+    def _has_steps(self) -> bool:
+        """Whether a step of the run was taken: there is a state, a log, or a result."""
+        log = Path(self.states).parent / LOG
+        return self.is_finished or any(any(self.path.glob(name)) for name in (f"{self.states}/step-*", str(log)))
 
 
 class FinetuneFolder(RunFolder):
@@ -232,7 +241,8 @@ class RunLog:
     def close(self) -> None:
         """Close the file; the next record opens it again."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # of a line whose failure was told when it was written
+                self._file.close()
             self._file = None
 
 
