@@ -55,7 +55,11 @@ class ExampleIndex:
 
     def take(self, numbers: Int64) -> ExampleSpans:
         """What the examples with the given numbers are made of."""
-        return examples_at(self.sentences, self.rules, self.places[numbers].astype(np.int64))
+        places = self.places[numbers].astype(np.int64)
+        order = np.argsort(places)  # places that lie together are found together
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return examples_at(self.sentences, self.rules, places[order]).take(back)
 
 
 def build_index(

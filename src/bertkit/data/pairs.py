@@ -276,13 +276,31 @@ def _chunks(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -> _C
     """The chunks that begin with the sentences ``start``, and end before the sentences ``stop`` at the latest."""
     bounds = sentences.bounds
     wanted = rules.target(start)
-    end = np.searchsorted(bounds, bounds[start] + wanted, side="left")  # first sentence end that is far enough
-    end = np.minimum(end, stop)
+    end = _far_enough(bounds, start, wanted, stop)
     split = start + 1 + below(rules.key("split"), start, np.maximum(end - start - 1, 1))
     is_random = np.zeros(len(start), bool)
     if rules.objective == "mlm+nsp":
         is_random = (end - start == 1) | (uniform(rules.key("random"), start) < 0.5)
     return _Chunks(start, split, end, wanted, is_random)
+
+
+def _far_enough(bounds: Int64, start: Int64, wanted: Int64, stop: Int64) -> Int64:
+    """The first sentence boundaries after ``start`` with ``wanted`` tokens in between, at most ``stop``."""
+    return np.minimum(_last_within(bounds, start, stop, bounds[start] + wanted - 1) + 1, stop)
+
+
+def _last_within(bounds: Int64, start: Int64, stop: Int64, goal: Int64) -> Int64:
+    """The last of the sentence boundaries ``start`` ... ``stop`` that is at most the token offset ``goal``.
+
+    It is looked for near ``start``, which it is at least: a search in all boundaries would wait for memory 20 times.
+    """
+    low = start
+    high = np.minimum(stop, start + (goal - bounds[start]))  # a sentence has at least one token
+    while (low < high).any():
+        middle = (low + high + 1) >> 1
+        fits = bounds[middle] <= goal
+        low, high = np.where(fits, middle, low), np.where(fits, high, np.maximum(middle - 1, low))
+    return low
 
 
 def _next_sentence(sentences: Sentences, rules: Rules, chunks: _Chunks, document: Int64) -> ExampleSpans:
@@ -295,7 +313,7 @@ def _next_sentence(sentences: Sentences, rules: Rules, chunks: _Chunks, document
     size = documents[other + 1] - documents[other]
     begin = documents[other] + below(rules.key("begin"), chunks.start, size)
     missing = np.maximum(chunks.target - (first_end - first_start), 1)
-    end = np.minimum(np.searchsorted(bounds, bounds[begin] + missing, side="left"), documents[other + 1])
+    end = _far_enough(bounds, begin, missing, documents[other + 1])
     second_start = np.where(chunks.is_random, bounds[begin], first_end)
     second_end = np.where(chunks.is_random, bounds[end], bounds[chunks.stop])
     return _cut_pairs(first_start, first_end, second_start, second_end, rules.room, chunks.is_random)
@@ -356,7 +374,7 @@ def _segments(
     wanted = rules.target(start)
     document = sentences.document_of(sentence)
     # Most sentences that fit by their tokens; then one less as long as the [SEP] between documents have no room.
-    last = np.minimum(np.searchsorted(bounds, start + wanted, side="right") - 2, stop - 1)
+    last = _last_within(bounds, sentence, stop, start + wanted) - 1
     whole = last >= sentence
     crossed = np.zeros(len(start), np.int64)
     active = np.flatnonzero(whole)
