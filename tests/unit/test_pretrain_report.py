@@ -19,7 +19,7 @@ from bertkit.training.interrupts import Interrupted
 from bertkit.training.loop import Trainer
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import mask_vocabulary, training_data
-from bertkit.training.pretrain_report import unigram_entropy
+from bertkit.training.pretrain_report import Points, Report, unigram_entropy
 from bertkit.training.pretrain_throughput import MeasuredPlan, Speed, matmul_peak, training_flops
 from bertkit.visualize import pretrain_curve
 from pretrain_runs import SETTINGS, SHAPE
@@ -103,6 +103,72 @@ def test_without_matplotlib_the_run_is_told_and_goes_on(stores, tmp_path, monkey
     pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=2, curve=True), model=SHAPE)
     assert capsys.readouterr().err.count("no loss.png") == 1
     assert not (tmp_path / "run" / "loss.png").exists()
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), RuntimeError("no font")])
+def test_a_picture_that_fails_ends_no_run_and_hides_no_end(stores, tmp_path, monkeypatch, capsys, fault) -> None:
+    def fail(*_args, **_kwargs):
+        raise fault
+
+    monkeypatch.setattr(module, "pretrain_curve", fail)
+    monkeypatch.setattr(module, "CURVE_EVERY_S", 0.0)
+    config = SETTINGS.replace(max_steps=4, eval_every_steps=1, curve=True)
+    assert pretrain(stores[0], tmp_path / "run", config, model=SHAPE).progression.step == 4
+    assert capsys.readouterr().err.count(f"no loss.png: {fault}") == 1
+    monkeypatch.setattr(module, "CURVE_EVERY_S", 1e9)  # drawn at the end only, on the way out
+    taken = Trainer.train_step
+
+    def signalled(trainer):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return taken(trainer)
+
+    monkeypatch.setattr(Trainer, "train_step", signalled)
+    with pytest.raises(Interrupted):
+        pretrain(stores[0], tmp_path / "stopped", config, model=SHAPE)
+    assert "no loss.png" in capsys.readouterr().err
+
+
+def test_a_full_disk_for_tensorboard_ends_no_run(stores, tmp_path, monkeypatch, capsys) -> None:
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    def fail(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SummaryWriter, "add_scalar", fail)
+    pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=3, tensorboard=True), model=SHAPE)
+    assert capsys.readouterr().err.count("No space left on device; going on without it") == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100, 1024, 1025])
+def test_points_are_few_even_and_from_the_first_one(monkeypatch, count) -> None:
+    monkeypatch.setattr(module, "CURVE_POINTS", 8)
+    points = Points()
+    for step in range(count):
+        points.add({"step": step})
+    kept = [record["step"] for record in points.records]
+    stride = 1
+    while math.ceil(count / stride) > 8:
+        stride *= 2
+    assert kept == list(range(0, count, stride))
+
+
+def test_the_log_is_read_once(stores, tmp_path) -> None:
+    """Curve and speed of a long run come from what was told since, and from what a resumed run found."""
+    folder = tmp_path / "run"
+    told = {"step": 1, "loss": 3.0, "tokens_per_s": 10}
+    first = Report(folder, 6.0, curve=True, tensorboard=False)
+    first.begin(0, 0)
+    for step in (1, 2, 3):
+        first({**told, "step": step, "tokens_per_s": 10 * step})
+    first.close()
+    again = Report(folder, 6.0, curve=True, tensorboard=False)
+    again.begin(2, 0)
+    (folder / "log.jsonl").unlink()
+    (folder / "loss.png").unlink()
+    assert again.speed() == {"tokens_per_s": 15}
+    again.draw()
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_curve_has_the_line(tmp_path) -> None:

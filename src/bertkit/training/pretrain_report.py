@@ -6,7 +6,8 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import numpy as np
 
 from bertkit.console import say
 from bertkit.data.store import TokenStore
-from bertkit.errors import MissingExtraError, require
-from bertkit.training.runfolder import RunLog, read_log
+from bertkit.errors import require
+from bertkit.training.runfolder import RunLog, iterate_log
 from bertkit.visualize import pretrain_curve
 
 LOG, CURVE, TENSORBOARD = "log.jsonl", "loss.png", "tensorboard"
@@ -28,6 +29,8 @@ _READ_TOKENS = 1_000_000
 CURVE_EVERY_S = 30.0
 #: The steps whose speed is told: the last so many.
 _TIMED_STEPS = 200
+#: Most steps, and most evaluations, that a curve is drawn from; of a longer run every second, fourth ... of them.
+CURVE_POINTS = 8192
 
 
 def unigram_entropy(store: TokenStore) -> float:
@@ -51,13 +54,35 @@ def unigram_entropy(store: TokenStore) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
+class Points:
+    """Records at even distances, from the first one on, however many there were: as few as tell a curve."""
+
+    def __init__(self) -> None:
+        self.records: list[Mapping[str, Any]] = []
+        self._stride = 1
+        self._count = 0
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take the next record."""
+        if self._count % self._stride == 0:
+            if len(self.records) == CURVE_POINTS:
+                del self.records[1::2]
+                self._stride *= 2
+            if self._count % self._stride == 0:
+                self.records.append(record)
+        self._count += 1
+
+
 class Report:
     """Everything that is written while a run goes on. ``log.jsonl`` is the source; the rest is drawn from it.
+
+    Only a log that cannot be written ends the run: without a picture, or without TensorBoard, it goes on, which is said
+    once.
 
     Args:
         folder: the run folder.
         floor: :func:`unigram_entropy` of the training text.
-        curve: whether to draw ``loss.png``; where matplotlib is missing it is said once and left out.
+        curve: whether to draw ``loss.png``, where matplotlib is installed.
         tensorboard: whether to write ``tensorboard/`` too.
 
     Raises:
@@ -67,6 +92,8 @@ class Report:
     def __init__(self, folder: Path, floor: float, *, curve: bool, tensorboard: bool) -> None:
         self.folder, self.floor, self.curve = folder, floor, curve
         self.log = RunLog(folder / LOG)
+        self._steps, self._evaluations = Points(), Points()
+        self._timed: deque[Mapping[str, Any]] = deque(maxlen=_TIMED_STEPS)
         self._drawn_at = time.monotonic()
         self._board: Any = None
         if tensorboard:
@@ -78,15 +105,14 @@ class Report:
         """Forget what was told and will be made again: steps after ``step``, evaluations after ``evaluated_step``."""
         self.log.drop_after(step, evaluated_step)
         if self._board is not None:
-            shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
-            self._writer = self._board.SummaryWriter(str(self.folder / TENSORBOARD))
-            for record in read_log(self.folder / LOG) if (self.folder / LOG).exists() else []:
-                self._write_scalars(record)
+            self._or_without_board(self._open_board)
+        for record in iterate_log(self.folder / LOG) if (self.folder / LOG).exists() else ():
+            self._take(record)
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Take one record of the training loop."""
         self.log(record)
-        self._write_scalars(record)
+        self._take(record)
         if record.get("event") == "epoch":
             self._tell(record)
             if time.monotonic() - self._drawn_at >= CURVE_EVERY_S:
@@ -96,32 +122,49 @@ class Report:
         """Close the files. The curve is drawn once more, of what is there."""
         self.log.close()
         if self._writer is not None:
-            self._writer.close()
+            self._or_without_board(self._writer.close)
         self.draw()
 
     def draw(self) -> None:
-        """Draw ``loss.png`` from the log."""
-        if not self.curve or not (self.folder / LOG).exists():
-            return
-        records = read_log(self.folder / LOG)
-        if not any("event" not in record for record in records):
+        """Draw ``loss.png`` of what was told."""
+        if not self.curve or not self._steps.records:
             return
         try:
+            records = [*self._steps.records, self._timed[-1], *self._evaluations.records]
             pretrain_curve(records, self.folder / CURVE, unigram_entropy=self.floor)
-        except MissingExtraError as error:
+        except Exception as error:  # whatever matplotlib, its fonts or the disk may have: a picture is not worth a run
             say(f"no {CURVE}: {error}")
             self.curve = False
         self._drawn_at = time.monotonic()
 
     def speed(self) -> dict[str, float]:
         """Medians of ``tokens_per_s`` and ``peak_share`` over the last steps."""
-        last = [record for record in read_log(self.folder / LOG) if "event" not in record][-_TIMED_STEPS:]
         found = {}
         for name in ("tokens_per_s", "peak_share"):
-            values = [record[name] for record in last if name in record]
+            values = [record[name] for record in self._timed if name in record]
             if values:
                 found[name] = float(statistics.median(values))
         return found
+
+    def _open_board(self) -> None:
+        shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
+        self._writer = self._board.SummaryWriter(str(self.folder / TENSORBOARD))
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        if record.get("event") == "epoch":
+            self._evaluations.add(record)
+        else:
+            self._steps.add(record)
+            self._timed.append(record)
+        if self._writer is not None:
+            self._or_without_board(lambda: self._write_scalars(record))
+
+    def _or_without_board(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            say(f"{self.folder / TENSORBOARD} cannot be written: {error.strerror or error}; going on without it")
+            self._writer = None
 
     def _tell(self, record: Mapping[str, Any]) -> None:
         scores = [
@@ -133,8 +176,6 @@ class Report:
             say(f"step {record['step']:,}: held-out {', '.join(scores)} (unigram entropy {self.floor:.3f})")
 
     def _write_scalars(self, record: Mapping[str, Any]) -> None:
-        if self._writer is None:
-            return
         place = "held-out" if record.get("event") == "epoch" else "training"
         for name, value in record.items():
             if name in ("step", "event") or not isinstance(value, int | float) or not math.isfinite(value):

@@ -235,8 +235,12 @@ class RunLog:
         self.close()
         if not self.path.exists():
             return
-        kept = [line for line in read_log(self.path) if line["step"] <= (evaluated_step if "event" in line else step)]
-        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        kept = [
+            json.dumps(line)
+            for line in iterate_log(self.path)
+            if line["step"] <= (evaluated_step if "event" in line else step)
+        ]
+        write_atomically(self.path, "".join(f"{line}\n" for line in kept))
 
     def close(self) -> None:
         """Close the file; the next record opens it again."""
@@ -248,8 +252,15 @@ class RunLog:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a ``log.jsonl``; a last line without its end, from a killed process, is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return list(iterate_log(path))
+
+
+def iterate_log(path: Path) -> Iterator[dict[str, Any]]:
+    """The same one by one, for a log that may be long."""
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                yield json.loads(line)
 
 
 def _plain(settings: Mapping[str, Any]) -> Any:
