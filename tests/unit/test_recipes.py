@@ -66,7 +66,7 @@ GOOD = '# A test.\n[model]\npreset = "bert-tiny"\n[training]\nmax_steps = 3\n'
         (GOOD.replace("[training]", "[trainin]"), r"unknown key 'trainin' \(did you mean 'training'"),
         (GOOD.replace("= 3", "= 0"), r"\[training\]: max_steps = 0"),
         (GOOD.replace("= 3", '= "many"'), r"\[training\]: max_steps = 'many'"),
-        (GOOD + "short_seq_length = 128\n", r"\[training\]: short_seq_length=128"),
+        (GOOD + "short_seq_length = 129\n", r"\[training\]: short_seq_length=129"),
         (GOOD.replace('preset = "bert-tiny"', ""), r"\[model\] is missing or empty"),
         (GOOD.replace('"bert-tiny"', "7"), "preset = 7"),
         (GOOD + "x =\n", r"r\.toml cannot be read as TOML.*line 6"),
@@ -110,6 +110,22 @@ def test_a_time_limit_replaces_the_steps_of_a_recipe_and_the_other_way_round() -
     assert (by_steps.max_steps, by_steps.max_seconds) == (7, None)
     both = _settings(mini, PretrainConfig(max_steps=7), "1h")
     assert (both.max_steps, both.max_seconds) == (7, 3600)
+
+
+def test_the_original_recipes_can_have_a_time_budget_as_they_say() -> None:
+    """The flags that the recipe names, one after the other: each refusal names the next."""
+    from bertkit.cli.pretrain import _settings
+
+    base = load_recipe("bert-base-original").training
+    for flags, told in (
+        ({}, "counts steps"),
+        ({"schedule": "linear"}, r"short_seq_length equal to max_seq_length=512"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            _settings(base, PretrainConfig(**flags), "8h")
+    settings = _settings(base, PretrainConfig(schedule="linear", short_seq_length=512), "8h")
+    assert [phase[:2] for phase in settings.phases] == [(512, 77)]
+    assert settings.max_seconds == 8 * 3600
 
 
 def test_help_shows_one_way_to_limit_the_time(capsys) -> None:

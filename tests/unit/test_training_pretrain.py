@@ -24,6 +24,7 @@ from bertkit.training import pretrain as module
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, training_data
+from bertkit.training.pretrain_evaluate import scored_batches
 from bertkit.training.pretrain_schedule import make_schedule
 from bertkit.training.pretrain_settings import Optimizer, PretrainConfig
 from pretrain_runs import SETTINGS, SHAPE, weights
@@ -52,7 +53,8 @@ def test_scores_are_those_of_a_plain_count(stores, tmp_path) -> None:
     tokenizer = stores[1].tokenizer()
     data = held_out_data(stores[1], mask_vocabulary(tokenizer), SETTINGS)
     losses, hits, pair_losses, pair_hits = [], [], [], []
-    for step in range(min(data.steps_per_epoch, 2)):
+    assert len(data.rows(0)) == SETTINGS.dev_examples
+    for step in range(1):
         for row in data.rows(step):
             batch = data.batch([row])
             with torch.no_grad():
@@ -220,7 +222,7 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     other = SETTINGS.model_copy(update={"learning_rate": 1e-3})
     with pytest.raises(CheckpointError, match=r"learning_rate was 0\.003, now 0\.001"):
         pretrain(stores[0], tmp_path / "run", other, model=SHAPE)
-    watched = SETTINGS.replace(keep_checkpoints=1, checkpoint_every_s=60, num_workers=2)
+    watched = SETTINGS.replace(keep_checkpoints=1, checkpoint_every_s=60, num_workers=2, max_tokens=64)
     assert pretrain(stores[0], tmp_path / "run", watched, model=SHAPE).progression.step == 12
 
 
@@ -303,6 +305,27 @@ def test_masking_of_training_and_of_held_out_text(stores) -> None:
     assert most == 3
     again = held_out_data(stores[1], vocabulary, config.replace(seed=6))  # scores of several seeds can be compared
     assert torch.equal(dev.batch([0, 1, 2]).input_ids, again.batch([0, 1, 2]).input_ids)
+
+
+def test_held_out_examples_do_not_depend_on_the_batch_size(stores) -> None:
+    vocabulary = mask_vocabulary(stores[1].tokenizer())
+
+    def read(**changes) -> list[int]:
+        config = SETTINGS.replace(**changes)
+        return [
+            token
+            for batch in scored_batches(held_out_data(stores[1], vocabulary, config), config.dev_examples)
+            for token in batch.input_ids.tolist()
+        ]
+
+    assert read(batch_size=8) == read(batch_size=4096)
+    assert read(batch_size=8, dev_examples=10**6) == read(batch_size=4096, dev_examples=10**6)
+    data = held_out_data(stores[1], vocabulary, SETTINGS)
+    steps = [len(data.rows(step)) for step in range(data.steps_per_epoch)]
+    assert steps[:2] == [16, 16]
+    for number, num_steps in ((1, 1), (16, 1), (17, 2), (10**6, len(steps))):
+        counted = sum(len(batch.layout.lengths) for batch in scored_batches(data, number))
+        assert counted == sum(steps[:num_steps])
 
 
 def test_the_settings_reach_the_loop() -> None:

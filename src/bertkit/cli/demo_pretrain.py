@@ -234,11 +234,11 @@ def _same_answer(out: Path, tokenizer: BertTokenizer, config: PretrainConfig) ->
 
     from bertkit.data.store import TokenStore
     from bertkit.training.pretrain_data import held_out_data, mask_vocabulary
+    from bertkit.training.pretrain_evaluate import scored_batches
 
     data = held_out_data(TokenStore(out / "held-out-store"), mask_vocabulary(tokenizer), config)
-    steps = range(min(data.steps_per_epoch, max(1, config.dev_examples // data.batch_size)))  # those that are scored
-    batches = [batch for step in steps for batch in data.micro_batches(step)]
-    share = float(torch.cat([batch.targets["next_sentence_label"] for batch in batches]).float().mean())
+    scored = scored_batches(data, config.dev_examples)
+    share = float(torch.cat([batch.targets["next_sentence_label"] for batch in scored]).float().mean())
     return max(share, 1 - share)
 
 

@@ -12,8 +12,8 @@ from bertkit.training.pretrain_original import original_plan
 from bertkit.training.pretrain_phases import PhasedPlan
 from bertkit.training.pretrain_settings import PretrainConfig
 
-#: Held-out examples are the same for every run, so that runs of other seeds can be compared.
-DEV_SEED = 0
+#: Held-out examples do not depend on the seed and the batch size of a run, so that runs can be compared.
+DEV_SEED, DEV_BATCH_SIZE = 0, 64
 
 
 def mask_vocabulary(tokenizer: BertTokenizer) -> MaskVocabulary:
@@ -40,7 +40,9 @@ def training_data(
             plan = original_plan(store, config, max_seq_length, limit, rank=rank, num_ranks=num_ranks)
         else:
             masking = Masking(config.masking, config.masked_lm_prob, limit)
-            plan = _data(store, vocabulary, config, masking, config.seed, max_seq_length, rank, num_ranks)
+            plan = _data(
+                store, vocabulary, config, masking, config.seed, max_seq_length, config.batch_size, rank, num_ranks
+            )
         phases.append((plan, num_steps))
     return phases[0][0] if len(phases) == 1 else PhasedPlan(phases)
 
@@ -49,11 +51,15 @@ def held_out_data(store: TokenStore, vocabulary: MaskVocabulary, config: Pretrai
     """Held-out examples: masked token by token at ``dev_masked_lm_prob`` however the training text is masked, and of
     the full length throughout, so that scores can be compared.
 
+    They are the same for all runs of the same text, objective, ``max_seq_length``, ``short_seq_prob`` and
+    ``dev_masked_lm_prob``; the first ones are the same for any ``dev_examples`` of at least 64.
+
     Raises:
         ConfigError, DataError: see :class:`~bertkit.data.loader.PretrainData`.
     """
     masking = Masking(rate=config.dev_masked_lm_prob)
-    return _data(store, vocabulary, config, masking, DEV_SEED, config.max_seq_length)
+    batch_size = min(DEV_BATCH_SIZE, config.dev_examples)
+    return _data(store, vocabulary, config, masking, DEV_SEED, config.max_seq_length, batch_size)
 
 
 def _data(
@@ -63,6 +69,7 @@ def _data(
     masking: Masking,
     seed: int,
     max_seq_length: int,
+    batch_size: int,
     rank: int = 0,
     num_ranks: int = 1,
 ) -> PretrainData:
@@ -71,7 +78,7 @@ def _data(
         vocabulary,
         objective=config.objective,
         max_seq_length=max_seq_length,
-        batch_size=config.batch_size,
+        batch_size=batch_size,
         max_tokens=max(config.max_tokens, max_seq_length),
         masking=masking,
         short_seq_prob=config.short_seq_prob,

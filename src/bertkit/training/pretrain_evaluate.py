@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
@@ -12,23 +13,30 @@ from bertkit.model.bert import BertForPreTraining
 from bertkit.training.loop import Evaluate
 
 
+def scored_batches(data: PretrainData, num_examples: int) -> Iterator[Batch]:
+    """The first ``num_examples`` held-out examples, or all where there are fewer, the same ones every time.
+
+    The last step is taken whole, so it may be a few examples more.
+    """
+    for step in range(min(data.steps_per_epoch, math.ceil(num_examples / data.batch_size))):
+        yield from data.micro_batches(step)
+
+
 def held_out_scores(network: BertForPreTraining, data: PretrainData, num_examples: int) -> Evaluate:
     """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy.
 
     Args:
         network: what is trained; the loop has it in eval mode, without gradients, when it asks for the scores.
-        data: held-out text. Its first examples are read, the same ones every time.
-        num_examples: about how many.
+        data: held-out text.
+        num_examples: how many of it are read, see :func:`scored_batches`.
     """
-    steps = range(min(data.steps_per_epoch, max(1, num_examples // data.batch_size)))
 
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
         totals: dict[str, float] = {}
-        for step in steps:
-            for batch in data.micro_batches(step):
-                check()
-                for name, value in _counts(network, batch.to(network.device)).items():
-                    totals[name] = totals.get(name, 0.0) + value
+        for batch in scored_batches(data, num_examples):
+            check()
+            for name, value in _counts(network, batch.to(network.device)).items():
+                totals[name] = totals.get(name, 0.0) + value
         return {
             f"{term}_{metric}": totals[f"{term}_{metric}"] / totals[f"{term}_targets"]
             for term in ("masked_lm", "next_sentence")

@@ -16,10 +16,13 @@ from bertkit.errors import ConfigError
 DEFAULT_STEPS = 10_000
 #: More steps than any run takes: where only the clock ends it.
 UNLIMITED_STEPS = 10**12
-#: Settings that change how a run is watched, saved or told of, and none of its numbers: a resumed run may have others.
+#: Settings that a resumed run may change: they say how a run is watched and saved, and on what it runs. Of these
+#: ``max_tokens``, ``compile`` and ``parallel`` change how sums are rounded and which values dropout leaves out;
+#: with the others a run that goes on is bit for bit what it would have been.
 FREE_SETTINGS = frozenset(
     """
     checkpoint_every_s keep_checkpoints curve tensorboard parallel gradient_checkpointing compile num_workers dev
+    max_tokens
     """.split()
 )
 
@@ -44,14 +47,15 @@ class PretrainConfig(Settings):
     dupe_factor: Annotated[int, Field(ge=1, le=1000, description="copies of the corpus, of protocol original")] = 10
     max_seq_length: Annotated[int, Field(ge=8, description="tokens of the longest example")] = 128
     short_seq_length: Annotated[
-        int | None, Field(ge=8, description="tokens of the longest example in the first part of the steps")
+        int | None,
+        Field(ge=8, description="tokens of the longest example in the first part of the steps; default: one length"),
     ] = None
     short_share: Annotated[
         float, Field(gt=0, lt=1, description="share of the steps that have short_seq_length, as the paper's 0.9")
     ] = 0.9
     batch_size: Annotated[int, Field(ge=1, description="examples in one optimizer step")] = 256
     max_tokens: Annotated[
-        int, Field(ge=8, description="tokens in memory at once; the result does not depend on it")
+        int, Field(ge=8, description="tokens in memory at once; changes only rounding and the draws of dropout")
     ] = 8192
     max_steps: Annotated[
         int | None, Field(ge=1, description="optimizer steps; default 10,000, or as many as the time allows")
@@ -126,7 +130,7 @@ class PretrainConfig(Settings):
     def phases(self) -> list[tuple[int, int | None, int]]:
         """For each phase of the run: the longest example, the most predictions in one, and the number of steps."""
         whole = (self.max_seq_length, self.max_predictions_per_seq, self.num_steps)
-        if self.short_seq_length is None:
+        if self.short_seq_length is None or self.short_seq_length == self.max_seq_length:
             return [whole]
         short_steps = min(max(1, round(self.short_share * self.num_steps)), self.num_steps - 1)
         limit = self.max_predictions_per_seq
@@ -158,19 +162,20 @@ class PretrainConfig(Settings):
                 "protocol 'original' has the objective mlm+nsp and masks tokens or whole words, got "
                 f"objective={self.objective!r}, masking={self.masking!r}"
             )
-        if self.short_seq_length is not None:
+        if self.short_seq_length is not None and self.short_seq_length != self.max_seq_length:
             self._check_phases(self.short_seq_length)
 
     def _check_phases(self, short: int) -> None:
-        if short >= self.max_seq_length:
+        if short > self.max_seq_length:
             raise ConfigError(
-                f"short_seq_length={short} is for the first part of the run and must be less than "
+                f"short_seq_length={short} is for the first part of the run and may be at most "
                 f"max_seq_length={self.max_seq_length}; the paper has 128, then 512"
             )
         if self.max_seconds is not None:
             raise ConfigError(
                 "short_seq_length is for a share of the steps, and with a time budget (max_seconds, --max-time) nobody "
-                "knows how many there are; give max_steps, or one length"
+                "knows how many there are; give max_steps, or one length, which is what short_seq_length equal to "
+                f"max_seq_length={self.max_seq_length} means"
             )
         if self.num_steps < 2:
             raise ConfigError("two lengths (short_seq_length) need max_steps of at least 2, got 1")
