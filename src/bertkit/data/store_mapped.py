@@ -27,6 +27,7 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
 import struct
 import time
 import zlib
@@ -208,7 +209,7 @@ def _write(path: Path, content: Content) -> None:
     """Write the file under another name, then give it its own. The caller holds the lock."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):  # by a process that was killed
         left.unlink(missing_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     num_tokens = content.blocks[-1]
     say(f"writing {num_tokens:,} ids once to {path} ({content.num_bytes / 1e9:,.1f} GB), to read them in any order")
     try:
