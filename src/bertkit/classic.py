@@ -31,7 +31,7 @@ MIN_SEQ_LENGTH = 5
 
 #: The tokens of one sentence, and the sentences of one document.
 Sentence = list[str]
-TokenizedDocument = list[Sentence]
+TokenizedDocument = Sequence[Sentence]
 
 
 class Tokenizer(Protocol):
@@ -328,18 +328,18 @@ def _joined(sentences: Iterable[Sentence]) -> list[str]:
 
 def _read_documents(files: Sequence[Path], tokenizer: Tokenizer) -> list[TokenizedDocument]:
     """All documents that have a token."""
-    documents: list[TokenizedDocument] = [[]]
+    documents: list[list[Sentence]] = [[]]
     for file in files:
         for line in _lines(file):
             if not line:
                 documents.append([])
             elif tokens := tokenizer.tokenize(line):
                 documents[-1].append(tokens)
-    documents = [document for document in documents if document]
-    if not documents:
+    found: list[TokenizedDocument] = [document for document in documents if document]
+    if not found:
         named = ", ".join(map(str, files)) or "no input file was given"
         raise DataError(f"there is no text to make examples from: {named}")
-    return documents
+    return found
 
 
 def _lines(file: Path) -> Iterator[str]:

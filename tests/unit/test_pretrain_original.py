@@ -17,6 +17,7 @@ from bertkit.errors import ConfigError
 from bertkit.training import pretrain_original as module
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.loop import Trainer
+from bertkit.training.plan import EpochPlan, epoch_order
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import mask_vocabulary, training_data
 from bertkit.training.pretrain_settings import PretrainConfig
@@ -85,12 +86,13 @@ def test_ranks_share_a_step_and_batches_are_packed(stores) -> None:
 
 def test_steps_made_in_threads_are_the_same_over_the_end_of_an_epoch(stores, monkeypatch) -> None:
     plan = training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), ORIGINAL)
+    assert isinstance(plan, EpochPlan)  # that of fine-tuning too
     steps = range(3 * plan.steps_per_epoch)
     expected = [plan.rows(step) for step in steps]
     with Prefetched(plan, num_workers=7) as ahead:
         assert [ahead.rows(step) for step in steps] == expected
     # The worst that another thread can do: as soon as this one has looked, it remembers the order of its own epoch.
-    own, other = ((epoch, module.epoch_order(len(plan.examples), plan.seed, epoch)) for epoch in (0, 1))
+    own, other = ((epoch, epoch_order(len(plan.lengths), plan.seed, epoch)) for epoch in (0, 1))
     kept = [own]
 
     def look(_):
@@ -103,7 +105,7 @@ def test_steps_made_in_threads_are_the_same_over_the_end_of_an_epoch(stores, mon
     assert [plan.rows(step) for step in steps] == expected
 
 
-def test_a_run_learns_and_goes_on_bit_for_bit(stores, tmp_path, monkeypatch) -> None:
+def test_a_run_goes_on_bit_for_bit(stores, tmp_path, monkeypatch) -> None:
     config = ORIGINAL.replace(max_steps=8, optimizer="adam-weight-decay", schedule="original", max_seq_length=48,
                               short_seq_length=24)  # fmt: skip
     whole = pretrain(stores[0], tmp_path / "whole", config, model=SHAPE, dev=stores[1])
@@ -128,6 +130,32 @@ def test_what_the_original_does_not_have_is_refused(stores, monkeypatch) -> None
     for change in ({"objective": "mlm"}, {"masking": "span"}):
         with pytest.raises(ConfigError, match="protocol 'original' has the objective"):
             PretrainConfig(protocol="original", **change).check()
+    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    with pytest.raises(ConfigError, match=r"at most as many as examples in a step \(1\)"):
+        training_data(stores[0], vocabulary, ORIGINAL.replace(batch_size=1), rank=1, num_ranks=2)
+    tokens = stores[0].manifest.counts.num_tokens
+    two_lengths = ORIGINAL.replace(short_seq_length=16)
+    monkeypatch.setattr(module, "MOST_TOKENS", 6 * tokens)
+    training_data(stores[0], vocabulary, two_lengths)  # 3 copies for 2 lengths
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    training_data(stores[0], vocabulary, two_lengths, rank=1, num_ranks=2)  # the other process has its own machine
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"for 2 lengths \(short_seq_length\), in 2 processes.*Lower dupe_factor"):
+        training_data(stores[0], vocabulary, two_lengths, rank=1, num_ranks=2)
     monkeypatch.setattr(module, "MOST_TOKENS", 1000)
-    with pytest.raises(ConfigError, match="Lower dupe_factor"):
-        training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), ORIGINAL)
+    with pytest.raises(ConfigError, match=r"3 times \(dupe_factor\) are more than 1,000\. Lower dupe_factor"):
+        training_data(stores[0], vocabulary, ORIGINAL)
+
+
+def test_documents_become_tokens_when_they_are_read(stores) -> None:
+    store = stores[0]
+    names = store.tokenizer().convert_ids_to_tokens(range(len(store.tokenizer())))
+    documents = module._documents(store, names)
+    assert len(documents) == len(store) == 40
+    for number, document in enumerate(documents):
+        whole = [names[token] for token in store.tokens_of(number)]
+        assert [token for sentence in document for token in sentence] == whole
+        assert [*document[2:-3]] == [document[place] for place in range(2, len(document) - 3)]
+        assert document[-1] == [*document][-1]
+        with pytest.raises(IndexError):
+            document[len(document)]

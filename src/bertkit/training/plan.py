@@ -87,9 +87,10 @@ class EpochPlan(Generic[BatchT]):
 
     def rows(self, step: int) -> list[int]:
         epoch, index = divmod(step, self.steps_per_epoch)
-        if self._order[0] != epoch:
-            self._order = (epoch, epoch_order(len(self.lengths), self.seed, epoch))
-        chosen = self._order[1][index * self.step_size : (index + 1) * self.step_size]
+        order = self._order  # read once: another thread may be in another epoch
+        if order[0] != epoch:
+            self._order = order = (epoch, epoch_order(len(self.lengths), self.seed, epoch))
+        chosen = order[1][index * self.step_size : (index + 1) * self.step_size]
         return [int(row) for row in chosen]
 
     def size(self, step: int) -> int:

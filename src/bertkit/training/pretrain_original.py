@@ -8,26 +8,27 @@ those that the original writes. They are kept as ids; nothing is padded.
 from __future__ import annotations
 
 import math
+import os
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch, Layout, positions_of
-from bertkit.classic import TokenizedDocument, TrainingInstance, instances_from_documents
+from bertkit.classic import Sentence, TokenizedDocument, TrainingInstance, instances_from_documents
 from bertkit.console import say
 from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError
-from bertkit.training.plan import epoch_order, split_by_budget
+from bertkit.training.plan import EpochPlan
 from bertkit.training.pretrain_settings import PretrainConfig
 
-#: Most tokens of all copies together: about 4 GB of memory.
+#: Most tokens of all copies together, over both lengths and all processes of a machine: 6 bytes each, 3 GB of memory.
 MOST_TOKENS = 500_000_000
 
 
@@ -51,9 +52,6 @@ class Examples:
     labels: NDArray[np.int32]
     target_bounds: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.first_lengths)
-
     @classmethod
     def of(cls, instances: Iterable[TrainingInstance], vocab: Mapping[str, int]) -> Examples:
         """From the examples as tokens, in their order."""
@@ -67,59 +65,20 @@ class Examples:
             is_random.append(one.is_random_next)
             bounds.append(len(ids))
             target_bounds.append(len(positions))
-        columns: list[Any] = [ids, bounds, first_lengths, is_random, positions, labels, target_bounds]
-        return cls(*(np.array(column) for column in columns))
-
-
-class OriginalPlan:
-    """Every example once an epoch, in a new order each epoch: a :class:`~bertkit.training.plan.Plan`.
-
-    Args:
-        examples: made once.
-        batch_size: examples in an optimizer step, over all ranks; the last step of an epoch has what is left.
-        max_tokens: most tokens in one micro-batch.
-        seed: fixes the order.
-        rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
-    """
-
-    unit = "tokens"
-
-    def __init__(
-        self, examples: Examples, *, batch_size: int, max_tokens: int, seed: int, rank: int = 0, num_ranks: int = 1
-    ) -> None:
-        self.examples = examples
-        self.batch_size, self.max_tokens, self.seed = batch_size, max_tokens, seed
-        self.rank, self.num_ranks = rank, num_ranks
-        self.lengths: list[int] = np.diff(examples.bounds).tolist()
-        self.steps_per_epoch = math.ceil(len(examples) / batch_size)
-        self._order: tuple[int, NDArray[np.int64]] = (-1, np.zeros(0, np.int64))
-
-    def rows(self, step: int) -> list[int]:
-        epoch, at = divmod(step, self.steps_per_epoch)
-        order = self._order  # read once: another thread may be in another epoch
-        if order[0] != epoch:
-            self._order = order = (epoch, epoch_order(len(self.examples), self.seed, epoch))
-        chosen: list[int] = order[1][at * self.batch_size : (at + 1) * self.batch_size].tolist()
-        return chosen
-
-    def size(self, step: int) -> int:
-        return sum(self.lengths[row] for row in self.rows(step))
-
-    def micro_batches(self, step: int) -> list[Batch]:
-        rows = sorted(self.rows(step), key=self.lengths.__getitem__)[self.rank :: self.num_ranks]
-        return [self.batch(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)] if rows else []
+        columns = [ids, bounds, first_lengths, is_random, positions, labels, target_bounds]
+        return cls(*(np.frombuffer(column, column.typecode) if column else np.array(column) for column in columns))
 
     def batch(self, rows: list[int]) -> Batch:
-        """Examples packed, without padding."""
-        all_of = self.examples
-        lengths = tuple(self.lengths[row] for row in rows)
+        """The examples of these numbers packed, without padding."""
+        spans = [slice(self.bounds[row], self.bounds[row + 1]) for row in rows]
+        lengths = tuple(int(span.stop - span.start) for span in spans)
         starts = np.cumsum([0, *lengths])
-        ids = np.concatenate([all_of.ids[all_of.bounds[row] : all_of.bounds[row + 1]] for row in rows])
+        ids = np.concatenate([self.ids[span] for span in spans])
         types, labels = np.zeros(len(ids), np.int64), np.full(len(ids), -100, np.int64)
         for start, end, row in zip(starts[:-1], starts[1:], rows, strict=True):
-            types[start + all_of.first_lengths[row] : end] = 1
-            targets = slice(all_of.target_bounds[row], all_of.target_bounds[row + 1])
-            labels[start + all_of.positions[targets]] = all_of.labels[targets]
+            types[start + self.first_lengths[row] : end] = 1
+            targets = slice(self.target_bounds[row], self.target_bounds[row + 1])
+            labels[start + self.positions[targets]] = self.labels[targets]
         return Batch(
             input_ids=torch.from_numpy(ids.astype(np.int64)),
             token_type_ids=torch.from_numpy(types),
@@ -127,7 +86,7 @@ class OriginalPlan:
             layout=Layout(lengths),
             targets={
                 "labels": torch.from_numpy(labels),
-                "next_sentence_label": torch.from_numpy(all_of.is_random_next[rows].astype(np.int64)),
+                "next_sentence_label": torch.from_numpy(self.is_random_next[rows].astype(np.int64)),
             },
             logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
         )
@@ -141,11 +100,11 @@ def original_plan(
     *,
     rank: int = 0,
     num_ranks: int = 1,
-) -> OriginalPlan:
+) -> EpochPlan[Batch]:
     """Make the examples, which takes the original's time: seconds for each million tokens and copy.
 
     Args:
-        store: small enough for memory, ``config.dupe_factor`` times.
+        store: small enough for memory, ``config.dupe_factor`` times and once for each length and each process.
         config: seed, probabilities, copies, batches.
         max_seq_length: most tokens of an example.
         max_predictions_per_seq: most targets of one; None: ``masked_lm_prob`` of the longest, as the original's README
@@ -154,15 +113,9 @@ def original_plan(
         num_ranks: how many there are.
 
     Raises:
-        ConfigError: the store is too large, or a setting is out of bounds.
+        ConfigError: the store is too large, a setting is out of bounds, or a step has fewer examples than ranks.
     """
-    num_tokens = store.manifest.counts.num_tokens
-    if num_tokens * config.dupe_factor > MOST_TOKENS:
-        raise ConfigError(
-            f"protocol 'original' holds all examples in memory, as the original does: {num_tokens:,} tokens "
-            f"{config.dupe_factor} times (dupe_factor) are more than {MOST_TOKENS:,}. Lower dupe_factor, or use "
-            "protocol 'bertkit', which makes examples while training"
-        )
+    _check_size(store, config, num_ranks)
     tokenizer = store.tokenizer()
     limit = max_predictions_per_seq or math.ceil(config.masked_lm_prob * max_seq_length)
     say(f"making examples of at most {max_seq_length} tokens as the original does, {config.dupe_factor} copies")
@@ -180,9 +133,10 @@ def original_plan(
     )
     # The original's last shuffle is left out: each epoch has an order of its own.
     examples = Examples.of(instances, tokenizer.vocab)
-    return OriginalPlan(
-        examples,
-        batch_size=config.batch_size,
+    return EpochPlan(
+        np.diff(examples.bounds).tolist(),
+        examples.batch,
+        step_size=config.batch_size,
         max_tokens=max(config.max_tokens, max_seq_length),
         seed=config.seed,
         rank=rank,
@@ -190,12 +144,47 @@ def original_plan(
     )
 
 
-def _documents(store: TokenStore, names: list[str]) -> list[TokenizedDocument]:
+def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> None:
+    """Of the machine's memory: each of its processes has examples of its own for each length."""
+    here = min(num_ranks, int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)))  # torchrun says how many share a machine
+    num_tokens, num_lengths = store.manifest.counts.num_tokens, len(config.phases)
+    if num_tokens * config.dupe_factor * num_lengths * here <= MOST_TOKENS:
+        return
+    times = [f"{config.dupe_factor} times (dupe_factor)"]
+    times += [f"for {num_lengths} lengths (short_seq_length)"] * (num_lengths > 1)
+    times += [f"in {here} processes"] * (here > 1)
+    raise ConfigError(
+        f"protocol 'original' holds all examples in memory, as the original does: {num_tokens:,} tokens "
+        f"{', '.join(times)} are more than {MOST_TOKENS:,}. Lower dupe_factor, or use protocol 'bertkit', which makes "
+        "examples while training"
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredDocument(Sequence[Sentence]):
+    """Sentences ``first`` ... ``end`` - 1 of a store, which become tokens when they are asked for."""
+
+    store: TokenStore
+    names: Sequence[str]
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    @overload
+    def __getitem__(self, which: int) -> Sentence: ...
+    @overload
+    def __getitem__(self, which: slice) -> StoredDocument: ...
+    def __getitem__(self, which: int | slice) -> Sentence | StoredDocument:
+        chosen = range(self.first, self.end)[which]
+        if isinstance(chosen, range):
+            assert chosen.step == 1, "sentences in their order"
+            return StoredDocument(self.store, self.names, chosen.start, chosen.stop)
+        return [self.names[token] for token in self.store.tokens(chosen, chosen + 1).tolist()]
+
+
+def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
     """The corpus as tokens again: documents of sentences."""
-    documents = []
-    sentence_bounds, document_bounds = store.sentence_boundaries, store.document_boundaries
-    for first, end in zip(document_bounds[:-1].tolist(), document_bounds[1:].tolist(), strict=True):
-        tokens = [names[token] for token in store.tokens(first, end).tolist()]
-        bounds = (sentence_bounds[first : end + 1] - sentence_bounds[first]).tolist()
-        documents.append([tokens[a:b] for a, b in pairwise(bounds)])
-    return documents
+    bounds = store.document_boundaries.tolist()
+    return [StoredDocument(store, names, first, end) for first, end in pairwise(bounds)]
