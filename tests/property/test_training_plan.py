@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.training.plan import EpochPlan, epoch_order, split_by_budget
+from bertkit.batch import split_by_budget
+from bertkit.training.plan import EpochPlan, epoch_order
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 

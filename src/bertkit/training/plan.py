@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from bertkit.batch import split_by_budget as split_by_budget
+from bertkit.batch import split_by_budget
 from bertkit.errors import ConfigError, DataError
 
 #: What one forward pass takes: a :class:`bertkit.batch.Batch`, or a trainer's own kind.
