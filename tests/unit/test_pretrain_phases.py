@@ -72,7 +72,7 @@ def test_a_run_goes_on_bit_for_bit_across_the_switch(stores, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"short_seq_length": 128}, "less than max_seq_length=128"),
+        ({"short_seq_length": 129}, "at most max_seq_length=128"),
         ({"short_seq_length": 64, "max_seconds": 60.0}, "time budget"),
         ({"short_seq_length": 64, "max_steps": 1}, "at least 2"),
     ],
