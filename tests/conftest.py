@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from bertkit.console import is_quiet, set_quiet
+from bertkit.console import set_quiet
 
 if TYPE_CHECKING:
     from bertkit.data.store import TokenStore
@@ -19,11 +18,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)
-def talk_as_before() -> Iterator[None]:
-    """A command run with ``--quiet`` silences the process; the next test begins as this one did."""
-    before = is_quiet()
-    yield
-    set_quiet(before)
+def talk() -> None:
+    """A command run with ``--quiet``, perhaps by a fixture of many tests, silences the process; a test begins aloud."""
+    set_quiet(False)
 
 
 @pytest.fixture(scope="session")

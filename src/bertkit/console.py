@@ -36,11 +36,6 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
-def is_quiet() -> bool:
-    """True after ``set_quiet(True)``."""
-    return _quiet
-
-
 @contextmanager
 def quiet(silent: bool = True) -> Iterator[None]:
     """Silence talk inside a ``with`` block when ``silent``; the former setting comes back afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -117,6 +118,41 @@ def test_pooled_path_equals_the_whole_encoder(lengths, seed):
         out.square().sum().backward()
         results.append([out.detach(), *(p.grad.clone() for p in model.parameters())])
     assert_close(results[1], results[0], rtol=1e-5, atol=ATOL)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=lengths_lists, seed=st.integers(0, 2**16), data=st.data())
+def test_words_are_predicted_at_some_rows_as_at_all(lengths, seed, data):
+    """The top layer at the masked rows only: the same logits, losses and gradients as of the whole encoder."""
+    total = sum(lengths)
+    rows = torch.tensor(data.draw(st.lists(st.integers(0, total - 1), min_size=1, max_size=12, unique=True)))
+    batch = pack(random_ids(lengths, seed), random_types(lengths, seed))
+    labels = torch.full((total,), -100)
+    labels[rows] = batch.input_ids[rows]
+    batch = batch.with_target("labels", labels)
+    for model in (MODELS["BertForPreTraining"], MODELS["BertForMaskedLM"]):
+        results = []
+        for logit_rows in (None, rows):
+            model.zero_grad()
+            out = model.forward_packed(replace(batch, logit_rows=logit_rows))
+            logits = out.prediction_logits if out.logits is None else out.logits
+            next_sentence = getattr(out, "seq_relationship_logits", None)
+            loss = out.loss if next_sentence is None else out.loss + next_sentence.square().sum()
+            loss.backward()
+            gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+            results.append([logits if logit_rows is not None else logits[rows], loss, *gradients])
+        assert_close(results[1], results[0], rtol=1e-5, atol=ATOL)
+
+
+def test_nothing_else_of_the_top_layer_is_computed():
+    """Control: without the short way, the top layer's feed-forward would see every row."""
+    model, batch = MODELS["BertForMaskedLM"], pack(random_ids([30, 20, 8], 0))
+    seen = []
+    hook = model.bert.encoder.layer[-1].ffn_up.register_forward_hook(lambda module, args, out: seen.append(len(out)))
+    for rows in (torch.tensor([5, 33, 51]), None):
+        model.forward_packed(replace(batch, logit_rows=rows))
+    hook.remove()
+    assert seen == [6, 58]
 
 
 @given(lengths=st.lists(st.integers(1, 512), min_size=1, max_size=40))

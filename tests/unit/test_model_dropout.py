@@ -11,7 +11,7 @@ from scipy import stats
 from bertkit import BertConfig
 from bertkit.batch import Layout, pack
 from bertkit.model import attention
-from bertkit.model.attention import SelfAttention, attend_bucketed, attend_first, attend_reference
+from bertkit.model.attention import Chosen, SelfAttention, attend_bucketed, attend_chosen, attend_reference
 from bertkit.model.bert import BertForSequenceClassification, BertModel
 from bertkit.model.dropout import Dropout, add_dropout, dropout, keep_mask
 
@@ -76,7 +76,12 @@ def test_attention_drops_probabilities_in_training_only(attend):
     assert abs(means.mean() - 1.0) < 5 * means.std() / 200**0.5
 
 
-@pytest.mark.parametrize("attend", [*KERNELS, attend_first])
+def attend_some(qkv, layout, p):
+    rows = torch.tensor([20, 2, 0, 9, 10, 11])
+    return attend_chosen(qkv, layout, p, Chosen.first_and(rows, layout))
+
+
+@pytest.mark.parametrize("attend", [*KERNELS, attend_some])
 def test_gradient_of_attention_with_dropout(attend):
     """Against finite differences, with the same mask each time; the filled-up places of buckets take no part."""
     layout = Layout((5, 3, 9, 4, 1))

@@ -2,7 +2,8 @@
 
 Axes, in the order of the suffix letters::
 
-    T all tokens of the batch, flat   P places of the bucketed rows   N heads   H width of one head   D = N * H
+    T all tokens of the batch, flat   P places of the bucketed rows   R chosen rows
+    N heads   H width of one head   D = N * H
     b sequences of one bucket         s length of one sequence, or of the longest in a bucket
 
 Vaswani et al. 2017, section 3.2; Devlin et al. 2019 drop attention probabilities, not the output.
@@ -143,6 +144,35 @@ class _GiveBack(torch.autograd.Function):
         return grad.new_zeros((ctx.num_places, *grad.shape[1:])).index_copy_(0, back, grad), None
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Some rows of a packed batch, for which alone the top layer is wanted.
+
+    rows: flat rows, int64 ``(R,)``, ascending, each once.
+    lengths: how many of them each sequence has, at least one: B Python ints.
+    """
+
+    rows: Tensor
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def first(cls, layout: Layout, device: torch.device) -> Chosen:
+        """The first token of each sequence."""
+        return cls(layout.first_rows(device), (1,) * layout.num_sequences)
+
+    @classmethod
+    def first_and(cls, rows: Tensor, layout: Layout) -> Chosen:
+        """The first token of each sequence, and any ``rows`` in any order. Waits for the device of ``rows``."""
+        both = torch.cat([layout.first_rows(rows.device), rows]).unique()
+        ends = torch.tensor(layout.boundaries[1:], device=rows.device)
+        owners = torch.searchsorted(ends, both, right=True)
+        return cls(both, tuple(torch.bincount(owners, minlength=layout.num_sequences).tolist()))
+
+    def places_of(self, rows: Tensor) -> Tensor:
+        """Where ``rows``, all of them chosen, stand among :attr:`rows`."""
+        return torch.searchsorted(self.rows, rows)
+
+
 def _similar(shortest: int, longest: int) -> bool:
     """Whether filling ``shortest`` up to ``longest`` costs less than another call."""
     return longest <= shortest + 8 + shortest // 8
@@ -155,6 +185,17 @@ def buckets(lengths: tuple[int, ...]) -> Buckets:
 
     All of it is on the CPU; :func:`buckets_on` moves it to another device, once a batch and not once a layer.
     """
+    return _lay_out(_groups(lengths), lengths)
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)
+def query_buckets(lengths: tuple[int, ...], num_queries: tuple[int, ...]) -> Buckets:
+    """The same groups of sequences for rows of another kind, of which each sequence has ``num_queries``."""
+    return _lay_out(_groups(lengths), num_queries)
+
+
+def _groups(lengths: tuple[int, ...]) -> list[list[int]]:
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     groups: list[list[int]] = []
     for b in order:
@@ -162,10 +203,14 @@ def buckets(lengths: tuple[int, ...]) -> Buckets:
             groups[-1].append(b)
         else:
             groups.append([b])
+    return sorted(map(sorted, groups))
+
+
+def _lay_out(groups: list[list[int]], lengths: tuple[int, ...]) -> Buckets:
     starts = Layout(lengths).boundaries
     each, rows, real = [], [], []
     num_places = 0
-    for group in sorted(map(sorted, groups)):
+    for group in groups:
         shape = (len(group), max(lengths[b] for b in group))
         first_b1 = torch.tensor([[starts[b]] for b in group])
         length_b1 = torch.tensor([[lengths[b]] for b in group])
@@ -211,21 +256,22 @@ def attend_bucketed(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
     return plan.give_back(torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
-def attend_first(qkv_T3NH: Tensor, layout: Layout, p: float) -> Tensor:
-    """Attention of the first token of each sequence over the whole sequence: ``(B, N, H)``."""
+def attend_chosen(qkv_T3NH: Tensor, layout: Layout, p: float, chosen: Chosen) -> Tensor:
+    """Attention of the chosen rows over the whole of their sequences: ``(R, N, H)``."""
     plan = buckets_on(layout.lengths, qkv_T3NH.device)
-    q_BNH = qkv_T3NH[:, 0].index_select(0, layout.first_rows(qkv_T3NH.device))
+    queries = query_buckets(layout.lengths, chosen.lengths).to(qkv_T3NH.device)
+    q_RNH: Tensor = _GiveBack.apply(qkv_T3NH[:, 0], chosen.rows)
+    q_QNH = queries.gather(q_RNH)
     k_PNH, v_PNH = plan.gather(qkv_T3NH[:, 1:]).unbind(1)
-    parts = []
-    for bucket in plan.each:
-        q_bNH = q_BNH.index_select(0, torch.tensor(bucket.sequences, device=q_BNH.device))
-        parts.append(_attend_bucket(q_bNH, k_PNH[bucket.span], v_PNH[bucket.span], bucket, p))
-    order = torch.tensor([b for bucket in plan.each for b in bucket.sequences], device=q_BNH.device)
-    return torch.cat(parts).index_select(0, order.argsort())
+    parts = [
+        _attend_bucket(q_QNH[asking.span], k_PNH[bucket.span], v_PNH[bucket.span], bucket, p)
+        for asking, bucket in zip(queries.each, plan.each, strict=True)
+    ]
+    return queries.give_back(torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
 def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) -> Tensor:
-    """Keys and values ``(b * s, N, H)``, queries the same or one a sequence, ``(b, N, H)``; out as the queries."""
+    """Keys and values ``(b * s, N, H)``, queries the same or fewer, ``(b * q, N, H)``; out as the queries."""
     q_bNqH, k_bNsH, v_bNsH = (x.unflatten(0, (bucket.shape[0], -1)).transpose(1, 2) for x in (q, k, v))
     mask = None if bucket.mask is None else bucket.mask.to(q.dtype)
     # The fused kernels of a GPU drop probabilities themselves; a CPU's have no dropout worth the name.
@@ -259,9 +305,10 @@ class SelfAttention(nn.Module):
             probs = [attention_probabilities(q_TNH[start:end], k_TNH[start:end]) for start, end in layout.spans()]
         return self.out(out_TNH.flatten(1)), probs
 
-    def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """The rows of :meth:`forward` at the first token of each sequence only, ``(B, D)``."""
-        return self.out(attend_first(self._project(x_TD), layout, self.dropout.rate()).flatten(1))  # type: ignore[no-any-return]
+    def forward_chosen(self, x_TD: Tensor, layout: Layout, chosen: Chosen) -> Tensor:
+        """The chosen rows of :meth:`forward` only, ``(R, D)``."""
+        out_RNH = attend_chosen(self._project(x_TD), layout, self.dropout.rate(), chosen)
+        return self.out(out_RNH.flatten(1))  # type: ignore[no-any-return]
 
     def _project(self, x_TD: Tensor) -> Tensor:
         return self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.errors import InputError
+from bertkit.model.attention import Chosen
 from bertkit.model.dropout import Dropout
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
@@ -60,6 +61,19 @@ class BertModel(PackedModel):
         assert self.pooler is not None
         return ModelOutput(pooler_output=self.pooler(self.encoder.forward_first(self.embeddings(batch), batch.layout)))
 
+    def forward_at(self, batch: Batch, rows_R: Tensor) -> ModelOutput:
+        """``last_hidden_state`` ``(R, D)`` at some flat rows, and ``pooler_output`` ``(B, D)``.
+
+        The same values as of :meth:`forward_packed`; of the top layer nothing else is computed.
+        """
+        chosen = Chosen.first_and(rows_R, batch.layout)
+        x_RD = self.encoder.forward_chosen(self.embeddings(batch), batch.layout, chosen)
+        first = chosen.places_of(batch.layout.first_rows(x_RD.device))
+        return ModelOutput(
+            last_hidden_state=x_RD.index_select(0, chosen.places_of(rows_R)),
+            pooler_output=self.pooler(x_RD.index_select(0, first)) if self.pooler is not None else None,
+        )
+
 
 class HeadModel(PackedModel):
     """Encoder + head. A class says which parts it has, how logits come from the encoder, and its loss."""
@@ -86,18 +100,19 @@ class HeadModel(PackedModel):
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
     ) -> ModelOutput:
         """Packed batch to logits, and with ``batch.targets`` to ``loss`` and ``loss_terms``."""
-        if self.reads_pooler_only and not (output_attentions or output_hidden_states):
-            encoded = self.bert.forward_pooled(batch)
-        else:
-            encoded = self.bert.forward_packed(
-                batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states
-            )
+        encoded = self._encode(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
         out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
         terms = self._head(encoded, batch, out)
         if terms:
             out.loss = torch.stack([term.mean() for term in terms.values()]).sum()
             out.loss_terms = terms
         return out
+
+    def _encode(self, batch: Batch, **wanted: bool) -> ModelOutput:
+        """What the head reads of the encoder, and what else is ``wanted`` of it."""
+        if self.reads_pooler_only and not any(wanted.values()):
+            return self.bert.forward_pooled(batch)
+        return self.bert.forward_packed(batch, **wanted)
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         """What each of ``loss_terms`` will be divided by, known before the forward pass.
@@ -115,7 +130,31 @@ def _count(labels: Tensor) -> float:
     return float(labels.numel() if labels.is_floating_point() else (labels != -100).sum())
 
 
-class BertForPreTraining(HeadModel):
+class WordHeadModel(HeadModel):
+    """A model that predicts words: at all rows, or at ``batch.logit_rows`` only."""
+
+    reads_pooler_only = False
+
+    def _encode(self, batch: Batch, **wanted: bool) -> ModelOutput:
+        rows_R = batch.logit_rows
+        if rows_R is None:
+            return super()._encode(batch, **wanted)
+        # On another device, how many rows each sequence has would have to be waited for.
+        if rows_R.device.type == "cpu" and not any(wanted.values()):
+            return self.bert.forward_at(batch, rows_R)
+        encoded = super()._encode(batch, **wanted)
+        assert encoded.last_hidden_state is not None
+        encoded.last_hidden_state = encoded.last_hidden_state.index_select(0, rows_R)
+        return encoded
+
+    def _predict_words(self, encoded: ModelOutput) -> Tensor:
+        """Vocabulary logits at all rows ``(T, V)``, or at ``batch.logit_rows`` ``(R, V)``."""
+        head, embeddings = self.cls, self.bert.embeddings
+        assert isinstance(head, PreTrainingHeads)
+        return head.predictions(encoded.last_hidden_state, embeddings.word_embeddings.weight)  # type: ignore[no-any-return]
+
+
+class BertForPreTraining(WordHeadModel):
     """Masked LM and next sentence: ``prediction_logits``, ``seq_relationship_logits`` (0 = is next, 1 = random).
 
     Targets: ``labels`` ``(B, S)``, -100 where nothing is to be predicted; ``next_sentence_label`` ``(B,)``. A packed
@@ -127,7 +166,6 @@ class BertForPreTraining(HeadModel):
     #: The loss term of each target.
     terms: ClassVar[dict[str, str]] = {"labels": "masked_lm", "next_sentence_label": "next_sentence"}
     token_fields = ("prediction_logits",)
-    reads_pooler_only = False
     head_prefixes = ("cls.",)
 
     def __init__(self, config: BertConfig) -> None:
@@ -138,7 +176,7 @@ class BertForPreTraining(HeadModel):
         return {term: _count(batch.targets[name]) for name, term in self.terms.items() if name in batch.targets}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.prediction_logits = _predict_words(self, encoded, batch)
+        out.prediction_logits = self._predict_words(encoded)
         out.seq_relationship_logits = self.cls.seq_relationship(encoded.pooler_output)
         terms = {}
         if "labels" in batch.targets:
@@ -148,30 +186,21 @@ class BertForPreTraining(HeadModel):
         return terms
 
 
-class BertForMaskedLM(HeadModel):
+class BertForMaskedLM(WordHeadModel):
     """Scores of every word piece at every position: ``logits``. Targets: ``labels`` ``(B, S)``, -100 = not masked."""
 
     targets = token_targets = ("labels",)
     token_fields = ("logits",)
     head_prefixes = ("cls.predictions.",)
-    uses_pooler = reads_pooler_only = False
+    uses_pooler = False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = _predict_words(self, encoded, batch)
+        out.logits = self._predict_words(encoded)
         return {"loss": masked_lm_loss(out.logits, batch.targets["labels"], batch.logit_rows)} if batch.targets else {}
-
-
-def _predict_words(model: BertForPreTraining | BertForMaskedLM, encoded: ModelOutput, batch: Batch) -> Tensor:
-    """Vocabulary logits at all rows ``(T, V)``, or at ``batch.logit_rows`` ``(R, V)``."""
-    assert encoded.last_hidden_state is not None
-    x_RD = encoded.last_hidden_state
-    if batch.logit_rows is not None:
-        x_RD = x_RD.index_select(0, batch.logit_rows)
-    return model.cls.predictions(x_RD, model.bert.embeddings.word_embeddings.weight)  # type: ignore[no-any-return]
 
 
 class BertForNextSentencePrediction(HeadModel):

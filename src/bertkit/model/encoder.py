@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
 from bertkit.config import BertConfig
-from bertkit.model.attention import SelfAttention
+from bertkit.model.attention import Chosen, SelfAttention
 from bertkit.model.dropout import Dropout, add_dropout
 from bertkit.model.linear import Linear
 
@@ -45,13 +45,15 @@ class EncoderLayer(nn.Module):
         attended_TD, probs = self.attention(x_TD, layout, want_probs)
         return self._after_attention(x_TD, attended_TD), probs
 
-    def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """``(T, D)`` to ``(B, D)``: the layer's output at the first token of each sequence, and nothing else.
+    def forward_chosen(self, x_TD: Tensor, layout: Layout, chosen: Chosen) -> Tensor:
+        """``(T, D)`` to ``(R, D)``: the layer's output at the chosen rows, and nothing else.
 
-        Where only the pooler reads the top layer, this saves three quarters of that layer.
+        Where only the pooler reads the top layer, this saves three quarters of that layer; where a masked-LM head
+        reads 15 % of the rows as well, two thirds.
         """
-        first_BD = x_TD.index_select(0, layout.first_rows(x_TD.device))
-        return self._after_attention(first_BD, self.attention.forward_first(x_TD, layout))
+        return self._after_attention(
+            x_TD.index_select(0, chosen.rows), self.attention.forward_chosen(x_TD, layout, chosen)
+        )
 
     def _after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         x = self.attention_norm(add_dropout(x, attended, self.dropout.rate()))
@@ -94,13 +96,17 @@ class Encoder(nn.Module):
 
     def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
         """The top layer's output at the first token of each sequence, ``(B, D)``."""
+        return self.forward_chosen(x_TD, layout, Chosen.first(layout, x_TD.device))
+
+    def forward_chosen(self, x_TD: Tensor, layout: Layout, chosen: Chosen) -> Tensor:
+        """The top layer's output at the chosen rows, ``(R, D)``: the same values as of :meth:`forward`, for less."""
         if not len(self.layer):
-            return x_TD.index_select(0, layout.first_rows(x_TD.device))
+            return x_TD.index_select(0, chosen.rows)
         for layer in self.layer[:-1]:
             x_TD, _ = self._run(layer, x_TD, layout)
         top = self.layer[-1]
         assert isinstance(top, EncoderLayer)
-        return self._run(top.forward_first, x_TD, layout)  # type: ignore[no-any-return]
+        return self._run(top.forward_chosen, x_TD, layout, chosen)  # type: ignore[no-any-return]
 
     def _run(self, layer: Callable[..., Any], *args: Any) -> Any:
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
