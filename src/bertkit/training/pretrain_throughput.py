@@ -4,8 +4,10 @@ Counted are the matrix products that training needs, a multiplication and an add
 twice. For an encoder of L layers of width D and feed-forward width F, a sequence of s tokens with r predictions from a
 vocabulary of V costs forward::
 
-    L (8 s D^2 + 4 s^2 D + 4 s D F)  +  r (2 D^2 + 2 D V)  +  2 D^2 + 4 D
-    projections, attention, feed-forward   masked-LM head      pooler and next sentence
+    (L - 1) (8 s D^2 + 4 s^2 D + 4 s D F)         layers: projections, attention, feed-forward
+    + 6 s D^2 + q (4 s D + 2 D^2 + 4 D F)         top layer, of which q = r + 1 rows are read
+    + r (2 D^2 + 2 D V)                           masked-LM head
+    + 2 D^2 + 4 D                                 pooler and next sentence
 
 Only real tokens count (there is no padding), only predicted positions are projected to the vocabulary, and what
 gradient checkpointing computes again is not counted.
@@ -15,12 +17,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 import torch
 
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
+from bertkit.model.attention import Chosen
 from bertkit.training.plan import Plan
 
 #: Most seconds for :func:`matmul_peak`, but for its first three products.
@@ -42,7 +46,10 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
     assert batch.logit_rows is not None
     d, f = shape.hidden_size, shape.intermediate_size
     tokens, squares = batch.layout.num_tokens, sum(length * length for length in batch.layout.lengths)
-    layers = shape.num_hidden_layers * (8 * tokens * d * d + 4 * squares * d + 4 * tokens * d * f)
+    layers = (shape.num_hidden_layers - 1) * (8 * tokens * d * d + 4 * squares * d + 4 * tokens * d * f)
+    chosen = Chosen.first_and(batch.logit_rows, batch.layout)
+    pairs_read = sum(map(mul, batch.layout.lengths, chosen.lengths))
+    layers += 6 * tokens * d * d + 4 * pairs_read * d + len(chosen.rows) * (2 * d * d + 4 * d * f)
     predictions = batch.logit_rows.numel() * (2 * d * d + 2 * d * shape.vocab_size)
     pooled = batch.layout.num_sequences * (2 * d * d + 4 * d) if pairs else 0
     return 3.0 * (layers + predictions + pooled)
