@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from operator import mul
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
     tokens, squares = batch.layout.num_tokens, sum(length * length for length in batch.layout.lengths)
     layers = (shape.num_hidden_layers - 1) * (8 * tokens * d * d + 4 * squares * d + 4 * tokens * d * f)
     chosen = Chosen.first_and(batch.logit_rows, batch.layout)
-    pairs_read = sum(map(mul, batch.layout.lengths, chosen.lengths))
+    pairs_read = sum(s * q for s, q in zip(batch.layout.lengths, chosen.lengths, strict=True))
     layers += 6 * tokens * d * d + 4 * pairs_read * d + len(chosen.rows) * (2 * d * d + 4 * d * f)
     predictions = batch.logit_rows.numel() * (2 * d * d + 2 * d * shape.vocab_size)
     pooled = batch.layout.num_sequences * (2 * d * d + 4 * d) if pairs else 0
