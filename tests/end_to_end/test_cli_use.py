@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -192,7 +193,10 @@ def test_ctrl_c_ends_with_130(models: dict[str, Path]) -> None:
     import signal
 
     command = [sys.executable, "-m", "bertkit", "classify", "-m", str(models["classify"]), "--json", "-"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    # A shell without job control starts what it puts into the background with this signal ignored.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, **pipes, preexec_fn=heard) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
