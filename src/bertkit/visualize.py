@@ -39,23 +39,13 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
         MissingExtraError: matplotlib is not installed.
         InputError: there is no step among the records.
     """
-    steps = [record for record in records if "event" not in record]
-    epochs = [record for record in records if record.get("event") == "epoch"]
-    if not steps:
-        raise InputError("there is no training step in the log, so no curve to draw")
-    figure, axes = _figure(WIDTH, HEIGHT)
-    x = [record["step"] for record in steps]
+    steps, epochs = _steps_and_epochs(records)
     losses = np.array([record["loss"] for record in steps])
-    axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
-    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label="train loss")
     dev = [(record["step"], record["dev_loss"]) for record in epochs if record.get("dev_loss") is not None]
-    if dev:
-        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label="dev loss")
-    axes.set_xlabel("optimizer step")
+    figure, axes = _draw_losses(steps, losses, dev, names=("train loss", "dev loss"))
     axes.set_ylabel("loss")
     top = max([_smooth(losses).max(), *(value for _, value in dev)])
     axes.set_ylim(0, 1.08 * top if math.isfinite(top) and top > 0 else None)
-    axes.set_xlim(0, x[-1])
     lines, names = axes.get_legend_handles_labels()
     if metric is not None:
         extra = _draw_score(axes, epochs, metric)
@@ -81,31 +71,52 @@ def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, un
         MissingExtraError: matplotlib is not installed.
         InputError: there is no step among the records.
     """
-    steps = [record for record in records if "event" not in record]
-    epochs = [record for record in records if record.get("event") == "epoch"]
-    if not steps:
-        raise InputError("there is no training step in the log, so no curve to draw")
-    figure, axes = _figure(WIDTH, HEIGHT)
-    x = [record["step"] for record in steps]
+    steps, epochs = _steps_and_epochs(records)
     losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
-    axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
-    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label="training loss")
     dev = [(r["step"], r["dev_masked_lm_loss"]) for r in epochs if r.get("dev_masked_lm_loss") is not None]
-    if dev:
-        axes.plot(
-            *zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label="held-out loss"
-        )
+    figure, axes = _draw_losses(steps, losses, dev, names=("training loss", "held-out loss"))
     name = f"unigram entropy {unigram_entropy:.2f}"
     axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
-    axes.set_xlabel("optimizer step")
     axes.set_ylabel("masked-LM loss (nats)")
     axes.set_ylim(0, 1.08 * max([_smooth(losses).max(), unigram_entropy, *(value for _, value in dev)]))
-    axes.set_xlim(0, x[-1])
     lines, names = axes.get_legend_handles_labels()
     extra = _draw_accuracies(axes, epochs)
     lines, names = lines + extra[0], names + extra[1]
     figure.legend(lines, names, loc="outside upper center", ncols=3, frameon=False)
     return _save(figure, path)
+
+
+def _steps_and_epochs(
+    records: Sequence[Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The two kinds of lines of a ``log.jsonl``.
+
+    Raises:
+        InputError: there is no step among the records.
+    """
+    steps = [record for record in records if "event" not in record]
+    if not steps:
+        raise InputError("there is no training step in the log, so no curve to draw")
+    return steps, [record for record in records if record.get("event") == "epoch"]
+
+
+def _draw_losses(
+    steps: Sequence[Mapping[str, Any]],
+    losses: npt.NDArray[Any],
+    dev: Sequence[tuple[int, float]],
+    *,
+    names: tuple[str, str],
+) -> tuple[Any, Any]:
+    """A new figure with the loss of every step, raw and smoothed, and of every evaluation, under their names."""
+    figure, axes = _figure(WIDTH, HEIGHT)
+    x = [record["step"] for record in steps]
+    axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
+    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label=names[0])
+    if dev:
+        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label=names[1])
+    axes.set_xlabel("optimizer step")
+    axes.set_xlim(0, x[-1])
+    return figure, axes
 
 
 def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:

@@ -95,6 +95,7 @@ class _TextChecks:
         self._empty_pair = empty_pair
 
     def usable(self, line: int, names: Sequence[str], texts: Sequence[object]) -> bool:
+        """Whether the texts of a row are texts; a bad one is reported, which raises unless bad rows are left out."""
         for number, (name, text) in enumerate(zip(names, texts, strict=False)):
             if not isinstance(text, str) and not is_missing(text):
                 self._report(

@@ -202,13 +202,13 @@ class Trainer(Generic[BatchT]):
     ) -> Tensor:
         """Gradients of ``scale`` times this rank's share of the loss, and the sum of each term in a vector."""
         sums = torch.zeros(len(num_targets), device=self.device)
-        todo = [(batch, 1.0) for batch in batches]
+        passes = [(batch, 1.0) for batch in batches]
         if self.parallel.is_sharded:
             # Weights are gathered in every pass, so all ranks must make equally many: some repeat one with weight 0.
             spare = batches[0] if batches else self._on_device(self.plan.micro_batches(0)[0])
-            todo += [(spare, 0.0)] * (num_batches - len(batches))
-        for number, (batch, weight) in enumerate(todo, start=1):
-            self.parallel.begin_micro_batch(self.model, last=number == len(todo))
+            passes += [(spare, 0.0)] * (num_batches - len(batches))
+        for number, (batch, weight) in enumerate(passes, start=1):
+            self.parallel.begin_micro_batch(self.model, last=number == len(passes))
             with autocast(self.options.precision, self.device):
                 terms = cast(Trainable, self.model).forward_packed(batch).loss_terms
             assert terms, "the plan made a batch without targets"
