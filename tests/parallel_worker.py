@@ -138,12 +138,16 @@ def scenario_signal(parallel: Parallel, folder: Path) -> dict[str, Any]:
         return step()
 
     trainer.train_step = signalled  # type: ignore[method-assign]
-    told = "went on"
+    return {"told": parallel.gather(end_of(trainer))}
+
+
+def end_of(trainer: Any) -> str:
+    """How a run of this rank ends."""
     try:
         trainer.run()
     except Interrupted as stop:
-        told = f"{stop.exit_code} {stop}"
-    return {"told": parallel.gather(told)}
+        return f"{stop.exit_code} {stop}"
+    return "went on"
 
 
 def scenario_late(parallel: Parallel, folder: Path) -> dict[str, Any]:
@@ -160,12 +164,7 @@ def scenario_late(parallel: Parallel, folder: Path) -> dict[str, Any]:
             return found
 
     trainer = make_trainer(Late(parallel.rank, parallel.num_ranks, parallel.device, parallel.mode), folder / "late")
-    told = "went on"
-    try:
-        trainer.run()
-    except Interrupted as stop:
-        told = f"{stop.exit_code} {stop}"
-    return {"told": parallel.gather(told)}
+    return {"told": parallel.gather(end_of(trainer))}
 
 
 def scenario_nan(parallel: Parallel, folder: Path) -> dict[str, Any]:

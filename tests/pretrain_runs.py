@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
+from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.data.prepare import prepare
 from bertkit.data.store import TokenStore
 from bertkit.tokenization import BertTokenizer
+from bertkit.training.loop import StepResult, Trainer
 from bertkit.training.pretrain_settings import PretrainConfig
 
 WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
@@ -53,6 +58,19 @@ def make_stores(folder: Path) -> tuple[TokenStore, TokenStore]:
         prepare(text, tokenizer, folder / name, sentences="line", workers=1)
         made.append(TokenStore(folder / name))
     return made[0], made[1]
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    """From now on a signal comes at the end of each of these steps, in whatever run it is made."""
+    taken = Trainer.train_step
+
+    def signalled(trainer: Trainer[Batch]) -> StepResult:
+        result = taken(trainer)
+        if trainer.at.step in steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return result
+
+    monkeypatch.setattr(Trainer, "train_step", signalled)
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

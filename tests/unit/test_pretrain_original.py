@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 
 import pytest
 import torch
@@ -16,12 +14,11 @@ from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.training import pretrain_original as module
 from bertkit.training.interrupts import Interrupted
-from bertkit.training.loop import Trainer
 from bertkit.training.plan import EpochPlan, epoch_order
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import mask_vocabulary, training_data
 from bertkit.training.pretrain_settings import PretrainConfig
-from pretrain_runs import SETTINGS, SHAPE, corpus, weights
+from pretrain_runs import SETTINGS, SHAPE, corpus, interrupt_after, weights
 
 ORIGINAL = SETTINGS.replace(protocol="original", dupe_factor=3, short_seq_prob=0.3, seed=5)
 
@@ -110,15 +107,7 @@ def test_a_run_goes_on_bit_for_bit(stores, tmp_path, monkeypatch) -> None:
                               short_seq_length=24)  # fmt: skip
     whole = pretrain(stores[0], tmp_path / "whole", config, model=SHAPE, dev=stores[1])
     assert whole.progression.step == 8
-    taken = Trainer.train_step
-
-    def signalled(trainer):
-        result = taken(trainer)
-        if trainer.at.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return result
-
-    monkeypatch.setattr(Trainer, "train_step", signalled)
+    interrupt_after(monkeypatch, 3)
     with pytest.raises(Interrupted):
         pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1])
     pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 import pytest
 import torch
 
 from bertkit.errors import ConfigError
 from bertkit.training.interrupts import Interrupted
-from bertkit.training.loop import Trainer
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import mask_vocabulary, training_data
 from bertkit.training.pretrain_settings import PretrainConfig
-from pretrain_runs import SETTINGS, SHAPE, weights
+from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 TWO = SETTINGS.replace(
     max_seq_length=48, short_seq_length=16, short_share=0.75, max_predictions_per_seq=7, short_seq_prob=0.0
@@ -49,15 +46,7 @@ def test_the_published_numbers() -> None:
 def test_a_run_goes_on_bit_for_bit_across_the_switch(stores, tmp_path, monkeypatch) -> None:
     config = TWO.replace(max_steps=8)  # 6 short steps, 2 long ones
     pretrain(stores[0], tmp_path / "whole", config, model=SHAPE)
-    taken = Trainer.train_step
-
-    def signalled(trainer):
-        result = taken(trainer)
-        if trainer.at.step in (5, 6, 7):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return result
-
-    monkeypatch.setattr(Trainer, "train_step", signalled)
+    interrupt_after(monkeypatch, 5, 6, 7)
     for _ in range(3):
         with pytest.raises(Interrupted):
             pretrain(stores[0], tmp_path / "parts", config, model=SHAPE)

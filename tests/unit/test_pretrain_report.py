@@ -22,7 +22,7 @@ from bertkit.training.pretrain_data import mask_vocabulary, training_data
 from bertkit.training.pretrain_report import Points, Report, unigram_entropy
 from bertkit.training.pretrain_throughput import MeasuredPlan, Speed, matmul_peak, training_flops
 from bertkit.visualize import pretrain_curve
-from pretrain_runs import SETTINGS, SHAPE
+from pretrain_runs import SETTINGS, SHAPE, interrupt_after
 
 
 def log_of(run):
@@ -187,15 +187,7 @@ def test_tensorboard_says_what_the_log_says_also_after_a_resume(stores, tmp_path
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     config = SETTINGS.replace(max_steps=5, eval_every_steps=2, tensorboard=True)
-    taken = Trainer.train_step
-
-    def signalled(trainer):
-        result = taken(trainer)
-        if trainer.at.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return result
-
-    monkeypatch.setattr(Trainer, "train_step", signalled)
+    interrupt_after(monkeypatch, 3)
     with pytest.raises(Interrupted):
         pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
     pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from dataclasses import replace
 from random import Random
 
@@ -19,11 +17,10 @@ from bertkit.model.bert import BertForMaskedLM, BertForPreTraining, BertModel
 from bertkit.tokenization import AddedToken, BertTokenizer
 from bertkit.tokenization.train import learn_vocabulary
 from bertkit.training.interrupts import Interrupted
-from bertkit.training.loop import Trainer
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_start import make_network
 from bertkit.training.pretrain_vocabulary import find_new_words
-from pretrain_runs import SETTINGS, SHAPE, weights
+from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 SPECIAL = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused2]"]
 PIECES = "the heart beat card mid night . ##io ##lo ##gy ##log ##vers ##ion".split()
@@ -220,15 +217,7 @@ def test_a_run_learns_new_words_and_goes_on_bit_for_bit(text, base, tmp_path, mo
     assert not torch.equal(*rows)
     # The model of the run goes on too, and nothing is new to it.
     assert make_network(result.model, store, config)[1].new_words is None
-    taken = Trainer.train_step
-
-    def signalled(trainer):
-        step = taken(trainer)
-        if trainer.at.step == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step
-
-    monkeypatch.setattr(Trainer, "train_step", signalled)
+    interrupt_after(monkeypatch, 2)
     with pytest.raises(Interrupted):
         pretrain(store, tmp_path / "parts", config, model=str(path))
     pretrain(store, tmp_path / "parts", config, model=str(path))

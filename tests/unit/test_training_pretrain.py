@@ -27,7 +27,7 @@ from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, train
 from bertkit.training.pretrain_evaluate import scored_batches
 from bertkit.training.pretrain_schedule import make_schedule
 from bertkit.training.pretrain_settings import Optimizer, PretrainConfig
-from pretrain_runs import SETTINGS, SHAPE, weights
+from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 
 def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
@@ -79,15 +79,7 @@ def test_scores_are_those_of_a_plain_count(stores, tmp_path) -> None:
 def test_stopped_runs_go_on_bit_for_bit(stores, tmp_path, monkeypatch, objective) -> None:
     config = SETTINGS.model_copy(update={"objective": objective})
     pretrain(stores[0], tmp_path / "whole", config, model=SHAPE, dev=stores[1])
-    taken = module.Trainer.train_step
-
-    def signalled(trainer):
-        result = taken(trainer)
-        if trainer.at.step in (3, 8):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return result
-
-    monkeypatch.setattr(module.Trainer, "train_step", signalled)
+    interrupt_after(monkeypatch, 3, 8)
     for attempt in range(2):
         with pytest.raises(Interrupted):
             pretrain(stores[0], tmp_path / "parts", config, model=SHAPE, dev=stores[1], resume=attempt > 0)
