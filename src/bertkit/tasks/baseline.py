@@ -39,7 +39,7 @@ def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextT
     right_train, right_dev = _labels(train, "train"), _labels(dev, "dev")
     if len(np.unique(right_train)) < 2:
         raise DataError("the baseline needs two labels or more in train")
-    build = _pair_features if task.is_pair else _text_features
+    build = pair_features if task.is_pair else _text_features
     x_train, x_dev = build(train, dev)
     predicted = _fit_and_predict(task, x_train, right_train, x_dev)
     linear = "ridge regression" if task.is_regression else "logistic regression"
@@ -77,7 +77,8 @@ def _text_features(train: Sequence[Example], dev: Sequence[Example]) -> tuple[An
     return vectorizer.fit_transform([row.text for row in train]), vectorizer.transform([row.text for row in dev])
 
 
-def _pair_features(train: Sequence[Example], dev: Sequence[Example]) -> tuple[Any, Any]:
+def pair_features(train: Sequence[Example], dev: Sequence[Example]) -> tuple[Any, Any]:
+    """Sparse matrices of pairs of texts, one row a pair: both together, what they share, what only one has, overlap."""
     vectorizer = _vectorizer()
     vectorizer.fit([text for row in train for text in (row.text, row.text_pair or "")])
     return _pair_matrix(vectorizer, train), _pair_matrix(vectorizer, dev)
