@@ -103,7 +103,7 @@ class Pipeline:
             with eval_mode(self.model):
                 return compute(batch)
 
-        with _shown(request.total, self.task, progress) as advance:
+        with shown(request.total, self.task, progress) as advance:
             for done in engine.run(
                 request.texts,
                 self.tokenizer,
@@ -118,13 +118,15 @@ class Pipeline:
 
 
 @contextmanager
-def _shown(total: int | None, label: str, progress: bool | None) -> Iterator[Callable[[int], None] | None]:
+def shown(
+    total: int | None, label: str, progress: bool | None, *, unit: str = "texts"
+) -> Iterator[Callable[[int], None] | None]:
     """A progress bar's ``advance``, or None where nothing is to be shown."""
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     if total == 1 or not (on_terminal if progress is None else progress):
         yield None
         return
-    with Progress(total, label=label, unit="texts") as bar:
+    with Progress(total, label=label, unit=unit) as bar:
         yield bar.advance
 
 

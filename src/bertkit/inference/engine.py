@@ -85,7 +85,7 @@ def run(
         features = _features(drawn, tokenizer, limit)
         if not truncate:
             _check_lengths(features, limit, first_index)
-        values = _run_window(features, compute, device, advance)
+        values = run_window(features, compute, device, advance)
         rows = zip(drawn, values, features.lengths.tolist(), features.truncated.tolist(), strict=True)
         for index, (text, value, num_tokens, truncated) in enumerate(rows, start=first_index):
             yield Done(index, text, value, num_tokens, truncated)
@@ -131,9 +131,20 @@ def _check_lengths(features: FeatureSet, limit: int, first_index: int) -> None:
         )
 
 
-def _run_window(
+def run_window(
     features: FeatureSet, compute: Compute[R], device: torch.device, advance: Callable[[int], None] | None
 ) -> list[R]:
+    """One result a row, in the order of the rows.
+
+    Args:
+        features: rows that are sorted by length and packed together.
+        compute: the model, see :data:`Compute`; called in inference mode.
+        device: where batches go.
+        advance: told the number of rows after each batch; may be None.
+
+    Raises:
+        ResourceError: the device has no memory for one batch.
+    """
     lengths = features.lengths
     budget = MAX_TOKENS_PER_BATCH if device.type == "cpu" else MAX_TOKENS_PER_DEVICE_BATCH
     budget = max(budget, int(lengths.max()))
