@@ -7,21 +7,34 @@ import gzip
 import lzma
 import re
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from bertkit.errors import DataError, shorten
-from bertkit.tasks.task import SPLITS, Split, TextTask
+from bertkit.tasks.task import SPLITS, Split
 
 #: Kinds of file that can be read.
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
 #: Compressions that may follow the kind, as in ``train.tsv.xz``.
 COMPRESSIONS = (".xz", ".gz", ".bz2")
-#: Names of each split, best first; ``-``, ``_`` or ``.`` and more may follow, as in ``train_slice``.
+#: Names of each split, best first; ``-``, ``_`` or ``.`` and more may follow, as in ``train_slice``; in a folder also
+#: stand before, as in ``easy_train``.
 SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
-    "dev": ("dev", "validation", "valid", "val", "eval"),
-    "test": ("test", "testing"),
+    "dev": ("dev", "validation", "valid", "val", "eval", "dev_matched", "validation_matched"),
+    "test": ("test", "testing", "test_matched"),
 }
+
+
+class NamedTask(Protocol):
+    """What is read of a task here."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Names that a data folder of the task may have."""
 
 
 def kind_of(path: Path) -> str | None:
@@ -38,13 +51,14 @@ def split_of(path: Path) -> Split | None:
     return found[0] if found else None
 
 
-def splits_of(task: TextTask, data: str | Path) -> dict[Split, Path]:
+def splits_of(task: NamedTask, data: str | Path) -> dict[Split, Path]:
     """The files of a task, by split, in the order train, dev, test.
 
     Args:
         task: its ``folders`` name the folders that may hold it.
-        data: the task's folder; a folder that contains it, as GLUE's; or one file, which counts as the split its
-            name speaks of, and as train when its name speaks of none.
+        data: the task's folder; a folder that contains it, as GLUE's; the common beginning of several files' names,
+            ``arc/arc_easy`` for ``arc_easy_train.csv`` and ``arc_easy_dev.csv``; or one file, which counts as the split
+            its name speaks of, and as train when its name speaks of none.
 
     Raises:
         DataError: nothing there, no file with a split's name, or two files that claim one split equally.
@@ -54,6 +68,9 @@ def splits_of(task: TextTask, data: str | Path) -> dict[Split, Path]:
         _must_be_readable(data)
         return {split_of(data) or "train": data}
     if not data.is_dir():
+        splits = _splits_in(data.parent, f"{data.name.casefold()}_") if data.parent.is_dir() and data.name else {}
+        if splits:
+            return splits
         near = [path.name for path in data.parent.iterdir()] if data.parent.is_dir() else []
         beside = f"; {data.parent} has {shorten(sorted(near), limit=8)}" if near else ""
         raise DataError(f"data {data} does not exist{beside}. Give a data file or the folder with train and dev files")
@@ -70,7 +87,7 @@ def splits_of(task: TextTask, data: str | Path) -> dict[Split, Path]:
     )
 
 
-def split_path(task: TextTask, data: str | Path, split: Split) -> Path:
+def split_path(task: NamedTask, data: str | Path, split: Split) -> Path:
     """The file of one split.
 
     Raises:
@@ -94,6 +111,19 @@ def split_path(task: TextTask, data: str | Path, split: Split) -> Path:
     raise DataError(f"task {task.name} has no {split} file in {data}, only {there}. {advice}")
 
 
+def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path | None:
+    """The file beside that of a split whose name has ``word`` in place of ``matched``; None where there is none.
+
+    MNLI has ``dev_matched`` and ``dev_mismatched``, ``test_matched`` and ``test_mismatched``.
+    """
+    path = splits_of(task, data).get(split)
+    stem = _stem(path) if path is not None else ""
+    if path is None or "matched" not in stem:
+        return None
+    wanted = stem.replace("matched", word)
+    return next((other for other in sorted(path.parent.iterdir()) if kind_of(other) and _stem(other) == wanted), None)
+
+
 def open_binary(path: Path) -> BinaryIO:
     """The bytes of a file, decompressed by its name.
 
@@ -107,7 +137,7 @@ def open_binary(path: Path) -> BinaryIO:
         raise DataError(f"cannot open {path}: {error.strerror or error}") from None
 
 
-def _candidates(task: TextTask, data: Path) -> list[Path]:
+def _candidates(task: NamedTask, data: Path) -> list[Path]:
     """Folders to look in, the most specific first: named after the task, then the one given."""
     wanted = {_plain(name) for name in task.folders}
     children = sorted(path for path in data.iterdir() if path.is_dir())
@@ -116,10 +146,13 @@ def _candidates(task: TextTask, data: Path) -> list[Path]:
     return [*named, data]
 
 
-def _splits_in(folder: Path) -> dict[Split, Path]:
+def _splits_in(folder: Path, beginning: str = "") -> dict[Split, Path]:
+    """The best file of each split; with ``beginning``, of the files whose names begin so (``-`` counts as ``_``)."""
     ranked: dict[Split, list[tuple[int, str, Path]]] = {}
     for path in sorted(folder.iterdir()):
-        found = _rank(path) if path.is_file() and kind_of(path) else None
+        if not path.name.casefold().replace("-", "_").startswith(beginning.replace("-", "_")):
+            continue
+        found = _rank(path, at_end=True) if path.is_file() and kind_of(path) else None
         if found:
             split, rank, stem = found
             ranked.setdefault(split, []).append((rank, stem, path))
@@ -131,24 +164,35 @@ def _splits_in(folder: Path) -> dict[Split, Path]:
         rivals = [path.name for rank, _, path in files if rank == files[0][0]]
         if len(rivals) > 1:
             raise DataError(
-                f"{folder} has {len(rivals)} files for {split}: {shorten(rivals)}. Keep one, or give the file's path"
+                f"{folder} has {len(rivals)} files for {split}: {shorten(rivals)}. Keep one, give the file's path, "
+                "or how the names of the files that belong together begin"
             )
         chosen[split] = files[0][2]
     return chosen
 
 
-def _rank(path: Path) -> tuple[Split, int, str] | None:
-    """Split, how directly the name says so (0 best), and the name without its suffixes."""
-    suffix = kind_of(path)
-    name = path.name.casefold()
-    stem = name[: name.rindex(suffix)] if suffix else name.partition(".")[0]
+def _rank(path: Path, *, at_end: bool = False) -> tuple[Split, int, str] | None:
+    """Split, how directly the name says so (0 best), and the name without its suffixes.
+
+    With ``at_end`` a name may also end with the split's; of a file that a user names, that says too little.
+    """
+    stem = _stem(path)
     for split, names in SPLIT_NAMES.items():
-        for rank, split_name in enumerate(names):
-            if stem == split_name:
-                return split, rank, stem
+        if stem in names:
+            return split, names.index(stem), stem
+        for split_name in names:
             if re.match(re.escape(split_name) + r"[-_. ]", stem):
                 return split, 100, stem
+            if at_end and re.search(r"[-_. ]" + re.escape(split_name) + "$", stem):
+                return split, 200, stem
     return None
+
+
+def _stem(path: Path) -> str:
+    """The name in small letters, without its suffixes."""
+    suffix = kind_of(path)
+    name = path.name.casefold()
+    return name[: name.rindex(suffix)] if suffix else name.partition(".")[0]
 
 
 def _must_be_readable(path: Path) -> None:
