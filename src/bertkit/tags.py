@@ -1,0 +1,207 @@
+"""Tags of words and the entities they spell: BIO and its relatives. Imports no torch.
+
+A tag is ``O`` (outside), or a letter, a hyphen and a type: ``B-PER``. The letters depend on the scheme::
+
+    words            Ann   B.    and   Bob   of    Rome
+    BIO   (IOB2)     B     I     O     B     O     B       every entity begins with B
+    IOB1             I     I     O     I     O     I       B only where an entity of the same type ends right before
+    IO               I     I     O     I     O     I       never B: neighbours of one type become one entity
+    BIOES            B     E     O     S     O     S       E at the end, S for one word; also written BILOU and BMEWO
+    bare             PER   PER   O     PER   O     LOC     IO without letters
+
+One rule reads them all (:func:`read_entities`), and it is also the one repair rule for tags that fit no scheme, such as
+an ``I-PER`` after ``O``: an entity begins at B and at S, and at any other tag that does not continue an entity of its
+own type; it ends at E and at S, and where the next one begins or ``O`` stands. It is the rule of ``conlleval`` (Tjong
+Kim Sang and De Meulder 2003) and the default of ``seqeval``, so scores are the same before and after the repair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from bertkit.errors import InputError, did_you_mean
+
+Scheme = Literal["BIO", "IOB1", "IO", "BIOES", "bare"]
+#: Letters of the other ways to write BIOES, and what they are in it.
+LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}
+OUTSIDE = "O"
+
+_LETTERED = re.compile(r"([BIESLUMW])-(.+)", re.DOTALL)
+_COMMON = re.compile(r"([BI])-(.+)", re.DOTALL)
+
+
+class Entity(NamedTuple):
+    """Words ``start ... end - 1`` of a sentence, and what they are."""
+
+    type: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How the tags of a data set or of a model are written.
+
+    lettered: the letters of :data:`LETTERS` stand before the type. Otherwise only ``B-`` and ``I-`` are taken as
+        letters, and any other tag is a type as a whole: ``E-mail`` is no ending.
+    """
+
+    lettered: bool = True
+
+    def split(self, tag: str) -> tuple[str, str]:
+        """Letter (one of ``O B I E S``) and type of a tag; a bare tag has the letter I. ``O`` has no type."""
+        if tag == OUTSIDE:
+            return OUTSIDE, ""
+        found = (_LETTERED if self.lettered else _COMMON).fullmatch(tag)
+        return (LETTERS[found[1]], found[2]) if found else ("I", tag)
+
+
+LETTERED_TAGS = Notation()
+
+
+def notation_of(tags: Iterable[str]) -> Notation:
+    """How these tags are written; every different tag need be given only once."""
+    return Notation(all(_LETTERED.fullmatch(tag) for tag in tags if tag != OUTSIDE))
+
+
+def read_entities(tags: Sequence[str], notation: Notation = LETTERED_TAGS) -> list[Entity]:
+    """The entities that the tags of one sentence spell, by the rule at the top of this module."""
+    found: list[Entity] = []
+    start, before, kind = 0, OUTSIDE, ""
+    for place, tag in enumerate([*tags, OUTSIDE]):
+        letter, own = notation.split(tag)
+        goes_on = letter in "IE" and before in ("B", "I") and own == kind
+        if before != OUTSIDE and not goes_on:
+            found.append(Entity(kind, start, place))
+        if not goes_on:
+            start = place
+        before, kind = letter, own
+    return found
+
+
+def read_strictly(
+    tags: Sequence[str],
+    scheme: Literal["BIO", "BIOES"] = "BIO",
+    notation: Notation = LETTERED_TAGS,
+) -> list[Entity]:
+    """Only those entities that are spelled as the scheme demands, as ``seqeval`` does it in its strict mode.
+
+    Of BIO: what begins with B. Of BIOES: a single S, or what begins with B and ends with E. All else is nothing.
+
+    Raises:
+        InputError: another scheme (IO and IOB1 allow any sequence, so there is nothing to be strict about), or a tag
+            with a letter that the scheme does not have.
+    """
+    if scheme not in ("BIO", "BIOES"):
+        raise InputError(
+            f"strict reading knows BIO and BIOES, got {scheme!r}{did_you_mean(str(scheme), ['BIO', 'BIOES'])}"
+        )
+    parts = [notation.split(tag) for tag in tags]
+    wrong = next((tag for tag, (letter, _) in zip(tags, parts, strict=True) if letter not in "O" + scheme), None)
+    if wrong is not None:
+        raise InputError(f"tag {wrong!r} does not belong to the scheme {scheme}")
+    found = []
+    place = 0
+    while place < len(parts):
+        letter, kind = parts[place]
+        end = place + 1
+        if letter == "B":
+            while end < len(parts) and parts[end] == ("I", kind):
+                end += 1
+            if scheme == "BIO":
+                found.append(Entity(kind, place, end))
+            elif end < len(parts) and parts[end] == ("E", kind):
+                end += 1
+                found.append(Entity(kind, place, end))
+        elif letter == "S":
+            found.append(Entity(kind, place, end))
+        place = end
+    return found
+
+
+def write_tags(entities: Iterable[Entity], num_words: int, scheme: Scheme = "BIO") -> list[str]:
+    """Tags of ``num_words`` words that spell the entities in a scheme; ``O`` outside of them.
+
+    Raises:
+        InputError: entities that overlap, or that leave the sentence.
+    """
+    tags = [OUTSIDE] * num_words
+    before = Entity("", 0, 0)
+    for entity in sorted(entities, key=lambda entity: entity.start):
+        kind, start, end = entity
+        if not before.end <= start < end <= num_words:
+            raise InputError(f"{entity} overlaps {before} or leaves a sentence of {num_words} words")
+        touches = before.end == start and before.type == kind
+        if scheme == "bare":
+            tags[start:end] = [kind] * (end - start)
+        else:
+            tags[start:end] = [f"I-{kind}"] * (end - start)
+            if scheme in ("BIO", "BIOES") or (scheme == "IOB1" and touches):
+                tags[start] = f"B-{kind}"
+            if scheme == "BIOES":
+                tags[end - 1] = f"E-{kind}" if end - start > 1 else f"S-{kind}"
+        before = entity
+    return tags
+
+
+def to_bio(tags: Sequence[str], notation: Notation = LETTERED_TAGS) -> list[str]:
+    """The same entities in BIO: tags of any scheme converted, and tags of none repaired."""
+    return write_tags(read_entities(tags, notation), len(tags))
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a whole data set is tagged.
+
+    scheme: the one that its tags break least.
+    notation: whether letters stand before the types.
+    types: sorted names of the entity types.
+    repaired: tags that the scheme does not allow where they stand, and that were read by the repair rule.
+    entities: how many of each type.
+    """
+
+    scheme: Scheme
+    notation: Notation
+    types: tuple[str, ...]
+    repaired: int
+    entities: dict[str, int]
+
+
+def spelling_of(sentences: Sequence[Sequence[str]]) -> Spelling:
+    """Find out how sentences are tagged.
+
+    Args:
+        sentences: the tags of each.
+    """
+    used = {tag for tags in sentences for tag in tags}
+    notation = notation_of(used)
+    letters = {notation.split(tag)[0] for tag in used} - {OUTSIDE}
+    read = [read_entities(tags, notation) for tags in sentences]
+    candidates: tuple[Scheme, ...]
+    if not any((_LETTERED if notation.lettered else _COMMON).fullmatch(tag) for tag in used):
+        candidates = ("bare",) if used - {OUTSIDE} else ("BIO",)
+    elif letters & {"E", "S"}:
+        candidates = ("BIOES",)
+    else:
+        candidates = ("BIO", "IOB1") if "B" in letters else ("IO",)
+    faults = {scheme: _faults(sentences, read, scheme, notation) for scheme in candidates}
+    scheme = min(faults, key=faults.__getitem__)
+    counts = Counter(entity.type for entities in read for entity in entities)
+    return Spelling(
+        scheme, notation, tuple(sorted(counts)), faults[scheme], {kind: counts[kind] for kind in sorted(counts)}
+    )
+
+
+def _faults(
+    sentences: Sequence[Sequence[str]], read: Sequence[Sequence[Entity]], scheme: Scheme, notation: Notation
+) -> int:
+    """Tags that differ from those that spell the same entities in the scheme."""
+    return sum(
+        notation.split(tag) != notation.split(right)
+        for tags, entities in zip(sentences, read, strict=True)
+        for tag, right in zip(tags, write_tags(entities, len(tags), scheme), strict=True)
+    )
