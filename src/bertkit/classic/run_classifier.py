@@ -1,0 +1,222 @@
+"""``run_classifier.py`` of google-research/bert: examples, features of fixed length, and the readers of data sets.
+
+For new code :mod:`bertkit.tasks` reads more tasks, and says where a row is wrong; nothing there is padded.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from bertkit.errors import DataError, InputError, did_you_mean, shorten
+from bertkit.tasks.files import COMPRESSIONS
+from bertkit.tasks.glue import COLA, MRPC
+from bertkit.tasks.reading import load_split
+from bertkit.tasks.rows import BadRows, Lines
+from bertkit.tasks.task import Split, TextTask
+
+__all__ = [
+    "ColaProcessor",
+    "DataProcessor",
+    "InputExample",
+    "InputFeatures",
+    "MrpcProcessor",
+    "convert_examples_to_features",
+    "convert_single_example",
+]
+
+
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer; both ``FullTokenizer`` and ``BertTokenizer`` fit."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """The word pieces of a text, without special tokens."""
+
+    def convert_tokens_to_ids(self, tokens: list[str]) -> list[int]:
+        """Their ids."""
+
+
+@dataclass
+class InputExample:
+    """One text, or pair of texts, with its label.
+
+    guid: a name for the example.
+    text_a, text_b: ``text_b`` is None for one text.
+    label: as the data set writes it; None in a test set without labels.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None = None
+    label: str | None = None
+
+
+@dataclass
+class InputFeatures:
+    """An example as a model of fixed length takes it; every list has ``max_seq_length`` numbers.
+
+    input_ids: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``, then 0.
+    input_mask: 1 at these tokens, then 0.
+    segment_ids: 1 in B and its [SEP], else 0.
+    label_id: number of the label among the task's labels; 0 where there is none.
+    is_real_example: False for one that only fills up a batch.
+    """
+
+    input_ids: list[int]
+    input_mask: list[int]
+    segment_ids: list[int]
+    label_id: int
+    is_real_example: bool = True
+
+
+class DataProcessor:
+    """Base of what reads a data set; a subclass has the four methods, and may read rows with :meth:`_read_tsv`."""
+
+    def get_train_examples(self, data_dir: str | Path) -> list[InputExample]:
+        """Examples to train on."""
+        raise NotImplementedError
+
+    def get_dev_examples(self, data_dir: str | Path) -> list[InputExample]:
+        """Examples to choose by."""
+        raise NotImplementedError
+
+    def get_test_examples(self, data_dir: str | Path) -> list[InputExample]:
+        """Examples to predict."""
+        raise NotImplementedError
+
+    def get_labels(self) -> list[str]:
+        """The labels, in the order of their numbers."""
+        raise NotImplementedError
+
+    @classmethod
+    def _read_tsv(cls, input_file: str | Path, quotechar: str | None = None) -> list[list[str]]:
+        """The rows of a tab-separated file, the header among them, each as the list of its fields.
+
+        Args:
+            input_file: UTF-8, with or without a byte order mark; where it is not there, the same name with ``.xz``,
+                ``.gz`` or ``.bz2`` is looked for.
+            quotechar: None: quotes are text, the way of GLUE's files.
+
+        Raises:
+            DataError: no such file, or bytes that are not UTF-8; names the line.
+        """
+        lines = Lines(_packed_or_not(Path(input_file)), BadRows())
+        if quotechar is not None:
+            return [row for row in csv.reader(lines, delimiter="\t", quotechar=quotechar) if row]
+        return [text.split("\t") for line in lines if (text := line.rstrip("\r\n"))]
+
+
+class _GlueProcessor(DataProcessor):
+    """A data set that :mod:`bertkit.tasks` reads."""
+
+    task: ClassVar[TextTask]
+
+    def get_train_examples(self, data_dir: str | Path) -> list[InputExample]:
+        return self._examples(data_dir, "train")
+
+    def get_dev_examples(self, data_dir: str | Path) -> list[InputExample]:
+        return self._examples(data_dir, "dev")
+
+    def get_test_examples(self, data_dir: str | Path) -> list[InputExample]:
+        return self._examples(data_dir, "test")
+
+    def get_labels(self) -> list[str]:
+        return list(self.task.raw_labels)
+
+    def _examples(self, data_dir: str | Path, split: Split) -> list[InputExample]:
+        labels = self.get_labels()
+        return [
+            InputExample(
+                guid=f"{split}-{example.row - 1}",  # the original counts rows from 0, the header among them
+                text_a=example.text,
+                text_b=example.text_pair,
+                label=labels[0 if example.label is None or split == "test" else int(example.label)],
+            )
+            for example in load_split(self.task, data_dir, split)
+        ]
+
+
+class MrpcProcessor(_GlueProcessor):
+    """Do two sentences say the same? In a test set every label is "0", as there."""
+
+    task = MRPC
+
+
+class ColaProcessor(_GlueProcessor):
+    """Is a sentence acceptable English? In a test set every label is "0", as there."""
+
+    task = COLA
+
+
+def convert_single_example(
+    ex_index: int, example: InputExample, label_list: Sequence[str], max_seq_length: int, tokenizer: Tokenizer
+) -> InputFeatures:
+    """An example as ids, cut and padded to ``max_seq_length``.
+
+    Of a pair that is too long, one token at a time is taken off the end of the longer text (of B where both are of one
+    length).
+
+    Args:
+        ex_index: for messages.
+        example: what to convert.
+        label_list: the labels, in the order of their numbers.
+        max_seq_length: tokens of the result, special tokens included.
+        tokenizer: cuts texts into word pieces.
+
+    Raises:
+        DataError: a label that is not in ``label_list``.
+        InputError: ``max_seq_length`` leaves no room for a token of each text.
+    """
+    pieces_a = tokenizer.tokenize(example.text_a)
+    pieces_b = None if example.text_b is None else tokenizer.tokenize(example.text_b)
+    num_special = 2 if pieces_b is None else 3
+    if max_seq_length <= num_special + (pieces_b is not None):
+        raise InputError(f"max_seq_length={max_seq_length} leaves no room beside the {num_special} special tokens")
+    _truncate_seq_pair(pieces_a, pieces_b if pieces_b is not None else [], max_seq_length - num_special)
+    tokens = ["[CLS]", *pieces_a, "[SEP]"]
+    segment_ids = [0] * len(tokens)
+    if pieces_b is not None:
+        tokens += [*pieces_b, "[SEP]"]
+        segment_ids += [1] * (len(pieces_b) + 1)
+    if example.label is not None and example.label not in label_list:
+        raise DataError(
+            f"example {ex_index} ({example.guid}): label {example.label!r} is not one of {shorten(label_list)}"
+            f"{did_you_mean(example.label, label_list)}"
+        )
+    padding = [0] * (max_seq_length - len(tokens))
+    return InputFeatures(
+        input_ids=tokenizer.convert_tokens_to_ids(tokens) + padding,
+        input_mask=[1] * len(tokens) + padding,
+        segment_ids=segment_ids + padding,
+        label_id=0 if example.label is None else list(label_list).index(example.label),
+    )
+
+
+def convert_examples_to_features(
+    examples: Sequence[InputExample], label_list: Sequence[str], max_seq_length: int, tokenizer: Tokenizer
+) -> list[InputFeatures]:
+    """:func:`convert_single_example` of each."""
+    return [
+        convert_single_example(number, example, label_list, max_seq_length, tokenizer)
+        for number, example in enumerate(examples)
+    ]
+
+
+def _truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int) -> None:
+    """Shorten two lists in place; unlike that of ``create_pretraining_data``, this one draws nothing."""
+    while len(tokens_a) + len(tokens_b) > max_length:
+        (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()
+
+
+def _packed_or_not(path: Path) -> Path:
+    for suffix in ("", *COMPRESSIONS):
+        packed = path.with_name(path.name + suffix)
+        if packed.is_file():
+            return packed
+    near = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+    beside = f"; {path.parent}{os.sep} has {shorten(near, limit=8)}" if near else ""
+    raise DataError(f"{path} does not exist{beside}")

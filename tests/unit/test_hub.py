@@ -1,0 +1,122 @@
+"""bertkit.hub: the keys, shapes and types of TF-Hub's layers, and transformers' values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bertkit
+from bertkit.errors import CheckpointError, InputError
+from bertkit.hub import Encoder, Preprocess, _in_turns
+from pipeline_helpers import save_tiny
+from tokenizer_helpers import vocab_file
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def preprocess(shared: Path) -> Preprocess:
+    return Preprocess(vocab_file(shared, "uncased"))
+
+
+def test_preprocess_gives_three_columns_of_one_width(preprocess: Preprocess) -> None:
+    out = preprocess(["This is a spam mail", "Computers are not unique to computers"])
+    assert list(out) == ["input_word_ids", "input_mask", "input_type_ids"]
+    for values in out.values():
+        assert values.shape == (2, 128)
+        assert values.dtype == torch.int32
+    assert out["input_mask"].tolist() == [[1] * 8 + [0] * 120] * 2
+    assert not out["input_type_ids"].any()
+    assert (out["input_word_ids"] != 0).long().tolist() == out["input_mask"].tolist()
+    assert out["input_word_ids"][:, 0].tolist() == [101, 101]
+    assert out["input_word_ids"][:, 7].tolist() == [102, 102]
+
+
+def test_preprocess_equals_transformers(preprocess: Preprocess, shared: Path) -> None:
+    from transformers import BertTokenizer as Peer
+
+    peer = Peer(vocab=preprocess.tokenizer.vocab, do_lower_case=True)
+    texts = (shared / "data" / "pretrain_text" / "google_bert_sample_text.txt").read_text(encoding="utf-8").split("\n")
+    texts = [text for text in texts if text][:40]
+    out = preprocess.bert_pack_inputs([preprocess.tokenize(texts)], seq_length=24)
+    expected = peer(texts, padding="max_length", truncation=True, max_length=24, return_tensors="pt")
+    for ours, theirs in zip(out.values(), ("input_ids", "attention_mask", "token_type_ids"), strict=True):
+        assert torch.equal(ours.long(), expected[theirs])
+    pairs = preprocess.bert_pack_inputs([preprocess.tokenize(texts[:-1]), preprocess.tokenize(texts[1:])], 512)
+    expected = peer(texts[:-1], texts[1:], padding="max_length", max_length=512, return_tensors="pt")
+    for ours, theirs in zip(pairs.values(), ("input_ids", "attention_mask", "token_type_ids"), strict=True):
+        assert torch.equal(ours.long(), expected[theirs])
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(2, 40))
+def test_segments_take_turns(num_a: int, num_b: int, room: int) -> None:
+    """Against the words of the definition: one token each in turn, the first segment beginning."""
+    taken = [0, 0]
+    while sum(taken) < min(room, num_a + num_b):
+        for number, length in enumerate((num_a, num_b)):
+            if taken[number] < length and sum(taken) < room:
+                taken[number] += 1
+    assert _in_turns([num_a, num_b], room) == taken
+    assert _in_turns([num_a], room) == [min(num_a, room)]
+
+
+def test_encoder_equals_transformers(tiny: Path) -> None:
+    from transformers import BertModel as Peer
+
+    preprocess = Preprocess(tiny, seq_length=16)
+    inputs = preprocess(["the film is good .", "a very dull scene", "not"])
+    out = Encoder(tiny)(inputs)
+    assert set(out) == {"encoder_outputs", "pooled_output", "default", "sequence_output"}
+    ids, mask, types = (values.long() for values in inputs.values())
+    with torch.no_grad():
+        expected = Peer.from_pretrained(tiny)(ids, mask, types, output_hidden_states=True)
+    real = mask == 1
+    assert len(out["encoder_outputs"]) == 2
+    for ours, theirs in zip(out["encoder_outputs"], expected.hidden_states[1:], strict=True):
+        torch.testing.assert_close(ours[real], theirs[real], rtol=1e-5, atol=1e-5)
+        assert not ours[~real].any()
+    torch.testing.assert_close(out["pooled_output"], expected.pooler_output, rtol=1e-5, atol=1e-5)
+    assert torch.equal(out["default"], out["pooled_output"])
+    assert bool((out["encoder_outputs"][-1] == out["sequence_output"]).all())
+
+
+def test_only_a_trainable_encoder_has_dropout_and_gradients(tiny: Path) -> None:
+    inputs = Preprocess(tiny, seq_length=12)(["the film is great", "dull"])
+    frozen, trainable = Encoder(tiny), Encoder(tiny, trainable=True)
+    frozen.train()
+    assert torch.equal(frozen(inputs)["default"], frozen(inputs)["default"])
+    assert not frozen(inputs)["default"].requires_grad
+    assert not torch.equal(trainable(inputs)["default"], trainable(inputs)["default"])
+    trainable(inputs)["default"].sum().backward()
+    assert trainable.model.embeddings.word_embeddings.weight.grad is not None
+    trainable.eval()
+    assert torch.equal(trainable(inputs)["default"], frozen(inputs)["default"])
+
+
+def test_wrong_calls_are_refused(tiny: Path, preprocess: Preprocess) -> None:
+    for texts, told in (("one text", "got one text"), ([], "got an empty one"), ([3], "text 0 is not a text")):
+        with pytest.raises(InputError, match=told):
+            preprocess(texts)
+    with pytest.raises(InputError, match="seq_length must be at least 3"):
+        Preprocess(tiny, seq_length=2)
+    for segments, told in (
+        ([], "got 0"),
+        ([[[5]], [[5], [6]]], r"different numbers of texts: \[1, 2\]"),
+        ([[[5]], [[5]], [[5]]], "got 3"),
+    ):
+        with pytest.raises(InputError, match=told):
+            preprocess.bert_pack_inputs(segments)
+    with pytest.raises(InputError, match="seq_length=4 leaves no room"):
+        preprocess.bert_pack_inputs([[[5]], [[5]]], seq_length=4)
+    with pytest.raises(InputError, match=r"expected the keys input_word_ids, .*got 'input_ids'"):
+        Encoder(tiny)({"input_ids": [[1]]})
+    bare = bertkit.BertModel(bertkit.BertConfig.from_pretrained(tiny), add_pooling_layer=False)
+    with pytest.raises(CheckpointError, match="no pooler"):
+        Encoder(bare)
