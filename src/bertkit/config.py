@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
+from bertkit.families import FAMILIES, Family
 from bertkit.files import write_atomically
 from bertkit.sources import resolve
 
@@ -24,16 +25,17 @@ CONFIG = "config.json"
 IGNORED_KEYS = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels adapters
-    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id cell chunk_size_feed_forward
     cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample dtype
-    early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-    forced_bos_token_id forced_eos_token_id gradient_checkpointing is_encoder_decoder length_penalty max_length
-    min_length model_max_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    early_stopping emb_size encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
+    forced_bos_token_id forced_eos_token_id gradient_checkpointing is_encoder_decoder language length_penalty max_length
+    min_length model_max_length name no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
     output_attentions output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads
-    pooler_num_fc_layers pooler_size_per_head pooler_type prefix remove_invalid_values repetition_penalty
-    return_dict return_dict_in_generate sentence_transformers sep_token_id suppress_tokens task_specific_params
-    temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript
-    transformers_version typical_p use_bfloat16 use_cache
+    pooler_num_fc_layers pooler_size_per_head pooler_type pre_trained prefix remove_invalid_values repetition_penalty
+    return_dict return_dict_in_generate sbert_ce_default_activation_function sentence_transformers sep_token_id
+    structure suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k
+    top_p torch_dtype torchscript training transformers.js_config transformers_version typical_p use_bfloat16 use_cache
+    xla_device
     """.split()
 )
 #: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.
@@ -45,7 +47,7 @@ REQUIRED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
 }
-MODEL_TYPES = ("bert",)
+MODEL_TYPES = tuple(FAMILIES)
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -69,16 +71,21 @@ class Settings(BaseModel):
 
 
 class BertConfig(Settings):
-    """Shape of one BERT (Devlin et al. 2019, section 3). The defaults are BERT-base, uncased.
+    """Shape of one BERT (Devlin et al. 2019, section 3), or of one of its descendants, as ``model_type`` says.
 
-    Also accepts ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``.
+    The defaults are BERT-base, uncased; those of another family are in ``bertkit.families``. Also accepts
+    ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
-            heads that do not divide the width, labels that are not numbered ``0 ... n-1``.
+            heads that do not divide the width, labels that are not numbered ``0 ... n-1``, a field that the family
+            does not have.
     """
 
-    model_type: Literal["bert"] = "bert"
+    model_type: Annotated[
+        Literal["bert", "roberta", "camembert", "xlm-roberta", "distilbert", "albert", "electra"],
+        Field(description="the family"),
+    ] = "bert"
     vocab_size: Annotated[int, Field(ge=1, le=4_000_000, description="word pieces in the vocabulary")] = 30522
     hidden_size: Annotated[Size, Field(description="width D of one token vector")] = 768
     num_hidden_layers: Annotated[int, Field(ge=0, le=512, description="transformer layers, L")] = 12
@@ -93,12 +100,28 @@ class BertConfig(Settings):
     max_position_embeddings: Annotated[
         int, Field(ge=1, le=1_000_000, description="longest input in word pieces, special tokens included")
     ] = 512
-    type_vocab_size: Annotated[int, Field(ge=1, le=1024, description="segments (sentence A, sentence B)")] = 2
+    type_vocab_size: Annotated[
+        int, Field(ge=0, le=1024, description="segments (sentence A, sentence B); 0: the model knows none")
+    ] = 2
     initializer_range: Annotated[float, Field(gt=0.0, le=10.0, description="sd of the truncated normal")] = 0.02
     layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0, description="added to the variance in LayerNorm")] = 1e-12
     pad_token_id: Annotated[int, Field(ge=0, description="id of [PAD]; its word embedding gets no gradient")] = 0
     classifier_dropout: Annotated[
         Probability | None, Field(description="dropout before a task head; None means hidden_dropout_prob")
+    ] = None
+    embedding_size: Annotated[
+        Size | None, Field(description="width E of the embeddings (ALBERT, ELECTRA); None means hidden_size")
+    ] = None
+    num_hidden_groups: Annotated[
+        int | None, Field(ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one a layer")
+    ] = None
+    inner_group_num: Annotated[int | None, Field(ge=1, le=64, description="layers in a group (ALBERT)")] = None
+    seq_classif_dropout: Annotated[
+        Probability | None, Field(description="dropout before the classifier of sequences and choices (DistilBERT)")
+    ] = None
+    qa_dropout: Annotated[Probability | None, Field(description="dropout before the span head (DistilBERT)")] = None
+    summary_last_dropout: Annotated[
+        Probability | None, Field(description="dropout before the classifier of choices (ELECTRA)")
     ] = None
     id2label: Annotated[dict[int, str], Field(description="name of each label, numbered from 0")] = {
         0: "LABEL_0",
@@ -108,15 +131,19 @@ class BertConfig(Settings):
         Literal["regression", "single_label_classification", "multi_label_classification"] | None,
         Field(description="loss of the sequence classifier; None: regression for one label, else single label"),
     ] = None
-    architectures: Annotated[list[str] | None, Field(description="class names the file was saved from")] = None
+    architectures: Annotated[
+        list[str] | None, Field(description="classes the file was saved from, by their names in this package")
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
-    def _labels_from_any_form(cls, values: Any) -> Any:
-        """``num_labels`` and ``label2id`` are derived from ``id2label``: accept them, and check that they agree."""
+    def _defaults_and_labels(cls, values: Any) -> Any:
+        """The family's defaults; and ``id2label`` from ``num_labels`` and ``label2id``, which must agree with it."""
         if not isinstance(values, dict):
             return values
         values = dict(values)
+        defaults = _family(values.get("model_type", "bert")).defaults
+        values.update({name: value for name, value in defaults.items() if values.get(name) is None})
         num_labels = values.pop("num_labels", None)
         label2id = values.pop("label2id", None)
         if values.get("id2label") is None:
@@ -138,8 +165,20 @@ class BertConfig(Settings):
                 f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
                 f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
             )
+        for name in _OWN_FIELDS - self.family.own:
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} is no field of the {self.model_type} family, got {getattr(self, name)!r}")
+        for name in self.family.absent:
+            fixed = self.family.defaults.get(name, type(self).model_fields[name].default)
+            if getattr(self, name) != fixed:
+                raise ValueError(f"{name} is {fixed!r} in the {self.model_type} family, got {getattr(self, name)!r}")
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
+        if self.max_input_length < 1:
+            raise ValueError(
+                f"max_position_embeddings={self.max_position_embeddings} leaves no position: those of the "
+                f"{self.model_type} family begin at pad_token_id + 1 = {self.first_position}"
+            )
         if sorted(self.id2label) != list(range(len(self.id2label))):
             raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(self.id2label)[:10]}")
         if len(set(self.id2label.values())) != len(self.id2label):
@@ -161,6 +200,52 @@ class BertConfig(Settings):
         """Width H of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def family(self) -> Family:
+        """What all checkpoints of this ``model_type`` share."""
+        return FAMILIES[self.model_type]
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position table that the first token of a text takes."""
+        return self.pad_token_id + 1 if self.family.positions_after_padding else 0
+
+    @property
+    def max_input_length(self) -> int:
+        """Tokens of the longest input, special tokens included."""
+        return self.max_position_embeddings - self.first_position
+
+    @property
+    def embedding_width(self) -> int:
+        """Width E of word, position and segment embeddings."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether a linear layer brings the embeddings to the width of the encoder."""
+        return self.embedding_width != self.hidden_size or self.family.projects_always
+
+    @property
+    def num_stored_layers(self) -> int:
+        """Layers that have weights of their own."""
+        if self.num_hidden_groups is None:
+            return self.num_hidden_layers
+        return self.num_hidden_groups * (self.inner_group_num or 1)
+
+    @property
+    def layer_order(self) -> tuple[int, ...]:
+        """Number of the stored layer at each step through the encoder (Lan et al. 2020, section 3.1)."""
+        if self.num_hidden_groups is None:
+            return tuple(range(self.num_hidden_layers))
+        inner, share = self.inner_group_num or 1, self.num_hidden_layers / self.num_hidden_groups
+        return tuple(int(i / share) * inner + j for i in range(self.num_hidden_layers) for j in range(inner))
+
+    def head_dropout(self, head: str) -> float:
+        """Rate of the dropout before a head: "sequence", "token", "choice", "span" or "pair"."""
+        name = self.family.dropouts.get(head, "classifier_dropout")
+        rate = getattr(self, name) if name else 0.0
+        return self.hidden_dropout_prob if rate is None else float(rate)
+
     def replace(self, **changes: Any) -> BertConfig:
         """A copy with some fields changed; ``num_labels`` and ``label2id`` are accepted as in the constructor."""
         values = self.model_dump()
@@ -169,12 +254,16 @@ class BertConfig(Settings):
         return BertConfig(**{**values, **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of a ``config.json`` that other BERT software reads."""
-        values = self.model_dump()
+        """The content of a ``config.json`` that other software of the family reads."""
+        family = self.family
+        values = self.model_dump(exclude=set(family.absent))
         values["id2label"] = {str(number): label for number, label in self.id2label.items()}
         values["label2id"] = self.label2id
-        values["position_embedding_type"] = "absolute"
-        return {key: value for key, value in values.items() if value is not None}
+        if self.model_type == "bert":
+            values["position_embedding_type"] = "absolute"
+        if self.architectures is not None:
+            values["architectures"] = [family.their_class(name) for name in self.architectures]
+        return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
@@ -183,14 +272,20 @@ class BertConfig(Settings):
         Raises:
             ConfigError: as the constructor; also a ``model_type`` or a setting this encoder does not compute.
         """
-        model_type = values.get("model_type", "bert")
-        if model_type not in MODEL_TYPES:
-            raise ConfigError(f"model_type is {model_type!r}; this version of bertkit reads {', '.join(MODEL_TYPES)}")
-        for key, allowed in REQUIRED_VALUES.items():
+        family = _family(values.get("model_type", "bert"))
+        required = {**REQUIRED_VALUES, **family.required}
+        for key, allowed in required.items():
             if key in values and values[key] not in allowed:
                 raise ConfigError(f"{key} is {values[key]!r}; this encoder computes only {key}={allowed[0]!r}")
-        passive = IGNORED_KEYS | REQUIRED_VALUES.keys()
-        return cls(**{key: value for key, value in values.items() if key not in passive})
+        fields = {key: name for name, key in family.keys.items()}
+        for key, name in fields.items():
+            if key in values and name in values and values[key] != values[name]:
+                raise ConfigError(f"{key} is {values[key]!r} but {name}, another name for it, is {values[name]!r}")
+        passive = IGNORED_KEYS | required.keys() | family.ignored
+        read = {fields.get(key, key): value for key, value in values.items() if key not in passive}
+        if isinstance(read.get("architectures"), list):
+            read["architectures"] = [family.our_class(str(name)) for name in read["architectures"]]
+        return cls(**read)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **changes: Any) -> BertConfig:
@@ -239,6 +334,17 @@ class BertConfig(Settings):
     def to_json_file(self, path: str | Path) -> None:
         """Write ``config.json``."""
         write_atomically(Path(path), json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
+
+
+#: Fields that only some families have.
+_OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
+
+
+def _family(model_type: Any) -> Family:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
+        raise ConfigError(f"model_type is {model_type!r}{near}; this version of bertkit reads {', '.join(FAMILIES)}")
+    return FAMILIES[model_type]
 
 
 def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:

@@ -12,7 +12,6 @@ import transformers
 from torch import Tensor
 
 import bertkit
-from bertkit.checkpoints import names
 from bertkit.checkpoints.names import BERT, CLASSES, NameTable
 
 #: Largest absolute difference allowed between outputs in fp32 (observed here: below 2e-6).
@@ -156,10 +155,7 @@ def _exchange(table: NameTable, a: str, b: str) -> NameTable:
         return name.replace(f".{a}.", ".#.").replace(f".{b}.", f".{a}.").replace(".#.", f".{b}.")
 
     encoder = tuple(replace(rule, theirs=tuple(other(name) for name in rule.theirs)) for rule in table.parts["encoder"])
-    return names.NameTable(
-        family=table.family, prefix=table.prefix, parts={**table.parts, "encoder": encoder}, prefixed=table.prefixed,
-        ignored=table.ignored, endings=table.endings, ties=table.ties,
-    )  # fmt: skip
+    return replace(table, parts={**table.parts, "encoder": encoder})
 
 
 SENTENCE = [101, 1996, 3007, 1997, 2605, 2003, 3000, 1012, 102]

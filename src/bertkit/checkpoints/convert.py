@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bertkit.checkpoints.header import TensorInfo
 from bertkit.checkpoints.match import Match, Row, Status
-from bertkit.checkpoints.names import ClassSpec, NameTable, Op
 from bertkit.checkpoints.reading import DTYPES, Reader
+from bertkit.checkpoints.rules import ClassSpec, NameTable, Op
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
 
@@ -102,9 +102,9 @@ def to_theirs(
         (name in the file, contiguous CPU tensor; for a stacked one a view of its part).
     """
     left = dict(state)
-    for part in table.parts:
+    for part in spec.parts:
         prefix = table.written_prefix(part, spec.base_prefix)
-        for rule in table.rules(part, config.num_hidden_layers):
+        for rule in table.rules(part, config):
             tensor = left.pop(prefix + rule.ours, None)
             if tensor is None:
                 continue

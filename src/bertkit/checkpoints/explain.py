@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from bertkit.checkpoints.match import PROBLEMS, Match, Row, Status
-from bertkit.checkpoints.names import layer_number
+from bertkit.checkpoints.rules import layer_number
 
 #: Lines shown for one kind of difference. Layers are taken together, so real checkpoints stay far below it.
 MAX_LINES = 60
-_LAYER = re.compile(r"(?<=\.layer\.)\d+(?=\.)")
+_LAYER = re.compile(r"(?:(?<=\.layer\.)|(?<=\.albert_layer_groups\.))\d+(?=\.)")
 
 
 def explain(match: Match, where: str, *, file_labels: int | None = None) -> str:
@@ -83,11 +83,14 @@ def _hints(match: Match, file_labels: int | None) -> list[str]:
         hints.append(f"No tensor has a name of the {match.table.family} family: this is another kind of model.")
         return ["  " + hint for hint in hints]
     layers = _layers_in_file(match)
-    if layers != config.num_hidden_layers:
-        hints.append(f"The config says num_hidden_layers={config.num_hidden_layers}, the file holds {layers} layers.")
+    field, what = "num_hidden_layers", "layers"
+    if config.num_hidden_groups is not None:
+        field, what = "num_hidden_groups", "groups of layers"
+    if layers != getattr(config, field):
+        hints.append(f"The config says {field}={getattr(config, field)}, the file holds {layers} {what}.")
     head_rows = [row for row in problems if row.part in spec.heads]
     absent = [row for row in head_rows if row.status is Status.MISSING]
-    misfit = [row for row in head_rows if row.status is Status.MISSHAPED and row.part == "classifier"]
+    misfit = [row for row in head_rows if row.status is Status.MISSHAPED and "classifier" in row.part]
     if absent:
         ask = "num_labels=N (or id2label=...)" if spec.label_head else "new_head=True"
         hints.append(

@@ -19,10 +19,11 @@ from bertkit.checkpoints.finite import first_not_finite
 from bertkit.checkpoints.header import TensorInfo, open_regular
 from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
 from bertkit.checkpoints.match import HeadRequest, Match, Row, Status, match
-from bertkit.checkpoints.names import CLASSES, TABLES, ClassSpec, NameTable, layer_number
+from bertkit.checkpoints.names import TABLES, ClassSpec, NameTable, layer_number
 from bertkit.checkpoints.vocabulary import check_vocabulary, find_vocabulary
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
+from bertkit.families import FAMILIES
 from bertkit.sources import resolve
 
 _BLOCK = 1 << 22
@@ -96,7 +97,8 @@ class ModelReport:
             facts.append(
                 ("family", f"{config['model_type']}, saved from {', '.join(config.get('architectures') or ['?'])}")
             )
-            facts.append(("shape", ", ".join(f"{key} {config[key]:,}" for key in _SHAPE_KEYS)))
+            keys = (FAMILIES[config["model_type"]].keys.get(key, key) for key in _SHAPE_KEYS)
+            facts.append(("shape", ", ".join(f"{key} {config[key]:,}" for key in keys if key in config)))
         types = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
         facts.append(("parameters", f"{self.num_parameters:,} in {sum(self.dtypes.values())} tensors ({types})"))
         facts += [("", f"{count:>13,}  {part}") for part, count in self.parameters.items()]
@@ -121,7 +123,9 @@ class ModelReport:
 
 _SHAPE_KEYS = (
     "num_hidden_layers",
+    "num_hidden_groups",
     "hidden_size",
+    "embedding_size",
     "num_attention_heads",
     "intermediate_size",
     "vocab_size",
@@ -160,11 +164,13 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
         problems.append(f"values that are not finite in {', '.join(broken[:20])}{' ...' if len(broken) > 20 else ''}")
     sound = not problems
     view = _view(weights, config, table)
-    classes = {} if config is None else {name: _verdict(weights, config, spec, table) for name, spec in CLASSES.items()}
+    specs = {} if config is None else table.classes
+    classes = {name: _verdict(weights, config, spec, table) for name, spec in specs.items()}
     if view is not None and view.problems:
         problems.append(explain(view, weights.where))
     parts = _parameters(weights.tensors.values(), table)
     heads = {part: part in parts for part in table.parts if part != "encoder"}
+    labelled = any(there for head, there in heads.items() if "classifier" in head)
     found = _attempt(problems, lambda: find_vocabulary(weights.folder))
     return ModelReport(
         path=str(path),
@@ -179,7 +185,7 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
         heads=heads,
         classes=classes,
         unused=view.unused if view is not None else (),
-        labels=tuple(config.id2label.values()) if config is not None and heads["classifier"] else None,
+        labels=tuple(config.id2label.values()) if config is not None and labelled else None,
         tokenizer=None if found is None else {"file": found.file.name, "size": found.size, "settings": found.settings},
         files=tuple(_file_report(file, hash_files) for file in weights.files),
     )
@@ -197,8 +203,8 @@ def _attempt(problems: list[str], look: Any) -> Any:
 def _view(weights: Weights, config: BertConfig | None, table: NameTable) -> Match | None:
     if config is None:
         return None
-    saved_from = [name for name in config.architectures or () if name in CLASSES]
-    spec = CLASSES[saved_from[0] if saved_from else "BertModel"]
+    saved_from = [name for name in config.architectures or () if name in table.classes]
+    spec = table.classes[saved_from[0] if saved_from else "BertModel"]
     return match(weights.tensors, config, spec, table, HeadRequest())
 
 
@@ -221,19 +227,12 @@ def _parameters(tensors: Iterable[TensorInfo], table: NameTable) -> dict[str, in
     for name, info in kept.items():
         if name in table.ignored or (name in ties and ties[name] in kept):
             continue
-        part = _part_of(name, table) or names.get(name.partition(".")[0], "unknown")
+        part = table.part_of(name) or names.get(name.partition(".")[0], "unknown")
         if part == "encoder":
             part = "layers" if layer_number(name) is not None else "embeddings"
         counts[part] = counts.get(part, 0) + info.num_values
     order = ["embeddings", "layers", *table.parts, "unknown"]
     return {part: counts[part] for part in order if part in counts}
-
-
-def _part_of(name: str, table: NameTable) -> str | None:
-    number = layer_number(name)
-    pattern = name if number is None else name.replace(f".{number}.", ".{i}.", 1)
-    name = dict(table.ties).get(pattern, pattern)
-    return next((part for part, rules in table.parts.items() if any(name in rule.theirs for rule in rules)), None)
 
 
 def _count(items: Iterable[str]) -> dict[str, int]:
@@ -272,7 +271,7 @@ def _table(rows: Iterable[Row]) -> list[str]:
     """One line for rows that differ only in the layer; columns: status, ours <- theirs, shape, type."""
     layers: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
-        number = layer_number(row.ours.removeprefix("bert.") or row.theirs[0].removeprefix("bert."))
+        number = layer_number(row.ours or row.theirs[0])
         where = "" if number is None else f".{number}."
         texts = [row.ours or "-", _together(row.theirs)]
         ours, theirs = (text.replace(where, ".{#}.") if where else text for text in texts)

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 
 from bertkit.checkpoints.header import TensorInfo
-from bertkit.checkpoints.names import CLASSES, ClassSpec, NameTable, Rule, sizes
+from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, sizes
 from bertkit.config import BertConfig
 
 #: Types whose values can be weights.
@@ -159,12 +159,7 @@ class _Matcher:
         for name, original in table.ties:  # a file may hold only the copy
             if name in self.left and original not in self.left:
                 self.left[original] = self.left.pop(name)
-        self.known = {
-            name: part
-            for part in table.parts
-            for rule in table.rules(part, config.num_hidden_layers)
-            for name in rule.theirs
-        }
+        self.known = {name: part for part in table.parts for rule in table.rules(part, config) for name in rule.theirs}
 
     def match(self, request: HeadRequest) -> Match:
         """The table, as :func:`match` returns it; call it once."""
@@ -178,7 +173,7 @@ class _Matcher:
                 new_parts = ("pooler", *new_parts)
         kept = dict(self.left)
         for part in parts:
-            for rule in self.table.rules(part, self.config.num_hidden_layers):
+            for rule in self.table.rules(part, self.config):
                 self.rows.append(self._new(rule, part) if part in new_parts else self._row(rule, part))
         used = kept.keys() - self.left.keys()
         self._ties(kept, used, new_parts)
@@ -192,14 +187,19 @@ class _Matcher:
         return asked and (not self._has_any(part) or self._owner(part) is not None)
 
     def _owner(self, part: str) -> str | None:
-        """The other class that the file's classifier was trained for: the same names and shapes, another meaning."""
-        names = self.config.architectures or []
-        if part != "classifier" or self.spec.name in names:
+        """The other class that the file's classifier was trained for: the same names, but another meaning."""
+        names, classes = self.config.architectures or [], self.table.classes
+        if "classifier" not in part or self.spec.name in names:
             return None
-        return next((name for name in names if name in CLASSES and part in CLASSES[name].heads), None)
+        wanted = self._names(part)
+        owners = (name for name in names if name in classes)
+        return next((name for name in owners if any(wanted & self._names(head) for head in classes[name].heads)), None)
+
+    def _names(self, part: str) -> set[str]:
+        return {name for rule in self.table.parts[part] for name in rule.theirs}
 
     def _has_any(self, part: str) -> bool:
-        return any(name in self.left for rule in self.table.parts[part] for name in rule.theirs)
+        return not self._names(part).isdisjoint(self.left)
 
     def _new(self, rule: Rule, part: str) -> Row:
         return Row(Status.NEW, self._our_name(rule, part), (), rule.our_shape(self.letters), "", part)

@@ -7,218 +7,238 @@ Another family is another table; another file format is another :class:`Op`. Imp
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from collections.abc import Mapping
 
-from bertkit.config import BertConfig
+from bertkit.checkpoints.rules import (
+    ClassSpec,
+    NameTable,
+    Op,
+    Rule,
+    copied,
+    dense,
+    layer_number,
+    norm,
+    sizes,
+    stacked,
+)
+from bertkit.errors import CheckpointError
+from bertkit.families import FAMILIES
 
+__all__ = ["BERT", "CLASSES", "TABLES", "ClassSpec", "NameTable", "Op", "Rule", "class_spec", "layer_number", "sizes"]
 
-class Op(Enum):
-    """How one tensor of ours is made of theirs."""
+_LAYER = "encoder.layer.{i}."
+_QKV = _LAYER + "attention.qkv"
+_OUT = _LAYER + "attention.out"
+_WORDS = "embeddings.word_embeddings.weight"
+_TRANSFORM = "cls.predictions.transform."
 
-    COPY = "copy"  #: the same numbers under another name
-    STACK = "stack"  #: several matrices, one below the other (axis 0)
+_TABLES = (
+    copied(_WORDS, "V E"),
+    copied("embeddings.position_embeddings.weight", "P E"),
+)
+_SEGMENTS = copied("embeddings.token_type_embeddings.weight", "G E")
+_EMBEDDINGS = (*_TABLES, _SEGMENTS, *norm("embeddings.LayerNorm", shape="E"))
 
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One tensor of ours and where it comes from.
-
-    ours: name in our model, ``{i}`` for the layer.
-    theirs: names in the file, in the order of stacking.
-    shape: sizes of each of *theirs*, as letters of :func:`sizes` or numbers, for example ``"V D"``.
-    op: how theirs become ours.
-    """
-
-    ours: str
-    theirs: tuple[str, ...]
-    shape: str
-    op: Op = Op.COPY
-
-    def at(self, layer: int) -> Rule:
-        """The rule for one layer."""
-        number = str(layer)
-        return replace(
-            self,
-            ours=self.ours.replace("{i}", number),
-            theirs=tuple(name.replace("{i}", number) for name in self.theirs),
-        )
-
-    def their_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
-        """Shape each of theirs must have."""
-        return tuple(letters[size] if size in letters else int(size) for size in self.shape.split())
-
-    def our_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
-        """Shape of our tensor."""
-        first, *rest = self.their_shape(letters)
-        return (first * len(self.theirs), *rest)
-
-
-def _dense(ours: str, theirs: str, shape: str) -> tuple[Rule, Rule]:
-    """Weight and bias of a linear layer."""
-    return _pair(ours, (theirs,), shape, Op.COPY)
+#: The layers of BERT, RoBERTa and ELECTRA.
+_SELF = _LAYER + "attention.self."
+_LAYERS = (
+    *stacked(_QKV, "D D", tuple(_SELF + name for name in ("query", "key", "value"))),
+    *dense(_OUT, "D D", _LAYER + "attention.output.dense"),
+    *norm(_LAYER + "attention_norm", _LAYER + "attention.output.LayerNorm"),
+    *dense(_LAYER + "ffn_up", "F D", _LAYER + "intermediate.dense"),
+    *dense(_LAYER + "ffn_down", "D F", _LAYER + "output.dense"),
+    *norm(_LAYER + "ffn_norm", _LAYER + "output.LayerNorm"),
+)
+_POOLER = dense("pooler.dense", "D D")
+_CLASSIFIER = dense("classifier", "C D")
+_SPAN = dense("qa_outputs", "2 D")
+_BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
+_OLD_ENDINGS = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"}
 
 
-def _norm(ours: str, theirs: str) -> tuple[Rule, Rule]:
-    return _pair(ours, (theirs,), "D", Op.COPY)
+def _own_pooler(theirs: str) -> tuple[Rule, Rule]:
+    """The layer in front of a classifier; in our models it stands where the encoder's pooler would."""
+    return dense("bert.pooler.dense", "D D", theirs)
 
 
-def _pair(ours: str, theirs: tuple[str, ...], shape: str, op: Op) -> tuple[Rule, Rule]:
+def _masked_lm(dense_name: str, norm_name: str, bias: str) -> tuple[Rule, ...]:
     return (
-        Rule(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), shape, op),
-        Rule(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), shape.split()[0], op),
+        *dense(_TRANSFORM + "dense", "E D", dense_name),
+        *norm(_TRANSFORM + "LayerNorm", norm_name, "E"),
+        copied("cls.predictions.bias", "V", bias),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NameTable:
-    """All names of one family.
-
-    prefix: what stands before the names of :attr:`prefixed` parts in a file saved from a model with a head.
-    parts: rules by part. "encoder" is what every model has; each other part is there or not, as a whole.
-    prefixed: the parts whose names carry the prefix.
-    ignored: names of buffers that hold no weights; read past, never written.
-    endings: old endings of names and what they are called today; read, never written.
-    ties: (name, name of the tensor it always equals): a file may hold the first or not.
-    """
-
-    family: str
-    prefix: str
-    parts: Mapping[str, tuple[Rule, ...]]
-    prefixed: frozenset[str]
-    ignored: frozenset[str]
-    endings: Mapping[str, str]
-    ties: tuple[tuple[str, str], ...]
-    roots: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        rules = (rule for part in self.prefixed for rule in self.parts[part])
-        roots = {name.partition(".")[0] + "." for rule in rules for name in rule.theirs}
-        object.__setattr__(self, "roots", tuple(sorted(roots)))
-
-    def canonical(self, name: str) -> str:
-        """Name as the table has it: without the prefix, with today's ending."""
-        bare = name.removeprefix(self.prefix)
-        if bare.startswith(self.roots):
-            name = bare
-        for old, new in self.endings.items():
-            if name.endswith(old):
-                return name.removesuffix(old) + new
-        return name
-
-    def in_encoder(self, name: str) -> bool:
-        """Whether a canonical name claims to belong to the encoder (pooler included), known to the table or not."""
-        return name.startswith((*self.roots, self.prefix))
-
-    def rules(self, part: str, num_layers: int) -> Iterator[Rule]:
-        """Rules of a part with the layer numbers filled in."""
-        for rule in self.parts[part]:
-            if "{i}" not in rule.ours:
-                yield rule
-        for layer in range(num_layers):
-            for rule in self.parts[part]:
-                if "{i}" in rule.ours:
-                    yield rule.at(layer)
-
-    def written_prefix(self, part: str, base_prefix: str) -> str:
-        """What stands before the names of ``part`` in a model whose encoder is the attribute ``base_prefix``."""
-        return f"{base_prefix}." if base_prefix and part in self.prefixed else ""
-
-
-_LAYER = "encoder.layer.{i}."
-_SELF = _LAYER + "attention.self."
-
-BERT = NameTable(
-    family="bert",
-    prefix="bert.",
-    parts={
-        "encoder": (
-            Rule("embeddings.word_embeddings.weight", ("embeddings.word_embeddings.weight",), "V D"),
-            Rule("embeddings.position_embeddings.weight", ("embeddings.position_embeddings.weight",), "P D"),
-            Rule("embeddings.token_type_embeddings.weight", ("embeddings.token_type_embeddings.weight",), "G D"),
-            *_norm("embeddings.LayerNorm", "embeddings.LayerNorm"),
-            *_pair(_LAYER + "attention.qkv", tuple(_SELF + n for n in ("query", "key", "value")), "D D", Op.STACK),
-            *_dense(_LAYER + "attention.out", _LAYER + "attention.output.dense", "D D"),
-            *_norm(_LAYER + "attention_norm", _LAYER + "attention.output.LayerNorm"),
-            *_dense(_LAYER + "ffn_up", _LAYER + "intermediate.dense", "F D"),
-            *_dense(_LAYER + "ffn_down", _LAYER + "output.dense", "D F"),
-            *_norm(_LAYER + "ffn_norm", _LAYER + "output.LayerNorm"),
-        ),
-        "pooler": _dense("pooler.dense", "pooler.dense", "D D"),
-        "masked-lm head": (
-            *_dense("cls.predictions.transform.dense", "cls.predictions.transform.dense", "D D"),
-            *_norm("cls.predictions.transform.LayerNorm", "cls.predictions.transform.LayerNorm"),
-            Rule("cls.predictions.bias", ("cls.predictions.bias",), "V"),
-        ),
-        "next-sentence head": _dense("cls.seq_relationship", "cls.seq_relationship", "2 D"),
-        "classifier": _dense("classifier", "classifier", "C D"),
-        "span head": _dense("qa_outputs", "qa_outputs", "2 D"),
-    },
-    prefixed=frozenset({"encoder", "pooler"}),
-    ignored=frozenset({"embeddings.position_ids", "embeddings.token_type_ids"}),
-    endings={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},
-    ties=(
-        ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
-        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
-    ),
-)
-
-TABLES: Mapping[str, NameTable] = {"bert": BERT}
-
-
-@dataclass(frozen=True, slots=True)
-class ClassSpec:
-    """Which parts of the table a model class has.
-
-    name: of the class, as in ``architectures`` of a config.
-    heads: its own parts, in order; with none it is the bare encoder.
-    pooler: whether it has a pooler; the bare encoder has one exactly when the file has.
-    outputs: rows of its classifier; None means one for each label of the config.
-    label_head: whether ``num_labels=`` asks for a new head.
-    """
-
-    name: str
-    heads: tuple[str, ...] = ()
-    pooler: bool = False
-    outputs: int | None = None
-    label_head: bool = False
-
-    @property
-    def base_prefix(self) -> str:
-        """Attribute that holds the encoder; empty for the encoder itself."""
-        return "bert" if self.heads else ""
-
-
-CLASSES: Mapping[str, ClassSpec] = {
-    spec.name: spec
-    for spec in (
+def _classes(*specs: ClassSpec) -> Mapping[str, ClassSpec]:
+    """The classes that every family has, those given in place of them or beside them."""
+    common = (
         ClassSpec("BertModel", pooler=True),
-        ClassSpec("BertForPreTraining", ("masked-lm head", "next-sentence head"), pooler=True),
         ClassSpec("BertForMaskedLM", ("masked-lm head",)),
-        ClassSpec("BertForNextSentencePrediction", ("next-sentence head",), pooler=True),
         ClassSpec("BertForSequenceClassification", ("classifier",), pooler=True, label_head=True),
         ClassSpec("BertForTokenClassification", ("classifier",), label_head=True),
         ClassSpec("BertForQuestionAnswering", ("span head",)),
         ClassSpec("BertForMultipleChoice", ("classifier",), pooler=True, outputs=1, label_head=True),
     )
+    return {spec.name: spec for spec in (*common, *specs)}
+
+
+BERT = NameTable(
+    family="bert",
+    prefix="bert.",
+    parts={
+        "encoder": (*_EMBEDDINGS, *_LAYERS),
+        "pooler": _POOLER,
+        "masked-lm head": _masked_lm(_TRANSFORM + "dense", _TRANSFORM + "LayerNorm", "cls.predictions.bias"),
+        "next-sentence head": dense("cls.seq_relationship", "2 D"),
+        "classifier": _CLASSIFIER,
+        "span head": _SPAN,
+    },
+    prefixed=frozenset({"encoder", "pooler"}),
+    ignored=_BUFFERS,
+    endings=_OLD_ENDINGS,
+    ties=(("cls.predictions.decoder.weight", _WORDS), ("cls.predictions.decoder.bias", "cls.predictions.bias")),
+    classes=_classes(
+        ClassSpec("BertForPreTraining", ("masked-lm head", "next-sentence head"), pooler=True),
+        ClassSpec("BertForNextSentencePrediction", ("next-sentence head",), pooler=True),
+    ),
+)
+
+
+def _roberta(family: str) -> NameTable:
+    """RoBERTa, CamemBERT and XLM-R: the names of one code base."""
+    return NameTable(
+        family=family,
+        prefix="roberta.",
+        parts={
+            "encoder": (*_EMBEDDINGS, *_LAYERS),
+            "pooler": _POOLER,
+            "masked-lm head": _masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+            "sentence classifier": (
+                *_own_pooler("classifier.dense"),
+                *dense("classifier", "C D", "classifier.out_proj"),
+            ),
+            "classifier": _CLASSIFIER,
+            "span head": _SPAN,
+        },
+        prefixed=frozenset({"encoder", "pooler"}),
+        ignored=_BUFFERS,
+        endings=_OLD_ENDINGS,
+        ties=(("lm_head.decoder.weight", _WORDS), ("lm_head.decoder.bias", "lm_head.bias")),
+        classes=_classes(ClassSpec("BertForSequenceClassification", ("sentence classifier",), label_head=True)),
+    )
+
+
+_THEIRS = "transformer.layer.{i}."
+DISTILBERT = NameTable(
+    family="distilbert",
+    prefix="distilbert.",
+    parts={
+        "encoder": (
+            *_TABLES,
+            *norm("embeddings.LayerNorm"),
+            *stacked(_QKV, "D D", tuple(f"{_THEIRS}attention.{name}" for name in ("q_lin", "k_lin", "v_lin"))),
+            *dense(_OUT, "D D", _THEIRS + "attention.out_lin"),
+            *norm(_LAYER + "attention_norm", _THEIRS + "sa_layer_norm"),
+            *dense(_LAYER + "ffn_up", "F D", _THEIRS + "ffn.lin1"),
+            *dense(_LAYER + "ffn_down", "D F", _THEIRS + "ffn.lin2"),
+            *norm(_LAYER + "ffn_norm", _THEIRS + "output_layer_norm"),
+        ),
+        "masked-lm head": _masked_lm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+        "sentence classifier": (*_own_pooler("pre_classifier"), *_CLASSIFIER),
+        "classifier": _CLASSIFIER,
+        "span head": _SPAN,
+    },
+    prefixed=frozenset({"encoder"}),
+    ignored=_BUFFERS,
+    endings=_OLD_ENDINGS,
+    ties=(("vocab_projector.weight", _WORDS),),
+    classes=_classes(
+        ClassSpec("BertModel"),
+        ClassSpec("BertForSequenceClassification", ("sentence classifier",), label_head=True),
+        ClassSpec("BertForMultipleChoice", ("sentence classifier",), outputs=1, label_head=True),
+    ),
+)
+
+_GROUP = "encoder.albert_layer_groups.{i}.albert_layers.{j}."
+ALBERT = NameTable(
+    family="albert",
+    prefix="albert.",
+    parts={
+        "encoder": (
+            *_EMBEDDINGS,
+            *dense("embeddings.projection", "D E", "encoder.embedding_hidden_mapping_in"),
+            *stacked(_QKV, "D D", tuple(f"{_GROUP}attention.{name}" for name in ("query", "key", "value"))),
+            *dense(_OUT, "D D", _GROUP + "attention.dense"),
+            *norm(_LAYER + "attention_norm", _GROUP + "attention.LayerNorm"),
+            *dense(_LAYER + "ffn_up", "F D", _GROUP + "ffn"),
+            *dense(_LAYER + "ffn_down", "D F", _GROUP + "ffn_output"),
+            *norm(_LAYER + "ffn_norm", _GROUP + "full_layer_layer_norm"),
+        ),
+        "pooler": dense("pooler.dense", "D D", "pooler"),
+        "masked-lm head": _masked_lm("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+        "sentence-order head": dense("cls.seq_relationship", "2 D", "sop_classifier.classifier"),
+        "classifier": _CLASSIFIER,
+        "span head": _SPAN,
+    },
+    prefixed=frozenset({"encoder", "pooler"}),
+    ignored=_BUFFERS,
+    endings=_OLD_ENDINGS,
+    ties=(("predictions.decoder.weight", _WORDS), ("predictions.decoder.bias", "predictions.bias")),
+    classes=_classes(ClassSpec("BertForPreTraining", ("masked-lm head", "sentence-order head"), pooler=True)),
+)
+
+ELECTRA = NameTable(
+    family="electra",
+    prefix="electra.",
+    parts={
+        "encoder": (
+            *_EMBEDDINGS,
+            *dense("embeddings.projection", "D E", "embeddings_project", needs="has_projection"),
+            *_LAYERS,
+        ),
+        "masked-lm head": _masked_lm(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
+        ),
+        "replaced-token head": (
+            *dense("discriminator.dense", "D D", "discriminator_predictions.dense"),
+            *dense("discriminator.out", "1 D", "discriminator_predictions.dense_prediction"),
+        ),
+        "sentence classifier": (*_own_pooler("classifier.dense"), *dense("classifier", "C D", "classifier.out_proj")),
+        "choice classifier": (*_own_pooler("sequence_summary.summary"), *_CLASSIFIER),
+        "classifier": _CLASSIFIER,
+        "span head": _SPAN,
+    },
+    prefixed=frozenset({"encoder"}),
+    ignored=_BUFFERS,
+    endings=_OLD_ENDINGS,
+    ties=(("generator_lm_head.weight", _WORDS),),
+    classes=_classes(
+        ClassSpec("BertModel"),
+        ClassSpec("ElectraForPreTraining", ("replaced-token head",)),
+        ClassSpec("BertForSequenceClassification", ("sentence classifier",), label_head=True),
+        ClassSpec("BertForMultipleChoice", ("choice classifier",), outputs=1, label_head=True),
+    ),
+)
+
+TABLES: Mapping[str, NameTable] = {
+    "bert": BERT,
+    **{family: _roberta(family) for family in ("roberta", "camembert", "xlm-roberta")},
+    "distilbert": DISTILBERT,
+    "albert": ALBERT,
+    "electra": ELECTRA,
 }
+#: BERT's own classes.
+CLASSES: Mapping[str, ClassSpec] = BERT.classes
 
 
-def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:
-    """What the letters of :attr:`Rule.shape` stand for: words V, positions P, segments G, widths D and F, outputs C."""
-    return {
-        "V": config.vocab_size,
-        "P": config.max_position_embeddings,
-        "G": config.type_vocab_size,
-        "D": config.hidden_size,
-        "F": config.intermediate_size,
-        "C": config.num_labels if spec.outputs is None else spec.outputs,
-    }
+def class_spec(name: str, family: str) -> ClassSpec:
+    """What a class has in a family.
 
-
-def layer_number(name: str) -> int | None:
-    """Layer a canonical name speaks of, or None."""
-    found = re.match(r"encoder\.layer\.(\d{1,6})\.", name)
-    return int(found[1]) if found else None
+    Raises:
+        CheckpointError: the family has no such class; names those it has.
+    """
+    classes = TABLES[family].classes
+    if name not in classes:
+        have = ", ".join(FAMILIES[family].their_class(other) for other in classes)
+        raise CheckpointError(f"the {family} family has no {name}, for its models have no such head; it has {have}")
+    return classes[name]

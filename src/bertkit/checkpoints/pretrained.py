@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from posixpath import commonpath
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import torch
@@ -16,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 from bertkit.checkpoints.convert import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import config_path, find_weights, write_folder
-from bertkit.checkpoints.match import HeadRequest, Match, match
-from bertkit.checkpoints.names import CLASSES, TABLES, ClassSpec
+from bertkit.checkpoints.match import HeadRequest, Match, Status, match
+from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.vocabulary import check_vocabulary
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError, InputError
@@ -68,16 +67,17 @@ def load_model(
         ConfigError: labels that contradict each other.
         InputError: labels for a class without labels, a ``dtype`` that is no float type.
     """
-    spec = _spec_of(cls)
+    name = _class_name(cls)
     kind = _float_type(dtype)
     labels = {"num_labels": num_labels, "id2label": id2label, "label2id": label2id}
     labels = {key: value for key, value in labels.items() if value is not None}
-    if labels and not spec.label_head:
+    if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
         raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}. A new head is new_head=True")
     path = resolve(name_or_path, revision=revision)
     weights = find_weights(path)
     file_config = BertConfig.from_json_file(config_path(path))
     config = _with_labels(file_config, labels, problem_type)
+    spec = class_spec(name, config.model_type)
     check_vocabulary(weights.folder, config)
     request = HeadRequest(labels=bool(labels), new_head=new_head)
     table = match(weights.tensors, config, spec, TABLES[config.model_type], request)
@@ -94,11 +94,11 @@ def load_model(
     return model.eval() if device is None else model.eval().to(device)
 
 
-def _spec_of(cls: type[PretrainedModel]) -> ClassSpec:
+def _class_name(cls: type[PretrainedModel]) -> str:
     for base in cls.__mro__:
-        if base.__name__ in CLASSES:
-            return CLASSES[base.__name__]
-    raise InputError(f"{cls.__name__} is no model that can be loaded; choose one of {', '.join(CLASSES)}")
+        if base.__name__ in MODEL_CLASSES:
+            return base.__name__
+    raise InputError(f"{cls.__name__} is no model that can be loaded; choose one of {', '.join(MODEL_CLASSES)}")
 
 
 def _float_type(dtype: torch.dtype | str | None) -> torch.dtype:
@@ -140,24 +140,24 @@ def _draw_new(model: PretrainedModel, table: Match, seed: int, dtype: torch.dtyp
     """Initialise the parts that were asked for, as in a new model, from a generator of their own."""
     generator = torch.Generator().manual_seed(seed)
     for part in table.new_parts:
-        owners = [rule.ours.rpartition(".")[0].replace(".", "/") for rule in table.table.parts[part]]
-        name = table.table.written_prefix(part, table.spec.base_prefix) + commonpath(owners).replace("/", ".")
-        module = model.get_submodule(name).to_empty(device="cpu")
-        initialize(module, table.config.initializer_range, generator)
-        module.to(dtype)
+        owners = {row.ours.rpartition(".")[0]: None for row in table.of(Status.NEW) if row.part == part}
+        for name in sorted(owners, key=lambda name: name.count(".")):  # what holds another part of it comes first
+            module = model.get_submodule(name).to_empty(device="cpu", recurse=False)
+            initialize(module, table.config.initializer_range, generator)
+            module.to(dtype)
 
 
 def save_model(model: PretrainedModel, folder: str | Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` under the names other BERT software reads.
+    """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
 
     Raises:
-        CheckpointError: ``folder`` is a file.
+        CheckpointError: ``folder`` is a file, or the family has no such class.
         ResourceError: disk full, no permission.
     """
-    spec = _spec_of(type(model))
+    spec = class_spec(_class_name(type(model)), model.config.model_type)
     config = model.config.replace(architectures=[spec.name])
-    if "span head" in spec.heads and config.num_labels != 2:
-        config = config.replace(num_labels=2)  # other software takes the size of the span head from the labels
+    if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
+        config = config.replace(num_labels=2)  # other software takes the size of these heads from the labels
     tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
     write_folder(Path(folder).expanduser(), config, dict(tensors))
 
@@ -165,7 +165,7 @@ def save_model(model: PretrainedModel, folder: str | Path) -> None:
 class _AutoModel:
     """Chooses the class by the ``model_type`` of the checkpoint's config; makes no object of its own."""
 
-    #: Class by ``model_type``.
+    #: Class by ``model_type``. One class serves all families that have such a head.
     classes: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls) -> NoReturn:
@@ -173,10 +173,11 @@ class _AutoModel:
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
-        """Load a checkpoint into the class of its family; arguments and errors as for :func:`load_model`.
+        """Load a checkpoint into the class for its family; arguments and errors as for :func:`load_model`.
 
         Raises:
-            CheckpointError: also a ``model_type`` that this version does not read; lists those it does.
+            CheckpointError: also a ``model_type`` that this version does not read, and a family without such a head;
+                lists what there is.
         """
         path = resolve(name_or_path, revision=options.pop("revision", None))
         config = BertConfig.from_json_file(config_path(path))
@@ -186,49 +187,55 @@ class _AutoModel:
 class AutoModel(_AutoModel):
     """The bare encoder."""
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertModel"}
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertModel")
 
 
 class AutoModelForPreTraining(_AutoModel):
-    """Masked LM and next sentence."""
+    """What the family was pre-trained with: masked LM alone, or with next sentence (BERT) or sentence order (ALBERT);
+    replaced tokens (ELECTRA).
+    """
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForPreTraining"}
+    classes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(TABLES, "BertForMaskedLM"),
+        **dict.fromkeys(("bert", "albert"), "BertForPreTraining"),
+        "electra": "ElectraForPreTraining",
+    }
 
 
 class AutoModelForMaskedLM(_AutoModel):
     """Masked LM."""
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForMaskedLM"}
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMaskedLM")
 
 
 class AutoModelForNextSentencePrediction(_AutoModel):
-    """Next sentence."""
+    """Next sentence; BERT only."""
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForNextSentencePrediction"}
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForNextSentencePrediction")
 
 
 class AutoModelForSequenceClassification(_AutoModel):
     """One label, several labels or a number for a sentence or pair."""
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForSequenceClassification"}
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForSequenceClassification")
 
 
 class AutoModelForTokenClassification(_AutoModel):
     """A label for each token."""
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForTokenClassification"}
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForTokenClassification")
 
 
 class AutoModelForQuestionAnswering(_AutoModel):
     """Start and end of an answer."""
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForQuestionAnswering"}
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForQuestionAnswering")
 
 
 class AutoModelForMultipleChoice(_AutoModel):
     """The right one of several continuations."""
 
-    classes: ClassVar[Mapping[str, str]] = {"bert": "BertForMultipleChoice"}
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMultipleChoice")
 
 
 class AutoTokenizer:

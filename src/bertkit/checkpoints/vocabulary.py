@@ -67,8 +67,9 @@ def _count_lines(file: Path) -> int:
 def _count_pieces(file: Path) -> int:
     content = _read_json(file)
     try:
-        ids = [*content["model"]["vocab"].values(), *(added["id"] for added in content.get("added_tokens") or ())]
-        return int(max(ids)) + 1
+        vocab = content["model"]["vocab"]  # a list where the number of a piece is its place, as in unigram models
+        ids = range(len(vocab)) if isinstance(vocab, list) else vocab.values()
+        return int(max([*ids, *(added["id"] for added in content.get("added_tokens") or ())])) + 1
     except (AttributeError, KeyError, TypeError, ValueError):
         raise CheckpointError(f"{file} has no vocabulary of word pieces (model.vocab)") from None
 

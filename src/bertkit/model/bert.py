@@ -1,4 +1,7 @@
-"""The models: encoder, and encoder + head. Names, arguments and results are those of the field's common interface."""
+"""The models: encoder, and encoder + head. Names, arguments and results are those of the field's common interface.
+
+One class serves all families: which one a model is of, its config says.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, Padding
 from bertkit.config import BertConfig
 from bertkit.errors import InputError
 from bertkit.model.attention import Chosen
 from bertkit.model.dropout import Dropout
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
-from bertkit.model.heads import Pooler, PreTrainingHeads
+from bertkit.model.heads import Pooler, PreTrainingHeads, ReplacedTokenHead
 from bertkit.model.linear import Linear
-from bertkit.model.losses import LossTerm, class_loss, masked_lm_loss, span_loss, token_loss
+from bertkit.model.losses import LossTerm, class_loss, masked_lm_loss, replaced_token_loss, span_loss, token_loss
 from bertkit.model.output import ModelOutput
 from bertkit.model.packed import PackedModel
 from bertkit.model.pretrained import initialize
@@ -29,7 +32,7 @@ class BertModel(PackedModel):
 
     Args:
         config: the shape.
-        add_pooling_layer: False leaves the pooler out, and ``pooler_output`` is None.
+        add_pooling_layer: False leaves the pooler out, and ``pooler_output`` is None, as it is in families without one.
     """
 
     base_prefix = ""
@@ -38,7 +41,7 @@ class BertModel(PackedModel):
         super().__init__(config)
         self.embeddings = Embeddings(config)
         self.encoder = Encoder(config)
-        self.pooler = Pooler(config) if add_pooling_layer else None
+        self.pooler = Pooler(config) if add_pooling_layer and config.family.has_pooler else None
         self.init_weights()
 
     def forward_packed(
@@ -82,19 +85,23 @@ class HeadModel(PackedModel):
     #: Whether the head needs nothing but the pooled vector; the top layer is then computed at [CLS] only.
     reads_pooler_only: ClassVar[bool] = True
     token_fields: ClassVar[tuple[str, ...]] = ()
+    #: What the head judges: "sequence", "token", "choice", "span" or "pair". Families may have other values for it.
+    kind: ClassVar[str] = "token"
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
+        if own := config.family.poolers.get(self.kind):
+            rate = config.head_dropout(self.kind) if own.drops_input else 0.0
+            self.bert.pooler = self._head_part(Pooler(config, own.activation, rate))
 
     def _head_part(self, part: Part) -> Part:
         """A freshly initialised part of the head."""
         initialize(part, self.config.initializer_range)
         return part
 
-    def _classifier_dropout(self) -> Dropout:
-        rate = self.config.classifier_dropout
-        return Dropout(self.config.hidden_dropout_prob if rate is None else rate)
+    def _head_dropout(self) -> Dropout:
+        return Dropout(self.config.head_dropout(self.kind))
 
     def forward_packed(
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
@@ -157,6 +164,8 @@ class WordHeadModel(HeadModel):
 class BertForPreTraining(WordHeadModel):
     """Masked LM and next sentence: ``prediction_logits``, ``seq_relationship_logits`` (0 = is next, 1 = random).
 
+    ALBERT's second is sentence order (0 = as written, 1 = swapped), ``sentence_order_label`` and ``sop_logits``.
+
     Targets: ``labels`` ``(B, S)``, -100 where nothing is to be predicted; ``next_sentence_label`` ``(B,)``. A packed
     batch with ``logit_rows`` has the vocabulary projected at those rows only, as pre-training wants it.
     """
@@ -177,7 +186,7 @@ class BertForPreTraining(WordHeadModel):
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.prediction_logits = self._predict_words(encoded)
-        out.seq_relationship_logits = self.cls.seq_relationship(encoded.pooler_output)
+        out.seq_relationship_logits = self.cls.follows(encoded.pooler_output)
         terms = {}
         if "labels" in batch.targets:
             terms["masked_lm"] = masked_lm_loss(out.prediction_logits, batch.targets["labels"], batch.logit_rows)
@@ -214,7 +223,7 @@ class BertForNextSentencePrediction(HeadModel):
         self.cls = self._head_part(PreTrainingHeads(config, next_sentence=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = self.cls.seq_relationship(encoded.pooler_output)
+        out.logits = self.cls.follows(encoded.pooler_output)
         return {"loss": class_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
@@ -229,12 +238,13 @@ class BertForSequenceClassification(HeadModel):
     """
 
     targets = ("labels",)
-    head_prefixes = ("classifier.",)
+    head_prefixes = ("classifier.", "bert.pooler.")
     label_head = True
+    kind = "sequence"
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.dropout = self._classifier_dropout()
+        self.dropout = self._head_dropout()
         self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
         self.class_weights: Tensor | None = None
 
@@ -262,7 +272,7 @@ class BertForTokenClassification(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.dropout = self._classifier_dropout()
+        self.dropout = self._head_dropout()
         self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
@@ -282,13 +292,15 @@ class BertForQuestionAnswering(HeadModel):
     token_fields = ("start_logits", "end_logits")
     head_prefixes = ("qa_outputs.",)
     uses_pooler = reads_pooler_only = False
+    kind = "span"
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
+        self.dropout = self._head_dropout()
         self.qa_outputs = self._head_part(Linear(config.hidden_size, 2))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.start_logits, out.end_logits = self.qa_outputs(encoded.last_hidden_state).unbind(dim=-1)
+        out.start_logits, out.end_logits = self.qa_outputs(self.dropout(encoded.last_hidden_state)).unbind(dim=-1)
         if not batch.targets:
             return {}
         start, end = (batch.targets[name] for name in self.targets)
@@ -308,11 +320,12 @@ class BertForMultipleChoice(HeadModel):
     """
 
     targets = ("labels",)
-    head_prefixes = ("classifier.",)
+    head_prefixes = ("classifier.", "bert.pooler.")
+    kind = "choice"
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.dropout = self._classifier_dropout()
+        self.dropout = self._head_dropout()
         self.classifier = self._head_part(Linear(config.hidden_size, 1))
 
     def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> ModelOutput | tuple[Any, ...]:
@@ -337,6 +350,29 @@ class BertForMultipleChoice(HeadModel):
         return {"loss": class_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
+class ElectraForPreTraining(HeadModel):
+    """The discriminator of ELECTRA: was a token replaced? ``logits`` ``(B, S)``, above 0 means yes.
+
+    Targets: ``labels`` ``(B, S)``, 1 = replaced, 0 = original; those of padding, and -100, do not count.
+    """
+
+    targets = token_targets = ("labels",)
+    token_fields = ("logits",)
+    head_prefixes = ("discriminator.",)
+    uses_pooler = reads_pooler_only = False
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.discriminator = self._head_part(ReplacedTokenHead(config))
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
+        out.logits = self.discriminator(encoded.last_hidden_state)
+        return {"loss": replaced_token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
+
+    def _pack_target(self, name: str, target: Tensor, padding: Padding) -> Tensor:
+        return padding.pack(target) if target.shape == padding.shape else super()._pack_target(name, target, padding)
+
+
 def _merge_choices(key: str, value: Any, targets: tuple[str, ...]) -> Any:
     return value.flatten(0, 1) if isinstance(value, Tensor) and key not in targets else value
 
@@ -353,5 +389,6 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
         BertForTokenClassification,
         BertForQuestionAnswering,
         BertForMultipleChoice,
+        ElectraForPreTraining,
     )
 }

@@ -1,25 +1,35 @@
-"""Token + position + segment embeddings (Devlin et al. 2019, figure 2)."""
+"""Token + position + segment embeddings (Devlin et al. 2019, figure 2), and how its descendants vary them."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.errors import InputError
 from bertkit.model.dropout import Dropout
+from bertkit.model.linear import Linear
 
 
 class Embeddings(nn.Module):
-    """Sum of three learned tables, LayerNorm, dropout."""
+    """Sum of three learned tables, LayerNorm, dropout; where they are narrower than the encoder, a linear layer after.
+
+    RoBERTa's position table is read from row ``first_position`` on; DistilBERT has no segments, and those of a batch
+    are not looked at.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width, self.first_position = config.embedding_width, config.first_position
+        self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(
+            config.max_position_embeddings, width, padding_idx=config.pad_token_id if self.first_position else None
+        )
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
+        self.projection = Linear(width, config.hidden_size) if config.has_projection else None
 
     def forward(self, batch: Batch) -> Tensor:
         """Vectors ``(T, D)`` of a packed batch.
@@ -32,16 +42,18 @@ class Embeddings(nn.Module):
             words_TD = self.word_embeddings(batch.input_ids)
         else:
             words_TD = batch.inputs_embeds
-        _check_range(batch.position_ids, self.position_embeddings, "position_ids", "max_position_embeddings")
-        _check_range(batch.token_type_ids, self.token_type_embeddings, "token_type_ids", "type_vocab_size")
-        segments_TD = self.token_type_embeddings(batch.token_type_ids)
-        x_TD = words_TD + segments_TD + self.position_embeddings(batch.position_ids)
-        return self.dropout(self.LayerNorm(x_TD))  # type: ignore[no-any-return]
+        positions = batch.position_ids + self.first_position if self.first_position else batch.position_ids
+        _check_range(positions, self.position_embeddings, "position_ids", "max_position_embeddings")
+        if self.token_type_embeddings is not None:
+            _check_range(batch.token_type_ids, self.token_type_embeddings, "token_type_ids", "type_vocab_size")
+            words_TD = words_TD + self.token_type_embeddings(batch.token_type_ids)
+        x_TD = self.dropout(self.LayerNorm(words_TD + self.position_embeddings(positions)))
+        return x_TD if self.projection is None else self.projection(x_TD)
 
 
 def _check_range(ids: Tensor, table: nn.Embedding, name: str, field: str) -> None:
-    """Only on the CPU: elsewhere it would make the host wait, and the device reports it itself."""
-    if ids.device.type != "cpu":
+    """Only on the CPU: elsewhere it would make the host wait, and the device reports it itself. Not while exporting."""
+    if ids.device.type != "cpu" or torch.compiler.is_exporting():
         return
     low, high = (int(value) for value in ids.aminmax())
     if low < 0 or high >= table.num_embeddings:

@@ -19,11 +19,17 @@ from bertkit.model.attention import Chosen, SelfAttention
 from bertkit.model.dropout import Dropout, add_dropout
 from bertkit.model.linear import Linear
 
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
 #: "gelu" is the erf form, which the published PyTorch weights expect; "gelu_new" is the tanh form of the TF code.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
-    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_new": _gelu_tanh,
     "relu": F.relu,
+    "tanh": torch.tanh,
 }
 
 
@@ -38,6 +44,7 @@ class EncoderLayer(nn.Module):
         self.ffn_down = Linear(config.intermediate_size, config.hidden_size)
         self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
+        self.attention_dropout = Dropout(config.hidden_dropout_prob if config.family.drops_attention else 0.0)
         self.hidden_act = config.hidden_act
 
     def forward(self, x_TD: Tensor, layout: Layout, want_probs: bool = False) -> tuple[Tensor, list[Tensor] | None]:
@@ -56,7 +63,7 @@ class EncoderLayer(nn.Module):
         )
 
     def _after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
-        x = self.attention_norm(add_dropout(x, attended, self.dropout.rate()))
+        x = self.attention_norm(add_dropout(x, attended, self.attention_dropout.rate()))
         # The erf form can be fused into the product; see Linear.
         fused = self.hidden_act == "gelu"
         inner = self.ffn_up(x, "gelu") if fused else ACTIVATIONS[self.hidden_act](self.ffn_up(x))
@@ -64,7 +71,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """L layers.
+    """L layers, each with its own weights or, as ``config.layer_order`` says, some with the same.
 
     gradient_checkpointing: keep only each layer's input for the backward pass, which then computes the layer again with
         the same dropout masks: about a third more time, a fraction of the memory (Chen et al. 2016).
@@ -74,7 +81,8 @@ class Encoder(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.layer = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
+        self.layer = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_stored_layers))
+        self.layer_order = config.layer_order
 
     def forward(
         self, x_TD: Tensor, layout: Layout, *, want_states: bool = False, want_probs: bool = False
@@ -86,8 +94,8 @@ class Encoder(nn.Module):
             also L lists of B attention tensors ``(N, s, s)``.
         """
         states, attentions = [x_TD], []
-        for layer in self.layer:
-            x_TD, probs = self._run(layer, x_TD, layout, want_probs)
+        for number in self.layer_order:
+            x_TD, probs = self._run(self.layer[number], x_TD, layout, want_probs)
             if want_states:
                 states.append(x_TD)
             if probs is not None:
@@ -100,11 +108,11 @@ class Encoder(nn.Module):
 
     def forward_chosen(self, x_TD: Tensor, layout: Layout, chosen: Chosen) -> Tensor:
         """The top layer's output at the chosen rows, ``(R, D)``: the same values as of :meth:`forward`, for less."""
-        if not len(self.layer):
+        if not self.layer_order:
             return x_TD.index_select(0, chosen.rows)
-        for layer in self.layer[:-1]:
-            x_TD, _ = self._run(layer, x_TD, layout)
-        top = self.layer[-1]
+        for number in self.layer_order[:-1]:
+            x_TD, _ = self._run(self.layer[number], x_TD, layout)
+        top = self.layer[self.layer_order[-1]]
         assert isinstance(top, EncoderLayer)
         return self._run(top.forward_chosen, x_TD, layout, chosen)  # type: ignore[no-any-return]
 

@@ -1,4 +1,7 @@
-"""What sits on top of the encoder: pooler, masked LM, next sentence. Task classifiers are single linear layers."""
+"""What sits on top of the encoder: pooler, masked LM, next sentence, replaced tokens.
+
+Task classifiers are single linear layers.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,41 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertkit.config import BertConfig
+from bertkit.errors import ConfigError
+from bertkit.model.dropout import Dropout
 from bertkit.model.encoder import ACTIVATIONS
 from bertkit.model.linear import Linear
 
 
 class Pooler(nn.Module):
-    """tanh of a linear layer on the vector of [CLS] (Devlin et al. 2019, section 3: "C")."""
+    """tanh of a linear layer on the vector of [CLS] (Devlin et al. 2019, section 3: "C").
 
-    def __init__(self, config: BertConfig) -> None:
+    The sequence classifiers of RoBERTa, DistilBERT and ELECTRA bring one of their own, new with each classifier, with
+    another activation or with dropout in front.
+    """
+
+    def __init__(self, config: BertConfig, activation: str = "tanh", p: float = 0.0) -> None:
         super().__init__()
+        self.dropout = Dropout(p)
         self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACTIVATIONS[activation]
 
     def forward(self, cls_BD: Tensor) -> Tensor:
-        """``(B, D)`` to ``(B, D)`` in (-1, 1)."""
-        return torch.tanh(self.dense(cls_BD))
+        """``(B, D)`` to ``(B, D)``."""
+        return self.activation(self.dense(self.dropout(cls_BD)))
 
 
 class MaskedLMTransform(nn.Module):
-    """Linear, activation, LayerNorm before the vocabulary projection."""
+    """Linear, activation, LayerNorm before the vocabulary projection; from the encoder's width to the embeddings'."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = Linear(config.hidden_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.dense = Linear(config.hidden_size, config.embedding_width)
+        self.LayerNorm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
+        self.activation = ACTIVATIONS[config.family.words_act or config.hidden_act]
 
     def forward(self, x_RD: Tensor) -> Tensor:
-        """``(R, D)`` to ``(R, D)``."""
+        """``(R, D)`` to ``(R, E)``."""
         return self.LayerNorm(self.activation(self.dense(x_RD)))  # type: ignore[no-any-return]
 
 
@@ -45,17 +56,42 @@ class MaskedLMHead(nn.Module):
         self.transform = MaskedLMTransform(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
-    def forward(self, x_RD: Tensor, word_embeddings_VD: Tensor) -> Tensor:
+    def forward(self, x_RD: Tensor, word_embeddings_VE: Tensor) -> Tensor:
         """``(R, D)`` to logits ``(R, V)``. R rows are chosen by the caller: in training only the masked ones."""
-        return F.linear(self.transform(x_RD), word_embeddings_VD, self.bias)
+        return F.linear(self.transform(x_RD), word_embeddings_VE, self.bias)
 
 
 class PreTrainingHeads(nn.Module):
-    """Masked LM, next sentence, or both; a model has the part it asks for."""
+    """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for.
+
+    Raises:
+        ConfigError: next sentence for a family that has no such head.
+    """
 
     def __init__(self, config: BertConfig, *, masked_lm: bool = False, next_sentence: bool = False) -> None:
         super().__init__()
         if masked_lm:
             self.predictions = MaskedLMHead(config)
         if next_sentence:
+            if config.family.pair_label is None:
+                raise ConfigError(f"the {config.model_type} family has no next-sentence head; use BertForMaskedLM")
+            self.dropout = Dropout(config.head_dropout("pair"))
             self.seq_relationship = Linear(config.hidden_size, 2)
+
+    def follows(self, pooled_BD: Tensor) -> Tensor:
+        """Pooled vectors ``(B, D)`` to scores ``(B, 2)``: 0 = B follows A, 1 = it does not."""
+        return self.seq_relationship(self.dropout(pooled_BD))  # type: ignore[no-any-return]
+
+
+class ReplacedTokenHead(nn.Module):
+    """Was this token replaced? Linear, activation, one score (Clark et al. 2020, section 2)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.out = Linear(config.hidden_size, 1)
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """``(T, D)`` to logits ``(T,)``; above 0: replaced."""
+        return self.out(self.activation(self.dense(x_TD))).squeeze(-1)  # type: ignore[no-any-return]

@@ -86,6 +86,14 @@ def masked_lm_loss(logits: Tensor, labels_T: Tensor, rows_R: Tensor | None = Non
     return token_loss(logits, labels)
 
 
+def replaced_token_loss(logits_T: Tensor, labels_T: Tensor) -> LossTerm:
+    """Binary cross-entropy of tokens: 1 = replaced, 0 = original, -100 = no target (Clark et al. 2020, section 2)."""
+    _check_labels(labels_T, 2)
+    kept = (labels_T != -100).nonzero().squeeze(1)
+    logits, labels = logits_T.index_select(0, kept), labels_T.index_select(0, kept).to(logits_T.dtype)
+    return LossTerm(F.binary_cross_entropy_with_logits(logits, labels, reduction="sum"), float(len(kept)))
+
+
 def span_loss(start_T: Tensor, end_T: Tensor, starts_B: Tensor, ends_B: Tensor, layout: Layout) -> LossTerm:
     """Mean of the cross-entropies of start and end, each a softmax over the tokens of its own sequence."""
     lengths_B = torch.tensor(layout.lengths, device=start_T.device)

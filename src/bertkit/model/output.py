@@ -45,6 +45,11 @@ class ModelOutput:
     attentions: tuple[Any, ...] | None = None
     loss_terms: dict[str, LossTerm] | None = None
 
+    @property
+    def sop_logits(self) -> Tensor | None:
+        """``seq_relationship_logits`` by its name in ALBERT."""
+        return self.seq_relationship_logits
+
     def keys(self) -> list[str]:
         """Names of the fields that are present, in order; ``loss_terms`` is left out."""
         names = (f.name for f in fields(self) if f.name != "loss_terms")

@@ -61,7 +61,8 @@ class PackedModel(PretrainedModel):
             input_ids: int64 ``(B, S)``.
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
             token_type_ids: ``(B, S)``, the segment of each token; None: all 0.
-            position_ids: ``(B, S)``; None: the column number.
+            position_ids: ``(B, S)``, rows of the position table; None: the column number (RoBERTa: counted over the
+                ids that are not ``pad_token_id``, from ``pad_token_id + 1`` on).
             inputs_embeds: ``(B, S, D)`` in place of the word embeddings.
             output_attentions: also return the attention probabilities of every layer.
             output_hidden_states: also return the embeddings and the output of every layer.
@@ -71,19 +72,32 @@ class PackedModel(PretrainedModel):
         Raises:
             InputError: shapes or types that do not agree, ids outside their tables, an unknown keyword.
         """
-        given = {name: target for name, target in targets.items() if target is not None}
+        pair = self.config.family.pair_label  # ALBERT's word for it
+        named = {"next_sentence_label" if name == pair else name: target for name, target in targets.items()}
+        given = {name: target for name, target in named.items() if target is not None}
         for name in given:
             if name not in self.targets:
                 raise InputError(
                     f"{type(self).__name__} takes no {name!r}{did_you_mean(name, self.targets)}; "
                     f"it takes {', '.join(self.targets) or 'no targets'}"
                 )
-        batch, padding = pack_padded(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        positions = self._positions(input_ids, position_ids, inputs_embeds)
+        batch, padding = pack_padded(input_ids, attention_mask, token_type_ids, positions, inputs_embeds)
         for name, target in given.items():
             batch = batch.with_target(name, self._pack_target(name, target, padding))
         out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
         self._unpack(out, padding)
         return out if return_dict else out.to_tuple()
+
+    def _positions(self, ids: Tensor, positions: Tensor | None, inputs_embeds: Tensor | None) -> Tensor | None:
+        """Positions counted from 0, as a batch has them; None where they are the column numbers."""
+        first = self.config.first_position
+        if first and positions is not None:
+            return positions - first
+        if not first or inputs_embeds is not None:
+            return positions
+        real = ids != self.config.pad_token_id
+        return real.cumsum(-1) * real - 1
 
     def _pack_target(self, name: str, target: Tensor, padding: Padding) -> Tensor:
         if name not in self.token_targets:

@@ -100,7 +100,7 @@ class PretrainedModel(nn.Module):
         return loaded
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json`` and ``model.safetensors`` under the names other BERT software reads.
+        """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
 
         Raises:
             ResourceError: the disk is full or cannot be written.

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import Status, match
 from bertkit.checkpoints.names import CLASSES, TABLES
@@ -20,6 +22,7 @@ from bertkit.sources import resolve
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.generators import seeded
 from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.pretrain_unigram import unigram_logits
 from bertkit.training.pretrain_vocabulary import NewWords, find_new_words
 from bertkit.training.protocol import model_hash
 
@@ -60,7 +63,7 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
     Args:
         model: see :data:`Model`. A model in memory is used itself, not copied, unless ``config.dropout`` changes it.
         store: its tokenizer must be the model's, or extend that of the checkpoint.
-        config: the seed of new weights, the dropout, the longest example.
+        config: the seed of new weights, their output bias, the dropout, the longest example.
 
     Raises:
         CheckpointError: the checkpoint is missing, damaged, or no BERT encoder.
@@ -71,8 +74,11 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
     new_parts: tuple[str, ...] = ()
     new_words: NewWords | None = None
     if isinstance(model, BertConfig):
+        _check_family(model)
         with seeded(config.seed):
             network = BertForPreTraining(model)
+        if config.output_bias == "unigram":
+            _begin_with_frequencies(network, store)
     elif isinstance(model, BertForPreTraining):
         network = model
     else:
@@ -92,6 +98,14 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
     return network, Start(source, sha256, new_parts, untrained, network.config.to_dict(), told)
 
 
+def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> None:
+    """Let the first guesses be the frequencies of the tokens. A model may have more rows than there are tokens."""
+    bias, logits = network.cls.predictions.bias, torch.from_numpy(unigram_logits(store))
+    if len(bias) >= len(logits):  # else the sizes are refused
+        with torch.no_grad():
+            bias[: len(logits)] = logits
+
+
 def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tuple[str, ...]]:
     """The checkpoint with every head that it has, and the names of the parts that it has not."""
     missing = _missing_parts(path)
@@ -109,7 +123,8 @@ def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tupl
 def _missing_parts(path: Path) -> tuple[str, ...]:
     """Heads and pooler that the file has nothing of, where nothing else stands against loading it; else none."""
     config = BertConfig.from_json_file(config_path(path))
-    table = match(find_weights(path).tensors, config, CLASSES["BertForPreTraining"], TABLES[config.model_type])
+    _check_family(config)
+    table = match(find_weights(path).tensors, config, CLASSES["BertForPreTraining"], TABLES["bert"])
     missing = dict.fromkeys(row.part for row in table.of(Status.MISSING))
     optional = {"pooler", *_HEADS}
     if any(row.status is not Status.MISSING for row in table.problems) or not missing.keys() <= optional:
@@ -147,6 +162,13 @@ def _add_words(network: BertForPreTraining, words: NewWords) -> None:
     num_rows = network.config.vocab_size
     if num_rows >= words.base_size:  # else the sizes are refused
         resize_vocabulary(network, max(num_rows, words.size), words.pieces)
+
+
+def _check_family(shape: BertConfig) -> None:
+    if shape.model_type != "bert":
+        raise ConfigError(
+            f"pre-training makes and goes on with models of the bert family, got one of the {shape.model_type} family"
+        )
 
 
 def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -> None:
