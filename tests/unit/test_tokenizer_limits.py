@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertkit.errors import InputError
-from bertkit.tokenization import BasicTokenizer, BertTokenizer, FullTokenizer, Ragged, WordpieceTokenizer, fast
+from bertkit.tokenization import BasicTokenizer, BertTokenizer, FullTokenizer, Ragged, WordpieceTokenizer, chunks, fast
 from bertkit.tokenization.unicode import RUNNING_PYTHON
 from tokenizer_helpers import contestants, vocab_file
 
@@ -182,9 +182,11 @@ def test_results_do_not_depend_on_what_was_seen_before(
     shared: Path, monkeypatch: pytest.MonkeyPatch, arrow_chars: int
 ) -> None:
     """With room for hardly anything, and blocks of hardly any text, the ids are the same."""
-    for name, value in {"MAX_CHUNKS": 8, "MAX_CHUNK_IDS": 30, "SLICE_CHARS": 50, "MAX_CHARS": 3, "BLOCK_CHARS": 40,
-                        "BATCH_CHARS": 90, "MAX_CACHED_CHARS": 6, "ARROW_CHARS": arrow_chars}.items():  # fmt: skip
-        monkeypatch.setattr(fast, name, value)
+    for name, value in {"MAX_CHUNKS": 8, "MAX_CHUNK_IDS": 30, "BLOCK_CHARS": 40, "BATCH_CHARS": 90,
+                        "MAX_CACHED_CHARS": 6, "ARROW_CHARS": arrow_chars}.items():  # fmt: skip
+        monkeypatch.setattr(chunks, name, value)
+    monkeypatch.setattr(fast, "SLICE_CHARS", 50)
+    monkeypatch.setattr(fast, "MAX_CHARS", 3)
     path = shared / "data" / "pretrain_text" / "google_bert_sample_text.txt"
     texts = path.read_text(encoding="utf-8").split("\n")
     texts += ["[MASK] İ 中文 e\u0301\x1cx", "\u302e\u1baa" * 9, "a" * 200]
@@ -201,7 +203,7 @@ def test_results_do_not_depend_on_what_was_seen_before(
 
 def test_memory_is_bounded(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text in which no word ever comes back."""
-    monkeypatch.setattr(fast, "MAX_CHUNKS", 5000)
+    monkeypatch.setattr(chunks, "MAX_CHUNKS", 5000)
     small = BertTokenizer(vocab_file(shared, "uncased"))
     encoder = small._fast
     assert encoder is not None
@@ -228,8 +230,8 @@ def test_an_interrupted_call_leaves_nothing_half_done(shared: Path) -> None:
 
 
 def test_threads_share_a_tokenizer(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "MAX_CHUNKS", 500)
-    monkeypatch.setattr(fast, "BATCH_CHARS", 200)
+    monkeypatch.setattr(chunks, "MAX_CHUNKS", 500)
+    monkeypatch.setattr(chunks, "BATCH_CHARS", 200)
     texts = [f"word{number} un{number}affable [MASK] {number % 7}" for number in range(3000)]
     tokenizer = BertTokenizer(vocab_file(shared, "uncased"))
     expected = BertTokenizer(vocab_file(shared, "uncased")).encode_ragged(texts).ids

@@ -1,15 +1,16 @@
-"""Ids and tokens: the part of :class:`~bertkit.tokenization.BertTokenizer` that looks things up."""
+"""Ids and tokens: the part of every tokenizer that looks things up."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
-from bertkit.tokenization.vocabulary import Vocabulary
+from bertkit.tokenization import ragged
+from bertkit.tokenization.vocabulary import TokenTable
 
 #: What is left of contractions and punctuation after words were joined by spaces, and what it should be.
 _SPACES = (
@@ -35,17 +36,17 @@ class Decoder:
         clean_up_tokenization_spaces: default of :meth:`decode`.
     """
 
-    model_input_names = ("input_ids", "token_type_ids", "attention_mask")
+    #: The columns of a call that asks for nothing else.
+    model_input_names: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
+    #: Where the special tokens of a row stand.
+    template: ClassVar[ragged.Template] = ragged.BERT
 
-    def __init__(self, vocabulary: Vocabulary, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
+    def __init__(self, vocabulary: TokenTable, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
         self._engine = engine
         self.clean_up_tokenization_spaces = clean_up_tokenization_spaces
         self._ids = {**vocabulary.vocab, **{token.content: token.id for token in vocabulary.added}}
         self._tokens = sorted(self._ids, key=self._ids.__getitem__)
-        self.do_lower_case = vocabulary.do_lower_case
-        self.strip_accents = vocabulary.strip_accents
-        self.tokenize_chinese_chars = vocabulary.tokenize_chinese_chars
         self.unk_token, self.unk_token_id = vocabulary.unk_token, self._ids[vocabulary.unk_token]
         self.sep_token, self.sep_token_id = vocabulary.sep_token, self._ids[vocabulary.sep_token]
         self.pad_token, self.pad_token_id = vocabulary.pad_token, self._ids[vocabulary.pad_token]
@@ -57,8 +58,7 @@ class Decoder:
         return len(self._ids)
 
     def __repr__(self) -> str:
-        case = "uncased" if self.do_lower_case else "cased"
-        return f"{type(self).__name__}({len(self):,} tokens, {case})"
+        return f"{type(self).__name__}({len(self):,} tokens)"
 
     @property
     def vocab_size(self) -> int:
@@ -76,7 +76,7 @@ class Decoder:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        """``unk_token``, ``sep_token``, ``pad_token``, ``cls_token`` and ``mask_token`` by these names."""
+        """The special tokens by their names: ``unk_token``, ``sep_token`` and so on."""
         return self._vocabulary.special_tokens
 
     @property
@@ -90,8 +90,8 @@ class Decoder:
         return [self._ids[token] for token in self.all_special_tokens]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Special tokens that a row gets: 2, or 3 for a pair."""
-        return 3 if pair else 2
+        """Special tokens that a row gets."""
+        return self.template.num_special(pair)
 
     @overload
     def convert_tokens_to_ids(self, tokens: str) -> int: ...

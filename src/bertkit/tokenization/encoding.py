@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Encoding
 
 from bertkit.errors import InputError
-from bertkit.tokenization.ragged import Ragged
+from bertkit.tokenization.ragged import Ragged, Template
 
 
 class CharSpan(NamedTuple):
@@ -192,11 +192,14 @@ def pad_columns(
     return padded
 
 
-def columns_of(encodings: Sequence[Encoding], *, paired: bool, special: bool) -> dict[str, list[Any]]:
+def columns_of(
+    encodings: Sequence[Encoding], *, paired: bool, special: bool, template: Template
+) -> dict[str, list[Any]]:
     """All columns there can be, of rows from the ``tokenizers`` package, with or without special tokens."""
+    typed = paired and template.segments
     return {
         "input_ids": [row.ids for row in encodings],
-        "token_type_ids": [_types(row, special=special) if paired else [0] * len(row) for row in encodings],
+        "token_type_ids": [_types(row, special=special) if typed else [0] * len(row) for row in encodings],
         "attention_mask": [row.attention_mask for row in encodings],
         "special_tokens_mask": [row.special_tokens_mask for row in encodings],
         "offset_mapping": [row.offsets for row in encodings],
@@ -213,7 +216,7 @@ def _types(row: Encoding, *, special: bool) -> list[int]:
     return types
 
 
-def columns_of_ragged(ragged: Ragged, *, paired: bool, special: bool) -> dict[str, list[Any]]:
+def columns_of_ragged(ragged: Ragged, *, special: bool, template: Template) -> dict[str, list[Any]]:
     """All columns that need no offsets, as lists."""
     ids, types = ragged.ids.tolist(), ragged.token_type_ids.tolist()
     spans = list(pairwise(ragged.boundaries.tolist()))
@@ -221,9 +224,9 @@ def columns_of_ragged(ragged: Ragged, *, paired: bool, special: bool) -> dict[st
     if special and spans:
         marks[ragged.boundaries[:-1]] = 1
         marks[ragged.boundaries[1:] - 1] = 1
-        if paired:
-            seconds = np.add.reduceat(ragged.token_type_ids, ragged.boundaries[:-1], dtype=np.int64)
-            marks[ragged.boundaries[1:] - seconds - 1] = 1
+        if ragged.seconds is not None:
+            for place in range(template.between):
+                marks[ragged.seconds - 1 + place] = 1
     masks = marks.tolist()
     return {
         "input_ids": [ids[start:end] for start, end in spans],

@@ -1,4 +1,4 @@
-"""The ``tokenizers`` package set up as BERT's tokenizer: what gives offsets, words and windows of long texts."""
+"""The ``tokenizers`` package set up as each tokenizer: what gives offsets, words and windows of long texts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from tokenizers import AddedToken as EngineToken
 from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
-from tokenizers.models import WordPiece
+from tokenizers.models import BPE, WordPiece
 
 from bertkit.errors import CheckpointError, InputError
-from bertkit.tokenization.fast import Int64
+from bertkit.tokenization.chunks import Int64
 from bertkit.tokenization.ragged import kept_lengths
-from bertkit.tokenization.vocabulary import Vocabulary
+from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, Vocabulary
 
 _surrogate = re.compile("[\ud800-\udfff]")
 #: A text, or its words.
@@ -55,6 +55,12 @@ def _without_template(vocabulary: Vocabulary, model: WordPiece) -> Tokenizer:
     )
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
+    _add_tokens(engine, vocabulary)
+    return engine
+
+
+def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
+    """Make the tokens known that are never split."""
     for token in sorted(vocabulary.never_split, key=lambda token: token.id):
         engine.add_tokens(
             [
@@ -73,13 +79,44 @@ def _without_template(vocabulary: Vocabulary, model: WordPiece) -> Tokenizer:
                 f"{vocabulary.source}: the added token {token.content!r} is said to have the id {token.id}, but it has "
                 f"{engine.token_to_id(token.content)} by the order of the vocabulary"
             )
-    return engine
+
+
+def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engine for RoBERTa's vocabulary: as :func:`build`, and one that knows no added tokens.
+
+    The last is for parts of text, and never puts a blank before them.
+
+    Raises:
+        CheckpointError: as :func:`build`.
+    """
+    # Without the empty affixes transformers would write other files than it does.
+    model = BPE(
+        dict(vocabulary.vocab),
+        list(vocabulary.merges),
+        continuing_subword_prefix="",
+        end_of_word_suffix="",
+        fuse_unk=False,
+    )
+    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare):
+        each.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=vocabulary.add_prefix_space)
+        each.decoder = decoders.ByteLevel()
+        _add_tokens(each, vocabulary)
+    parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    engine.post_processor = processors.RobertaProcessing(
+        (sep, engine.token_to_id(sep)),
+        (cls, engine.token_to_id(cls)),
+        trim_offsets=vocabulary.trim_offsets,
+        add_prefix_space=vocabulary.add_prefix_space,
+    )
+    return engine, bare, parts
 
 
 def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
     """Each text (or list of words) by itself, without special tokens. Never fails on any ``str``.
 
-    A lone surrogate, which no UTF-8 text can hold, is replaced by U+FFFD, which BERT's cleaning removes.
+    A lone surrogate, which no UTF-8 text can hold, is replaced by U+FFFD (which BERT's cleaning removes).
     """
     if words:
         whole = [[_surrogate.sub("\ufffd", word) for word in text] for text in texts]

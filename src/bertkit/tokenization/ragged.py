@@ -10,9 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.errors import InputError
-from bertkit.tokenization.fast import Int32, Int64, gather
+from bertkit.tokenization.chunks import Int32, Int64, gather
 
 STRATEGIES = ("longest_first", "only_first", "only_second")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Where special tokens stand: ``[CLS] A [SEP]``, and ``[CLS] A [SEP] B [SEP]`` for pairs.
+
+    between: how many [SEP] stand between the texts of a pair.
+    segments: whether the second text of a pair, with the [SEP] behind it, has token type 1; otherwise all have 0.
+    """
+
+    between: int = 1
+    segments: bool = True
+
+    def num_special(self, paired: bool) -> int:
+        """Special tokens that a row gets."""
+        return 2 + self.between if paired else 2
+
+
+#: Devlin et al. 2019, section 3; ALBERT, DistilBERT and ELECTRA as well.
+BERT = Template()
+#: ``<s> A </s></s> B </s>``, one segment: Liu et al. 2019, as their code has it; CamemBERT and XLM-R as well.
+ROBERTA = Template(between=2, segments=False)
 
 
 @dataclass(frozen=True)
@@ -22,12 +44,14 @@ class Ragged:
     ids: int32 ``(T,)``. boundaries: int64 ``(B + 1,)``; text b has ``ids[boundaries[b] : boundaries[b + 1]]``.
     token_type_ids: int8 ``(T,)``, 1 in the second text of a pair and its [SEP].
     num_tokens_before: int64 ``(B,)``, how many tokens each would have uncut, special tokens included.
+    seconds: int64 ``(B,)``, the place in ``ids`` behind the first [SEP] of a pair; None where there are no pairs.
     """
 
     ids: Int32
     boundaries: Int64
     token_type_ids: NDArray[np.int8]
     num_tokens_before: Int64
+    seconds: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.boundaries) - 1
@@ -110,6 +134,7 @@ def assemble(
     kept: list[Int64],
     specials: tuple[int, int] | None,
     *,
+    template: Template = BERT,
     from_left: bool = False,
 ) -> Ragged:
     """Cut texts, put special tokens around them, pairs side by side.
@@ -118,6 +143,7 @@ def assemble(
         bodies: for the first texts, and the second ones of pairs: all ids in a row, and how many each text has.
         kept: for each of ``bodies``, how many tokens each text keeps.
         specials: ids of [CLS] and [SEP]; None to add none.
+        template: where they stand.
         from_left: cut texts at the start instead of the end.
     """
     num_texts, num_bodies = len(kept[0]), len(bodies)
@@ -133,18 +159,23 @@ def assemble(
     if specials is not None:
         sizes = keep + 1
         sizes[:, 0] += 1
-        before = before + num_bodies + 1
+        sizes[:, 1:] += template.between - 1
+        before = before + template.num_special(num_bodies > 1)
     boundaries = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))])
     ends = np.cumsum(sizes.ravel()).reshape(num_texts, num_bodies)
     if specials is not None:
         room = np.ones(int(boundaries[-1]), bool)
         room[boundaries[:-1]] = False
         room[ends - 1] = False
+        for more in range(template.between - 1 if num_bodies > 1 else 0):
+            room[ends[:, 0] + more] = False
         whole = np.full(len(room), specials[1], np.int32)
         whole[boundaries[:-1]] = specials[0]
         whole[room] = ids
         ids = whole
     types = np.zeros(len(ids), np.int8)
-    if num_bodies > 1:
+    if num_bodies == 1:
+        return Ragged(ids, boundaries, types, before)
+    if template.segments:
         types[gather(ends[:, 0], sizes[:, 1])] = 1
-    return Ragged(ids, boundaries, types, before)
+    return Ragged(ids, boundaries, types, before, ends[:, 0])

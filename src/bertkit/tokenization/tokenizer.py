@@ -1,27 +1,23 @@
-"""``BertTokenizer``: text to token ids and back, with the call that users of transformers know."""
+"""``BertTokenizer``, and the tokenizers of DistilBERT and ELECTRA, which are the same: word pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
-from bertkit.sources import resolve
 from bertkit.tokenization import engine as engines
-from bertkit.tokenization.call import Request, Texts, check_texts, parse_texts, request
-from bertkit.tokenization.decode import Decoder
-from bertkit.tokenization.encoding import BatchEncoding, columns_of, columns_of_ragged, pad_columns
-from bertkit.tokenization.fast import Int32, Int64, fast_encoder
+from bertkit.tokenization.base import PreTrainedTokenizer
+from bertkit.tokenization.chunks import ChunkEncoder
+from bertkit.tokenization.fast import fast_encoder
 from bertkit.tokenization.files import TOKENIZER_FILES, check_uncased, read_tokenizer, read_vocab, write_tokenizer
-from bertkit.tokenization.ragged import Ragged, assemble, kept_lengths
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, AddedToken, Vocabulary
 
 
-class BertTokenizer(Decoder):
+class BertTokenizer(PreTrainedTokenizer):
     """BERT's WordPiece tokenizer, equal to that of transformers in ids, offsets and word numbers.
 
     Calling it is for use with :class:`~bertkit.BertModel` and for offsets; :meth:`encode_ragged` is for bulk. Neither
@@ -48,6 +44,8 @@ class BertTokenizer(Decoder):
         CheckpointError: a special token that the vocabulary lacks, ids that are not 0 ... n-1, a damaged file.
         InputError: neither or both of ``vocab`` and ``vocab_file``, or another wrong argument.
     """
+
+    files = TOKENIZER_FILES
 
     def __init__(
         self,
@@ -89,13 +87,27 @@ class BertTokenizer(Decoder):
             prefix,
             source or ("the vocabulary" if isinstance(given, Mapping) else str(given)),
         )
-        engine, self._bare = engines.build(vocabulary)
-        super().__init__(vocabulary, engine, clean_up_tokenization_spaces)
-        self.model_max_length = int(model_max_length)
-        self.padding_side = padding_side
-        self.truncation_side = truncation_side
-        self._request(padding=False, truncation=False, max_length=None)  # checks the sides
-        self._fast = fast_encoder(vocabulary)
+        super().__init__(
+            vocabulary,
+            model_max_length=model_max_length,
+            padding_side=padding_side,
+            truncation_side=truncation_side,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+        )
+
+    def _set_up(self, vocabulary: Vocabulary, clean_up_tokenization_spaces: bool) -> None:
+        super()._set_up(vocabulary, clean_up_tokenization_spaces)
+        self._vocabulary: Vocabulary = vocabulary
+        self.do_lower_case = vocabulary.do_lower_case
+        self.strip_accents = vocabulary.strip_accents
+        self.tokenize_chinese_chars = vocabulary.tokenize_chinese_chars
+
+    def _engines(self, vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        return (*engines.build(vocabulary), fast_encoder(vocabulary))
+
+    def __repr__(self) -> str:
+        case = "uncased" if self.do_lower_case else "cased"
+        return f"{type(self).__name__}({len(self):,} tokens, {case})"
 
     # Loading and saving
 
@@ -114,283 +126,29 @@ class BertTokenizer(Decoder):
             CheckpointError: nothing there, damaged or contradicting files, another kind of tokenizer; names file and
                 line. Also where nothing says whether to lower-case and the vocabulary has capital letters.
         """
-        path = resolve(name_or_path, files=TOKENIZER_FILES, revision=revision)
+        return super().from_pretrained(name_or_path, revision=revision, **overrides)
+
+    @classmethod
+    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
         arguments = {**read_tokenizer(path), **overrides}
         if "do_lower_case" not in arguments:
             check_uncased(arguments["vocab"], path)
-        return cls(**arguments)
+        return arguments
 
     def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
         """Write ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``.
 
         transformers reads them back as the same tokenizer. Returns the paths written.
         """
-        return write_tokenizer(Path(folder), self._vocabulary, self._engine, self._settings())
+        settings = {"tokenizer_class": type(self).__name__, **self._settings()}
+        return write_tokenizer(Path(folder), self._vocabulary, self._engine, settings)
 
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "model_max_length": self.model_max_length,
-            "padding_side": self.padding_side,
-            "truncation_side": self.truncation_side,
-            "clean_up_tokenization_spaces": self.clean_up_tokenization_spaces,
-        }
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"vocabulary": self._vocabulary, **self._settings()}
+class DistilBertTokenizer(BertTokenizer):
+    """BERT's tokenizer for a model without segments: a call gives no ``token_type_ids`` unless asked to."""
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vocabulary = state.pop("vocabulary")
-        engine, self._bare = engines.build(vocabulary)
-        Decoder.__init__(self, vocabulary, engine, state.pop("clean_up_tokenization_spaces"))
-        self.__dict__.update(state)
-        self._fast = fast_encoder(vocabulary)
+    model_input_names = ("input_ids", "attention_mask")
 
-    @property
-    def backend_tokenizer(self) -> Tokenizer:
-        """The tokenizer of the ``tokenizers`` package that computes offsets. Do not change its settings."""
-        return self._engine
 
-    # Text to ids
-
-    def __call__(
-        self,
-        text: Any,
-        text_pair: Any = None,
-        add_special_tokens: bool = True,
-        padding: bool | str = False,
-        truncation: bool | str | None = None,
-        max_length: int | None = None,
-        stride: int = 0,
-        is_split_into_words: bool = False,
-        pad_to_multiple_of: int | None = None,
-        padding_side: str | None = None,
-        return_tensors: str | None = None,
-        return_token_type_ids: bool | None = None,
-        return_attention_mask: bool | None = None,
-        return_overflowing_tokens: bool = False,
-        return_special_tokens_mask: bool = False,
-        return_offsets_mapping: bool = False,
-        return_length: bool = False,
-    ) -> BatchEncoding:
-        """Token ids and what goes with them.
-
-        Args:
-            text: a text, a list of texts, or a list of tuples of two texts.
-            text_pair: the second texts of pairs, in the same form.
-            add_special_tokens: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``.
-            padding: True or ``"longest"``: to the longest row; ``"max_length"``: to ``max_length``.
-            truncation: True or ``"longest_first"``, ``"only_first"``, ``"only_second"``: cut rows to ``max_length``;
-                False: never; None: only if ``max_length`` is given and no padding asked for.
-            max_length: tokens a row may have, special tokens included; None: ``model_max_length``.
-            stride: tokens that neighbouring windows share, with ``return_overflowing_tokens``.
-            is_split_into_words: texts are lists of words; offsets and word numbers refer to these.
-            pad_to_multiple_of: make padded rows a multiple of this long.
-            padding_side: in the place of the tokenizer's own.
-            return_tensors: ``"pt"`` or ``"np"``: int64 ``(B, S)``, also for one text; None: lists.
-            return_token_type_ids: False to leave this column out.
-            return_attention_mask: False to leave this column out.
-            return_overflowing_tokens: a row for each window of a long text, ``overflow_to_sample_mapping`` its text.
-            return_special_tokens_mask: 1 for [CLS], [SEP] and padding.
-            return_offsets_mapping: ``(start, end)`` of each token in the text it comes from.
-            return_length: tokens of each row, padding included.
-
-        Returns:
-            ``input_ids``, ``token_type_ids``, ``attention_mask`` and what was asked for: rows, or lists of numbers for
-            one text that is not in a list (but rows with ``return_tensors`` or windows).
-
-        Raises:
-            InputError: wrong arguments; rows that cannot be cut as asked; rows of different lengths for a tensor.
-        """
-        texts = parse_texts(text, text_pair, words=is_split_into_words)
-        asked = self._request(
-            padding=padding,
-            truncation=truncation,
-            max_length=max_length,
-            pad_to_multiple_of=pad_to_multiple_of,
-            padding_side=padding_side,
-            stride=stride,
-            add_special_tokens=add_special_tokens,
-            words=is_split_into_words,
-            windows=return_overflowing_tokens,
-        )
-        wanted = {
-            "input_ids": True,
-            "token_type_ids": return_token_type_ids is not False,
-            "attention_mask": return_attention_mask is not False,
-            "special_tokens_mask": return_special_tokens_mask,
-            "offset_mapping": return_offsets_mapping,
-            "length": return_length,
-        }
-        keys = [key for key, want in wanted.items() if want]
-        if is_split_into_words or return_overflowing_tokens or return_offsets_mapping:
-            result = self._with_offsets(texts, asked, keys)
-        else:
-            columns = self._columns(texts, asked)
-            result = BatchEncoding({key: columns[key] for key in keys}, lambda: self._encodings(texts, asked)[0])
-        if not (texts.batched or return_tensors or return_overflowing_tokens):
-            for key, rows in result.items():
-                result[key] = rows[0] if isinstance(rows[0], list) else rows
-        return result.convert_to_tensors(return_tensors)
-
-    def _with_offsets(self, texts: Texts, asked: Request, keys: list[str]) -> BatchEncoding:
-        """The columns ``keys`` by the engine, which knows offsets, words and windows."""
-        encodings, samples = self._encodings(texts, asked)
-        columns = columns_of(encodings, paired=texts.second is not None, special=asked.add_special_tokens)
-        if asked.windows:
-            keys, columns = [*keys, "overflow_to_sample_mapping"], {**columns, "overflow_to_sample_mapping": samples}
-        return BatchEncoding({key: columns[key] for key in keys}, lambda: encodings)
-
-    def _request(self, *, padding_side: str | None = None, **arguments: Any) -> Request:
-        defaults: dict[str, Any] = {"pad_to_multiple_of": None, "stride": 0, "add_special_tokens": True}
-        return request(
-            **{**defaults, "words": False, "windows": False, **arguments},
-            model_max_length=self.model_max_length,
-            padding_side=padding_side or self.padding_side,
-            truncation_side=self.truncation_side,
-        )
-
-    def _columns(self, texts: Texts, asked: Request) -> dict[str, list[Any]]:
-        """The columns by the fast path, which knows no offsets."""
-        ragged = self._ragged(texts.first, texts.second, asked)
-        columns = columns_of_ragged(ragged, paired=texts.second is not None, special=asked.add_special_tokens)
-        length = asked.pad_to(max(columns["length"], default=0))
-        if length is None:
-            return columns
-        fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
-        padded = pad_columns(columns, length, fill=fill, left=asked.pad_left)
-        return {**padded, "length": [max(length, own) for own in columns["length"]]}
-
-    def _encodings(self, texts: Texts, asked: Request) -> tuple[list[Encoding], list[int]]:
-        """Rows from the engine, padded, and the number of the text of each."""
-        first = engines.encode(self._bare, texts.first, words=asked.words)
-        second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
-        joined = engines.cut_and_join(
-            self._engine,
-            first,
-            second,
-            max_length=asked.max_length if asked.strategy else None,
-            strategy=asked.strategy or "",
-            stride=asked.stride,
-            windows=asked.windows,
-            add_special_tokens=asked.add_special_tokens,
-            from_left=asked.cut_left,
-        )
-        rows: list[Encoding] = []
-        samples: list[int] = []
-        for sample, encoding in enumerate(joined):
-            windows = [encoding, *encoding.overflowing] if asked.windows else [encoding]
-            rows += windows
-            samples += [sample] * len(windows)
-        length = asked.pad_to(max(map(len, joined), default=0))
-        if length is not None:
-            side = "left" if asked.pad_left else "right"
-            for row in rows:
-                row.pad(length, direction=side, pad_id=self.pad_token_id, pad_type_id=0, pad_token=self.pad_token)
-        return rows, samples
-
-    def encode_ragged(
-        self,
-        texts: Sequence[str],
-        text_pairs: Sequence[str] | None = None,
-        *,
-        add_special_tokens: bool = True,
-        max_length: int | None = None,
-        truncation: bool | str = "longest_first",
-    ) -> Ragged:
-        """Token ids of many texts as one array: the fast way where offsets are not needed.
-
-        Words already seen are looked up in dictionaries of bounded size, so a second call on like text is faster than
-        the first. The ids are those of calling the tokenizer.
-
-        Args:
-            texts: B texts.
-            text_pairs: B second texts, or None.
-            add_special_tokens: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``.
-            max_length: tokens a row may have, special tokens included; None: do not cut, whatever ``truncation``.
-            truncation: as in a call; False: do not cut.
-
-        Raises:
-            InputError: something that is not a text; rows that cannot be cut as asked.
-        """
-        if isinstance(texts, str) or isinstance(text_pairs, str):
-            raise InputError("encode_ragged takes a list of texts; put the one text into a list")
-        texts = texts if isinstance(texts, list | tuple) else list(texts)
-        check_texts(texts)
-        if text_pairs is not None:
-            text_pairs = text_pairs if isinstance(text_pairs, list | tuple) else list(text_pairs)
-            check_texts(text_pairs)
-            if len(texts) != len(text_pairs):
-                raise InputError(f"there are {len(texts)} texts but {len(text_pairs)} text_pairs; give as many of each")
-        asked = self._request(
-            padding=False,
-            truncation=False if max_length is None else truncation,
-            max_length=max_length,
-            add_special_tokens=add_special_tokens,
-        )
-        return self._ragged(texts, text_pairs, asked)
-
-    def _ragged(self, texts: Sequence[str], text_pairs: Sequence[str] | None, asked: Request) -> Ragged:
-        bodies = [self._bodies(texts)] if text_pairs is None else [self._bodies(texts), self._bodies(text_pairs)]
-        lengths = [length for _, length in bodies]
-        if asked.strategy and asked.max_length is not None:
-            num_special = len(bodies) + 1 if asked.add_special_tokens else 0
-            second = None if text_pairs is None else lengths[1]
-            kept = kept_lengths(lengths[0], second, asked.max_length, num_special, asked.strategy)
-            lengths = [length for length in kept if length is not None]
-        specials = (self.cls_token_id, self.sep_token_id) if asked.add_special_tokens else None
-        return assemble(bodies, lengths, specials, from_left=asked.cut_left)
-
-    def _bodies(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
-        if self._fast is not None:
-            return self._fast.encode(texts)
-        encodings = engines.encode(self._bare, texts, words=False)
-        ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
-        return np.concatenate([np.zeros(0, np.int32), *ids]), engines.lengths_of(encodings)
-
-    def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False) -> list[str]:
-        """Tokens of a text (and its pair)."""
-        ids: list[int] = self(text, pair, add_special_tokens=add_special_tokens)["input_ids"]
-        return self.convert_ids_to_tokens(ids)
-
-    def encode(self, text: Any, text_pair: Any = None, **arguments: Any) -> Any:
-        """The ``input_ids`` of a call."""
-        return self(text, text_pair, **arguments)["input_ids"]
-
-    def pad(
-        self,
-        encoded: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-        padding: bool | str = True,
-        max_length: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        padding_side: str | None = None,
-        return_tensors: str | None = None,
-    ) -> BatchEncoding:
-        """Pad rows that were encoded before, as a collate function for torch's DataLoader does.
-
-        Args:
-            encoded: a dict of columns, or a list of dicts of one row each, with ``input_ids``; columns that padding
-                does not know (labels) must be numbers.
-            padding: as in a call.
-            max_length: as in a call.
-            pad_to_multiple_of: as in a call.
-            padding_side: as in a call.
-            return_tensors: as in a call.
-        """
-        if not isinstance(encoded, Mapping):
-            encoded = {key: [row[key] for row in encoded] for key in (encoded[0] if encoded else {})}
-        if not all(np.ndim(row) == 1 for row in encoded.get("input_ids", [0])):
-            raise InputError(f"pad needs rows of input_ids, got {', '.join(encoded) or 'nothing'}")
-        columns = {key: [np.asarray(row).tolist() for row in rows] for key, rows in encoded.items()}
-        columns.setdefault("attention_mask", [[1] * len(row) for row in columns["input_ids"]])
-        asked = self._request(
-            padding=padding,
-            truncation=False,
-            max_length=max_length,
-            pad_to_multiple_of=pad_to_multiple_of,
-            padding_side=padding_side,
-        )
-        length = asked.pad_to(max(map(len, columns["input_ids"]), default=0)) or 0
-        fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
-        return BatchEncoding(pad_columns(columns, length, fill=fill, left=asked.pad_left)).convert_to_tensors(
-            return_tensors
-        )
+class ElectraTokenizer(BertTokenizer):
+    """BERT's tokenizer, under the name that ELECTRA's files give it."""

@@ -1,11 +1,11 @@
-"""What a BERT tokenizer is made of: its tokens, which of them are special, how text is normalized."""
+"""What a tokenizer is made of: its tokens, which of them are special, how text is normalized."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, shorten
 
 SPECIAL_TOKENS = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 #: Words longer than this become ``[UNK]``. The first release of the original code had 200; every fast tokenizer, and
@@ -38,30 +38,29 @@ class AddedToken:
         return not (self.normalized or self.lstrip or self.rstrip or self.single_word)
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """Everything that makes up a tokenizer. The arguments of :class:`~bertkit.tokenization.BertTokenizer`, checked.
+class TokenTable:
+    """What every tokenizer's vocabulary has: tokens and their ids, and which of them are special.
 
-    vocab: token to id, ids 0 ... n-1.
+    vocab: token to id.
     added: tokens that are never split; those whose id is not in ``vocab`` follow it.
-    prefix: what tokens that continue a word begin with.
+    source: how error messages name it.
     """
 
     vocab: Mapping[str, int]
-    added: tuple[AddedToken, ...] = ()
-    do_lower_case: bool = True
-    strip_accents: bool | None = None
-    tokenize_chinese_chars: bool = True
-    unk_token: str = "[UNK]"
-    sep_token: str = "[SEP]"
-    pad_token: str = "[PAD]"
-    cls_token: str = "[CLS]"
-    mask_token: str = "[MASK]"
-    max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD
-    prefix: str = "##"
-    source: str = field(default="the vocabulary", compare=False)
+    added: tuple[AddedToken, ...]
+    unk_token: str
+    sep_token: str
+    pad_token: str
+    cls_token: str
+    mask_token: str
+    source: str
 
-    def __post_init__(self) -> None:
+    def check_tokens(self) -> None:
+        """See that ids are 0 ... n-1 and that the special tokens are there.
+
+        Raises:
+            CheckpointError: the first number that no token has; the special tokens that are missing.
+        """
         ids = {*self.vocab.values(), *(token.id for token in self.added)}
         known = {*self.vocab, *(token.content for token in self.added)}
         if len(ids) != len(known) or ids != set(range(len(ids))):
@@ -89,5 +88,96 @@ class Vocabulary:
         """The special tokens and the added ones."""
         added = {token.content: token for token in self.added}
         for token in reversed(self.special_tokens.values()):
-            added = {token: added.get(token) or AddedToken(token, self.vocab[token]), **added}
+            added = {token: added.get(token) or self.whole(token), **added}
         return tuple(added.values())
+
+    def whole(self, token: str) -> AddedToken:
+        """How a special token is found in a text when nothing says how."""
+        return AddedToken(token, self.vocab[token])
+
+
+@dataclass(frozen=True)
+class Vocabulary(TokenTable):
+    """Everything that makes up BERT's tokenizer: the arguments of :class:`~bertkit.tokenization.BertTokenizer`.
+
+    vocab: token to id, ids 0 ... n-1.
+    added: tokens that are never split; those whose id is not in ``vocab`` follow it.
+    prefix: what tokens that continue a word begin with.
+    """
+
+    vocab: Mapping[str, int]
+    added: tuple[AddedToken, ...] = ()
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+    unk_token: str = "[UNK]"
+    sep_token: str = "[SEP]"
+    pad_token: str = "[PAD]"
+    cls_token: str = "[CLS]"
+    mask_token: str = "[MASK]"
+    max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD
+    prefix: str = "##"
+    source: str = field(default="the vocabulary", compare=False)
+
+    def __post_init__(self) -> None:
+        self.check_tokens()
+
+
+@dataclass(frozen=True)
+class BpeVocabulary(TokenTable):
+    """Everything that makes up RoBERTa's tokenizer: the arguments of :class:`~bertkit.tokenization.RobertaTokenizer`.
+
+    vocab: token to id; a token is written in the 256 characters that stand for bytes.
+    merges: pairs of tokens that are joined, the most important first.
+    add_prefix_space: put a blank before a text, so that its first word is tokenized as the others are.
+    trim_offsets: leave white space out of the offsets of tokens.
+    """
+
+    vocab: Mapping[str, int]
+    merges: tuple[tuple[str, str], ...]
+    added: tuple[AddedToken, ...] = ()
+    add_prefix_space: bool = False
+    trim_offsets: bool = True
+    unk_token: str = "<unk>"
+    sep_token: str = "</s>"
+    pad_token: str = "<pad>"
+    cls_token: str = "<s>"
+    mask_token: str = "<mask>"
+    source: str = field(default="the vocabulary", compare=False)
+    merges_source: str = field(default="the merges", compare=False)
+
+    def __post_init__(self) -> None:
+        self.check_tokens()
+        bytes_without = [char for char in BYTE_CHARS if char not in self.vocab]
+        if bytes_without:
+            raise CheckpointError(
+                f"{self.source} ({len(self.vocab):,} tokens) has no token for {len(bytes_without)} of the 256 bytes "
+                f"({shorten(bytes_without)}): text with them would be lost"
+            )
+        for number, (left, right) in enumerate(self.merges):
+            absent = [token for token in (left, right, left + right) if token not in self.vocab]
+            if absent:
+                raise CheckpointError(
+                    f"{self.merges_source}: merge {number:,} joins {left!r} and {right!r}, but {absent[0]!r} is not in "
+                    f"{self.source}; the two files do not belong together"
+                )
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """As everywhere, and ``bos_token`` and ``eos_token``, which are second names."""
+        return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
+
+    def whole(self, token: str) -> AddedToken:
+        """The mask takes the white space before it, as in every published file: ``a <mask>`` is two tokens."""
+        return replace(super().whole(token), lstrip=token == self.mask_token)
+
+
+def _byte_chars() -> str:
+    """The character that stands for each byte: itself if it can be seen, otherwise the next one from U+0100."""
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    hidden = iter(range(0x100, 0x200))
+    return "".join(chr(byte if byte in visible else next(hidden)) for byte in range(256))
+
+
+#: Radford et al. 2019 (GPT-2), ``encoder.py``: bytes written as characters that are neither blank nor control.
+BYTE_CHARS = _byte_chars()

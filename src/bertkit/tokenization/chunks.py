@@ -1,0 +1,174 @@
+"""The dictionary behind every fast path: text is cut into chunks, and a chunk seen before is only looked up.
+
+Most words repeat. A subclass cuts text at white space, so that each run of text between white space (a *chunk*) has the
+same ids wherever it stands. A dictionary numbers the chunks seen so far; a table has the ids of each number. The chunks
+of a stretch of text that are new are worked out together. Of much text, Arrow finds the different chunks before the
+dictionary sees them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import count, islice
+from threading import Lock
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scalar = TypeVar("Scalar", np.int32, np.int64)
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+#: Longer chunks are worked out anew each time; they hardly ever repeat.
+MAX_CACHED_CHARS = 64
+#: The dictionary is emptied when it is full: at most about 100 MB, with the ids.
+MAX_CHUNKS = 1 << 19
+MAX_CHUNK_IDS = 1 << 22
+#: Characters of text that are looked up at a time, and between two rounds of learning.
+BLOCK_CHARS = 1 << 14
+BATCH_CHARS = 1 << 22
+#: From this much text on, Arrow splits it; for less, importing Arrow takes longer than it saves.
+ARROW_CHARS = 1 << 19
+#: Ends a text, and a chunk, where many stand in one string. No other chunk is equal to it.
+END = "\x00"
+
+
+def gather(starts: Int64, lengths: Int64) -> Int64:
+    """Indices ``starts[0] .. starts[0] + lengths[0] - 1``, then those of the next span, and so on."""
+    ends = np.cumsum(lengths)
+    shifts = starts - ends + lengths
+    return np.repeat(shifts, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+class ChunkEncoder:
+    """Texts to ids, with the dictionary that makes it fast. Safe to share between threads.
+
+    A subclass says how texts become chunks (:meth:`_blocks`) and what ids new ones have (:meth:`_work_out`).
+
+    Args:
+        known: chunks that need no learning, and their ids.
+
+    Attributes:
+        max_chunks: the dictionary is emptied when it has more; None: :data:`MAX_CHUNKS`. For texts of megabytes, in
+            which most words repeat, a small one is as fast.
+    """
+
+    def __init__(self, known: Mapping[str, int]) -> None:
+        self.arrow_chars = ARROW_CHARS
+        self.max_chunks: int | None = None
+        # Arrow's split leaves empty strings at the ends of a text.
+        self._known = {END: 0, "": 0, **known}
+        self._lock = Lock()
+        self._reset()
+
+    def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
+        """The texts as chunks with white space between them and ``END`` after each text, some of them at a time.
+
+        White space in a block is U+0020 alone, or what both ``str.split`` and Arrow split at.
+        """
+        raise NotImplementedError
+
+    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Int64, Int32, Int64]]:
+        """Ids of chunks, in groups: places in ``new``, all ids one after another, how many each chunk has."""
+        raise NotImplementedError
+
+    def _reset(self) -> None:
+        """Forget every chunk but those that were known from the start."""
+        known = self._known
+        self._num_known = self._num_ids = len(known)
+        self._num_chunks = len(known)  # numbered so far, also those forgotten since
+        self._chunks = defaultdict(count(len(known)).__next__, zip(known, range(len(known)), strict=True))
+        self._ids = np.fromiter(known.values(), np.int32, len(known))
+        self._starts = np.arange(len(known))
+        self._sizes = np.ones(len(known), np.int64)
+        self._sizes[:2] = 0  # END and the empty string stand for no token
+
+    def encode(self, texts: Iterable[str]) -> tuple[Int32, Int64]:
+        """Ids of all texts one after another, int32 ``(T,)``, without special tokens; how many each has, ``(B,)``."""
+        ids: list[Int32] = [np.zeros(0, np.int32)]
+        lengths: list[Int64] = [np.zeros(0, np.int64)]
+        blocks = self._blocks(texts)
+        while batch := self._encode_batch(blocks):
+            ids.append(batch[0])
+            lengths.append(batch[1])
+        return np.concatenate(ids), np.concatenate(lengths)
+
+    def _encode_batch(self, blocks: Iterator[str]) -> tuple[Int32, Int64] | None:
+        """Ids and lengths of the texts of the next blocks; None at the end."""
+        with self._lock:
+            max_chunks = MAX_CHUNKS if self.max_chunks is None else self.max_chunks
+            if len(self._chunks) > self._num_known + max_chunks or self._num_ids > self._num_known + MAX_CHUNK_IDS:
+                self._reset()
+            known = len(self._chunks)
+            try:
+                numbers = self._number(blocks)
+                if len(self._chunks) > known:
+                    self._learn(list(islice(reversed(self._chunks), len(self._chunks) - known))[::-1])
+            except BaseException:
+                # Interrupted with chunks that have a number but no ids: nothing numbered may be used again.
+                self._reset()
+                raise
+            if not len(numbers):
+                return None
+            sizes = self._sizes[numbers]
+            ids = self._ids[gather(self._starts[numbers], sizes)]
+        return ids, np.diff(np.cumsum(sizes)[numbers == 0], prepend=0)
+
+    def _number(self, blocks: Iterator[str]) -> Int64:
+        """Numbers of the chunks of the next blocks.
+
+        A chunk that is not in the dictionary gets the next number as it is looked up. Of much text, Arrow finds the
+        different chunks first, so that only those become Python strings.
+        """
+        batch: list[str] = []
+        size = 0
+        for block in blocks:
+            batch.append(block)
+            size += len(block)
+            if size > BATCH_CHARS:
+                break
+        number = self._chunks.__getitem__
+        if not batch or size < self.arrow_chars:
+            chunks = [chunk for block in batch for chunk in block.split()]
+            return np.fromiter(map(number, chunks), np.int64, len(chunks))
+        arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
+        # By way of buffers: pa.array() and to_numpy() would import pandas where it is installed, 40 MB of memory.
+        text = " ".join(batch).encode()
+        ends = np.array([0, len(text)], np.int64)
+        whole = arrow.LargeStringArray.from_buffers(1, arrow.py_buffer(ends), arrow.py_buffer(text))
+        split = compute.ascii_split_whitespace(whole)
+        chunks = split.flatten().dictionary_encode()
+        different = chunks.dictionary.to_pylist()
+        numbers = np.fromiter(map(number, different), np.int64, len(different))
+        found: Int64 = numbers[np.frombuffer(chunks.indices.buffers()[1], np.int32, len(chunks))]
+        return found
+
+    def _learn(self, new: Sequence[str]) -> None:
+        """Work out the ids of chunks, in the order of their numbers."""
+        numbers = np.arange(self._num_chunks, self._num_chunks + len(new))
+        self._num_chunks += len(new)
+        self._starts = _grown(self._starts, self._num_chunks)
+        self._sizes = _grown(self._sizes, self._num_chunks)
+        for places, ids, sizes in self._work_out(new):
+            self._store(numbers[places], ids, sizes)
+        for chunk in new:
+            if len(chunk) > MAX_CACHED_CHARS:
+                del self._chunks[chunk]
+
+    def _store(self, numbers: Int64, ids: Int32, sizes: Int64) -> None:
+        """Keep the ids of the chunks with these numbers."""
+        self._sizes[numbers] = sizes
+        self._starts[numbers] = self._num_ids + np.cumsum(sizes) - sizes
+        self._ids = _grown(self._ids, self._num_ids + len(ids))
+        self._ids[self._num_ids : self._num_ids + len(ids)] = ids
+        self._num_ids += len(ids)
+
+
+def _grown(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
+    """The array with room for ``size`` elements."""
+    if size <= len(array):
+        return array
+    return np.concatenate([array, np.zeros(max(size, len(array)), array.dtype)])
