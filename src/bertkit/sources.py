@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bertkit.errors import CheckpointError, InputError, ResourceError, did_you_mean
@@ -71,23 +72,42 @@ def _no_such_path(path: Path) -> str:
 
 
 def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
-    from huggingface_hub import constants, errors, snapshot_download
+    from huggingface_hub import snapshot_download
+
+    with hub_errors(name, revision, _no_such_path(Path(name))):
+        return Path(snapshot_download(name, allow_patterns=list(files), revision=revision, library_name="bertkit"))
+
+
+@contextmanager
+def hub_errors(name: str, revision: str | None, not_here: str, *, what: str = "repository") -> Iterator[None]:
+    """Say in our words why something of the Hub cannot be had.
+
+    Args:
+        name: of the repository, as it was given.
+        revision: as it was given.
+        not_here: why it is nothing on this disk either.
+        what: the kind of repository.
+
+    Raises:
+        CheckpointError, ResourceError: see :func:`resolve`.
+    """
+    from huggingface_hub import constants, errors
 
     where = f"{name!r} is no local folder or file, and"
     hub = constants.ENDPOINT
     http_error: type[Exception] = getattr(errors, "HTTPError", OSError)  # of the HTTP client, whichever it is
     try:
-        return Path(snapshot_download(name, allow_patterns=list(files), revision=revision, library_name="bertkit"))
+        yield
     except errors.RevisionNotFoundError:
-        raise CheckpointError(f"{where} the Hub repository {name!r} has no revision {revision!r} ({hub})") from None
+        raise CheckpointError(f"{where} the Hub {what} {name!r} has no revision {revision!r} ({hub})") from None
     except errors.GatedRepoError:
         raise CheckpointError(
-            f"{where} the Hub repository {name!r} is gated: ask for access on its page and log in (hf auth login)"
+            f"{where} the Hub {what} {name!r} is gated: ask for access on its page and log in (hf auth login)"
         ) from None
     except errors.RepositoryNotFoundError:
         raise CheckpointError(
-            f"{where} the Hub at {hub} knows no repository {name!r} that you may read; {_no_such_path(Path(name))}. "
-            "Check the spelling; a private repository needs a log-in (hf auth login)"
+            f"{where} the Hub at {hub} knows no {what} {name!r} that you may read; {not_here}. "
+            "Check the spelling; a private one needs a log-in (hf auth login)"
         ) from None
     except errors.HFValidationError as error:
         raise CheckpointError(f"{where} it cannot be a name on the Hub either: {error}") from None
@@ -99,7 +119,7 @@ def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
             ) from None
         raise ResourceError(
             f"{where} it is not in the Hub cache {constants.HF_HUB_CACHE}, and {hub} does not answer as it should: "
-            f"{_first_line(error.__cause__ or error).rstrip('.')}; {_no_such_path(Path(name))}"
+            f"{_first_line(error.__cause__ or error).rstrip('.')}; {not_here}"
         ) from None
     except (OSError, http_error) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):

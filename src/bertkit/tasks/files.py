@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from bertkit.errors import DataError, shorten
+from bertkit.tasks.hub import local_data
 from bertkit.tasks.task import SPLITS, Split
 
 #: Kinds of file that can be read.
@@ -58,12 +59,13 @@ def splits_of(task: NamedTask, data: str | Path) -> dict[Split, Path]:
         task: its ``folders`` name the folders that may hold it.
         data: the task's folder; a folder that contains it, as GLUE's; the common beginning of several files' names,
             ``arc/arc_easy`` for ``arc_easy_train.csv`` and ``arc_easy_dev.csv``; or one file, which counts as the split
-            its name speaks of, and as train when its name speaks of none.
+            its name speaks of, and as train when its name speaks of none. Or ``hub:owner/name``, see
+            :mod:`bertkit.tasks.hub`.
 
     Raises:
         DataError: nothing there, no file with a split's name, or two files that claim one split equally.
     """
-    data = Path(data)
+    data = local_data(data, (task.name, *task.folders))
     if data.is_file():
         _must_be_readable(data)
         return {split_of(data) or "train": data}
@@ -95,7 +97,7 @@ def split_path(task: NamedTask, data: str | Path, split: Split) -> Path:
     """
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
-    data = Path(data)
+    data = local_data(data, (task.name, *task.folders))
     if data.is_file() and split_of(data) is None:
         _must_be_readable(data)
         return data  # a file that names no split is whatever it is asked for

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
-from bertkit.tasks.files import splits_of
+from bertkit.tasks.files import kind_of, splits_of
+from bertkit.tasks.hub import label_names
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import BadRows, OnError, Table, open_table
 from bertkit.tasks.task import Columns, Quoting, TextTask, is_missing, looks_missing, whole_text
@@ -94,12 +95,16 @@ def csv_task(
         text_pair=(second.name,) if second else (),
         label=(target.name,),
     )
+    named = label_names(file, target.name) if kind_of(file) == ".parquet" and problem != "regression" else None
     notes = [_note("text", first)] + ([_note("second text", second)] if second else []) + [_note("label", target)]
     if labels is not None:
         if problem == "regression":
             raise ConfigError("labels= is for classification; a regression task has none")
         names: tuple[str, ...] | None = tuple(labels)
         notes.append(f"labels: {shorten(labels, limit=12)}, in the order given")
+    elif named is not None:
+        names = named
+        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
     else:
         counts = _count_labels(file, table, target.name, BadRows(on_error))
         names = _labels_from(file, target.name, counts, problem, notes)
@@ -111,6 +116,8 @@ def csv_task(
         metrics=metrics,
         main_metric=metrics[0],
         columns=columns,
+        raw_labels=tuple(map(str, range(len(named)))) if named is not None and names == named else (),
+        hub_labels=named is not None and names == named,
         notes=tuple(notes),
     )
 

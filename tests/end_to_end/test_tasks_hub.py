@@ -1,0 +1,238 @@
+"""Data sets by their Hub name, against a real HTTP server on this machine that answers as the Hub does."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertkit.errors import DataError
+from bertkit.tasks.hub import HubData, is_hub_name, label_names, local_data, splits_by_subset
+
+COMMIT, CONVERTED = "0123456789abcdef0123456789abcdef01234567", "fedcba9876543210fedcba9876543210fedcba98"
+SPLITS = {"train": 5, "validation": 3, "test": 2}
+
+
+def parquet(rows: list[dict[str, object]], names: list[str] | None = None) -> bytes:
+    table = pa.Table.from_pylist(rows)
+    if names:
+        notes = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(notes)})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def reviews(split: str, start: int = 0) -> bytes:
+    rows = [{"text": f"{split} text {n}", "label": n % 2} for n in range(start, start + SPLITS[split])]
+    return parquet(rows, ["bad", "good"])
+
+
+PAGES: dict[str, dict[str, dict[str, bytes]]] = {
+    "tester/reviews": {
+        COMMIT: {
+            "README.md": b"# Reviews",
+            "data/train-00000-of-00002.parquet": reviews("train"),
+            "data/train-00001-of-00002.parquet": reviews("train", 5),
+            "data/validation-00000-of-00001.parquet": reviews("validation"),
+            "data/test-00000-of-00001.parquet": reviews("test"),
+        }
+    },
+    "tester/several": {
+        COMMIT: {
+            f"{name}/{split}-00000-of-00001.parquet": reviews(split) for name in ("sst2", "old") for split in SPLITS
+        }
+    },
+    "tester/scripted": {
+        COMMIT: {"load.py": b"raise SystemExit('never run')", "raw.csv": b"a,b\n"},
+        CONVERTED: {
+            "default/train/0000.parquet": reviews("train"),
+            "default/partial-test/0000.parquet": reviews("test"),
+        },
+    },
+    "tester/empty": {COMMIT: {"README.md": b"nothing"}},
+    "tester/unnamed": {COMMIT: {"part-1.parquet": reviews("train")}},
+}
+
+
+class Hub:
+    """The few answers of the Hub that listing and downloading a data set need."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
+        parts = unquote(urlsplit(path).path).strip("/").split("/")
+        if parts[:2] == ["api", "datasets"]:
+            page = PAGES.get("/".join(parts[2:4]))
+            if page is None:
+                return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
+            revision = "/".join(parts[5:]) if parts[4:5] == ["revision"] else "main"
+            commit = {"main": COMMIT, "refs/convert/parquet": CONVERTED}.get(revision, revision)
+            if commit not in page:
+                return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
+            info = {"id": "/".join(parts[2:4]), "sha": commit, "siblings": [{"rfilename": f} for f in page[commit]]}
+            return 200, {"Content-Type": "application/json"}, json.dumps(info).encode()
+        if parts[0] == "datasets" and parts[3] == "resolve":
+            content = PAGES["/".join(parts[1:3])].get(parts[4], {}).get("/".join(parts[5:]))
+            if content is not None:
+                etag = hashlib.sha1(content).hexdigest()
+                return 200, {"ETag": f'"{etag}"', "X-Repo-Commit": parts[4], "Accept-Ranges": "bytes"}, content
+        return 404, {"X-Error-Code": "EntryNotFound"}, b""
+
+    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                hub.asked.append(self.path)
+                status, headers, body = hub.answer(self.path)
+                self.send_response(status)
+                for key, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(key, value)
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET  # noqa: N815 (the name the base class asks for)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    server = Hub()
+    yield server
+    server.stop()
+
+
+SCRIPT = """
+import json, sys
+from bertkit.errors import BertkitError
+from bertkit.tasks.hub import local_data
+told = []
+for data in json.loads(sys.argv[1]):
+    try:
+        folder = local_data(data, ("sst2", "SST-2"))
+        told.append({path.name: path.stat().st_size for path in sorted(folder.iterdir())})
+    except BertkitError as error:
+        told.append([type(error).__name__, str(error)])
+print(json.dumps(told))
+"""
+
+
+def client(code: str, home: Path, url: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where the folders and the address of the Hub are set before anything is imported."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_") and "proxy" not in key.lower()}
+    env = {
+        **kept, "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(home / "cache"), "HF_ENDPOINT": url,
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1", **variables,
+    }  # fmt: skip
+    call = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(call, env=env, cwd=home, capture_output=True, text=True, timeout=300)
+
+
+def fetched(home: Path, url: str, *names: str, **variables: str) -> list[object]:
+    done = client(SCRIPT, home, url, json.dumps(names), **variables)
+    assert done.returncode == 0, done.stderr
+    found: list[object] = json.loads(done.stdout)
+    return found
+
+
+def test_pages_of_all_shapes(hub: Hub, tmp_path: Path) -> None:
+    names = ("hub:tester/reviews", "hub:tester/several", "hub:tester/several:old", "hub:tester/scripted",
+             "hub:tester/several:sst", "hub:tester/empty", "hub:tester/unnamed", "hub:tester/none",
+             "hub:tester/reviews@other", "hub:nonsense")  # fmt: skip
+    reviews, several, old, scripted, *errors = fetched(tmp_path, hub.url, *names)
+    whole = {"source.json", "test.parquet", "train.parquet", "validation.parquet"}
+    assert set(reviews) == set(several) == set(old) == whole  # type: ignore[call-overload]
+    assert set(scripted) == {"source.json", "test.parquet", "train.parquet"}  # type: ignore[call-overload]
+    for (kind, message), said in zip(
+        errors,  # type: ignore[arg-type]
+        (
+            "did you mean 'sst2'?",
+            "has no Parquet files",
+            "no name says train, validation or test",
+            "knows no data set",
+            "has no revision 'other'",
+            "expected hub:owner/name",
+        ),
+        strict=True,
+    ):
+        assert kind == "DataError", message
+        assert said in message
+    cache = tmp_path / "cache" / "bertkit" / "datasets"
+    assert json.loads((cache / "tester--several" / "main" / "sst2" / "source.json").read_text())["commit"] == COMMIT
+    joined = pq.read_table(cache / "tester--reviews" / "main" / "default" / "train.parquet")
+    assert joined["text"].to_pylist() == [f"train text {n}" for n in range(10)]
+    assert label_names(cache / "tester--reviews" / "main" / "default" / "train.parquet", "label") == ("bad", "good")
+    assert not [path for path in hub.asked if path.endswith(".py")], "no script is ever fetched"
+
+
+def test_what_was_fetched_is_used_again_and_without_a_connection(hub: Hub, tmp_path: Path) -> None:
+    (first,) = fetched(tmp_path, hub.url, "hub:tester/reviews")
+    downloads = sum("/resolve/" in path for path in hub.asked)
+    assert fetched(tmp_path, hub.url, "hub:tester/reviews") == [first]
+    assert sum("/resolve/" in path for path in hub.asked) == downloads
+    assert fetched(tmp_path, hub.url, "hub:tester/reviews", HF_HUB_OFFLINE="1") == [first]
+    ((kind, _),) = fetched(tmp_path, hub.url, "hub:tester/several", HF_HUB_OFFLINE="1")  # type: ignore[misc]
+    assert kind == "ResourceError"
+
+
+TRAIN = """
+import sys
+from bertkit.tasks import csv_task, load_split
+task = csv_task("hub:tester/reviews")
+rows = load_split(task, "hub:tester/reviews", "dev")
+print(task.labels, [(row.text, row.label) for row in rows])
+"""
+
+
+def test_a_task_is_made_from_a_page_with_its_label_names(hub: Hub, tmp_path: Path) -> None:
+    done = client(TRAIN, tmp_path, hub.url)
+    assert done.returncode == 0, done.stderr
+    rows = [(f"validation text {n}", n % 2) for n in range(3)]
+    assert done.stdout.strip() == f"{('bad', 'good')} {rows}"
+
+
+def test_names_and_files() -> None:
+    assert HubData.parse("hub:a/b") == HubData("a/b", None, None)
+    assert HubData.parse("hub:a/b:c@refs/pr/1") == HubData("a/b", "c", "refs/pr/1")
+    for wrong in ("hub:a", "hub:a/b/c", "hub:a/b:", "hub:../b", "hub:a/b@"):
+        with pytest.raises(DataError):
+            local_data(wrong)
+    assert not is_hub_name("a/b")
+    assert local_data("some/path") == Path("some/path")
+    files = ["train.parquet", "x/validation_matched-00000-of-00001.parquet", "x/test/0001.parquet",
+             "x/test/0000.parquet", "other.parquet", "data/y/dev.parquet", "train.csv", "../train.parquet",
+             "..x/../train.parquet"]  # fmt: skip
+    assert splits_by_subset(files) == {
+        "default": {"train": ["train.parquet"]},
+        "x": {
+            "validation_matched": ["x/validation_matched-00000-of-00001.parquet"],
+            "test": ["x/test/0000.parquet", "x/test/0001.parquet"],
+        },
+        "y": {"dev": ["data/y/dev.parquet"]},
+    }
