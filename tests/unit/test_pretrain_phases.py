@@ -11,6 +11,7 @@ from bertkit.errors import ConfigError
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import mask_vocabulary, training_data
+from bertkit.training.pretrain_phases import TimedPhases
 from bertkit.training.pretrain_settings import PretrainConfig
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
@@ -39,8 +40,60 @@ def test_each_step_is_that_of_its_phase(stores) -> None:
 
 def test_the_published_numbers() -> None:
     config = PretrainConfig(max_steps=1_000_000, max_seq_length=512, short_seq_length=128, max_predictions_per_seq=77)
-    assert config.phases == [(128, 20, 900_000), (512, 77, 100_000)]
-    assert PretrainConfig(max_steps=5).phases == [(128, None, 5)]
+    assert config.phases == [(128, 20, 256, 900_000), (512, 77, 256, 100_000)]
+    assert PretrainConfig(max_steps=5).phases == [(128, None, 256, 5)]
+    # LAMB (You et al. 2020) halves the batch where the examples become longer.
+    config = config.replace(batch_size=32768, short_batch_size=65536)
+    assert [phase.batch_size for phase in config.phases] == [65536, 32768]
+
+
+def test_a_clock_ends_the_first_phase(stores) -> None:
+    """Whatever is asked for ahead of the clock, and again after it: what was told of a step stays true."""
+    config = TWO.replace(max_seconds=100.0, max_steps=None, short_batch_size=3)
+    seconds = 0.0
+    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    plan = training_data(stores[0], vocabulary, config, clock=lambda: seconds)
+    long = training_data(stores[0], vocabulary, config.replace(short_seq_length=None, short_batch_size=None))
+
+    def is_long(step: int) -> bool:
+        return max(batch.layout.max_seqlen for batch in plan.micro_batches(step)) > 16
+
+    assert not any(is_long(step) for step in (0, 1, 5))
+    assert len(plan.rows(0)) == 3
+    seconds = 75.0
+    assert [is_long(step) for step in (2, 5, 6, 3, 7)] == [False, False, True, False, True]
+    assert plan.rows(6) == long.rows(6)
+    resumed = training_data(stores[0], vocabulary, config, clock=lambda: seconds)
+    assert resumed.rows(20) == plan.rows(20) == long.rows(20)
+
+
+def test_steps_end_the_first_phase_where_they_do_so_before_the_clock(stores) -> None:
+    config = TWO.replace(max_seconds=100.0, max_steps=8)
+    plan = training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), config)
+    lengths = [max(batch.layout.max_seqlen for batch in plan.micro_batches(step)) for step in range(8)]
+    assert [length > 16 for length in lengths] == [False] * 6 + [True] * 2
+
+
+def test_several_processes_cannot_follow_one_clock(stores) -> None:
+    config = TWO.replace(max_seconds=100.0, max_steps=None)
+    with pytest.raises(ConfigError, match="2 processes have 2 clocks"):
+        training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), config, rank=0, num_ranks=2)
+
+
+def test_a_run_of_two_lengths_under_a_time_budget(stores, tmp_path, monkeypatch) -> None:
+    seen = []
+
+    def locate(self, step):
+        plan, own_step = TimedPhases.locate(self, step)
+        seen.append(plan.max_seq_length)
+        return plan, own_step
+
+    monkeypatch.setattr("bertkit.training.pretrain_data.TimedPhases", type("Seen", (TimedPhases,), {"locate": locate}))
+    config = TWO.replace(max_seconds=1.0, short_share=0.5, max_steps=None)
+    result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE)
+    assert result.progression.seconds >= 1.0
+    assert set(seen) == {16, 48}
+    assert seen == sorted(seen)
 
 
 def test_a_run_goes_on_bit_for_bit_across_the_switch(stores, tmp_path, monkeypatch) -> None:
@@ -62,7 +115,7 @@ def test_a_run_goes_on_bit_for_bit_across_the_switch(stores, tmp_path, monkeypat
     ("changes", "told"),
     [
         ({"short_seq_length": 129}, "at most max_seq_length=128"),
-        ({"short_seq_length": 64, "max_seconds": 60.0}, "time budget"),
+        ({"short_batch_size": 64}, "short_seq_length"),
         ({"short_seq_length": 64, "max_steps": 1}, "at least 2"),
     ],
 )

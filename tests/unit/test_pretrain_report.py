@@ -15,12 +15,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from bertkit.errors import MissingExtraError
 from bertkit.model.bert import BertForPreTraining
 from bertkit.training import pretrain_report as module
+from bertkit.training import pretrain_unigram
 from bertkit.training.interrupts import Interrupted
 from bertkit.training.loop import Trainer
 from bertkit.training.pretrain import pretrain
 from bertkit.training.pretrain_data import mask_vocabulary, training_data
-from bertkit.training.pretrain_report import Points, Report, unigram_entropy
+from bertkit.training.pretrain_report import Points, Report
 from bertkit.training.pretrain_throughput import MeasuredPlan, Speed, matmul_peak, training_flops
+from bertkit.training.pretrain_unigram import unigram_entropy
 from bertkit.visualize import pretrain_curve
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after
 
@@ -35,9 +37,9 @@ def test_unigram_entropy_is_that_of_a_plain_count(stores, monkeypatch) -> None:
     total = sum(counts.values())
     expected = -sum(n / total * math.log(n / total) for n in counts.values())
     assert unigram_entropy(store) == pytest.approx(expected)
-    monkeypatch.setattr(module, "_READ_TOKENS", 100)  # in many pieces
+    monkeypatch.setattr(pretrain_unigram, "_READ_TOKENS", 100)  # in many pieces
     assert unigram_entropy(store) == pytest.approx(expected)
-    monkeypatch.setattr(module, "COUNTED_TOKENS", total // 3)  # of a third of it
+    monkeypatch.setattr(pretrain_unigram, "COUNTED_TOKENS", total // 3)  # of a third of it
     assert unigram_entropy(store) == pytest.approx(expected, abs=0.05)
     assert unigram_entropy(store) != pytest.approx(expected, abs=1e-9)
 

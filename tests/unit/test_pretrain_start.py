@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -89,6 +90,25 @@ def test_a_run_from_an_encoder_says_in_its_summary_what_was_new(stores, saved, t
     assert set(start["new_parts"]) == set(result.new_parts) == {MLM, NSP}
     assert len(start["sha256"]) == 64
     BertForPreTraining.from_pretrained(result.model)
+
+
+def test_a_new_head_can_begin_with_the_frequencies_of_the_tokens(stores) -> None:
+    num_tokens = len(stores[0].tokenizer())
+    counts = np.bincount(stores[0].tokens(0, len(stores[0].sentence_lengths)), minlength=num_tokens)
+    larger = SHAPE.replace(vocab_size=num_tokens + 3)  # rows that no token has stay as they were
+    network, _ = make_network(larger, stores[0], SETTINGS.replace(output_bias="unigram"))
+    bias = network.cls.predictions.bias.detach()
+    shares = torch.softmax(bias[:num_tokens], dim=0).numpy()
+    np.testing.assert_allclose(shares, np.maximum(counts, 1) / np.maximum(counts, 1).sum(), rtol=1e-5)
+    assert bias[num_tokens:].tolist() == [0.0] * 3
+    zero, _ = make_network(larger, stores[0], SETTINGS)
+    assert not zero.cls.predictions.bias.any()
+    same = (
+        torch.equal(a, b)
+        for (name, a), b in zip(network.named_parameters(), zero.parameters(), strict=True)
+        if name != "cls.predictions.bias"
+    )
+    assert all(same)
 
 
 def test_masked_lm_alone_leaves_the_pooler_untrained_and_says_so(stores) -> None:

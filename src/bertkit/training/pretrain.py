@@ -30,11 +30,12 @@ from bertkit.training.parallel import Parallel, parallel_from_environment
 from bertkit.training.plan import Plan
 from bertkit.training.pretrain_data import held_out_data, mask_vocabulary, training_data
 from bertkit.training.pretrain_evaluate import held_out_scores
-from bertkit.training.pretrain_report import Report, unigram_entropy
+from bertkit.training.pretrain_report import Report
 from bertkit.training.pretrain_schedule import make_schedule
 from bertkit.training.pretrain_settings import FREE_SETTINGS, PretrainConfig
 from bertkit.training.pretrain_start import Model, Start, make_network
 from bertkit.training.pretrain_throughput import MeasuredPlan, Speed, matmul_peak
+from bertkit.training.pretrain_unigram import unigram_entropy
 from bertkit.training.protocol import hardware, model_hash, versions
 from bertkit.training.runfolder import METRICS, PretrainFolder, read_json, write_json
 
@@ -116,7 +117,14 @@ def pretrain(
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
         vocabulary = mask_vocabulary(store.tokenizer())
-        data = training_data(store, vocabulary, config, rank=parallel.rank, num_ranks=parallel.num_ranks)
+        data = training_data(
+            store,
+            vocabulary,
+            config,
+            clock=lambda: trainer.at.seconds,
+            rank=parallel.rank,
+            num_ranks=parallel.num_ranks,
+        )
         num_workers = _num_workers(config, parallel.device)
         ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
         evaluate = None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bertkit.batch import Batch
 from bertkit.data.loader import PretrainData
 from bertkit.data.masking import Masking, MaskVocabulary
 from bertkit.data.store import TokenStore
+from bertkit.errors import ConfigError
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.plan import Plan
 from bertkit.training.pretrain_original import original_plan
-from bertkit.training.pretrain_phases import PhasedPlan
+from bertkit.training.pretrain_phases import CountedPhases, TimedPhases
 from bertkit.training.pretrain_settings import PretrainConfig
 
 #: Held-out examples do not depend on the seed and the batch size of a run, so that runs can be compared.
@@ -26,25 +29,51 @@ def mask_vocabulary(tokenizer: BertTokenizer) -> MaskVocabulary:
 
 
 def training_data(
-    store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig, *, rank: int = 0, num_ranks: int = 1
+    store: TokenStore,
+    vocabulary: MaskVocabulary,
+    config: PretrainConfig,
+    *,
+    clock: Callable[[], float] = lambda: 0.0,
+    rank: int = 0,
+    num_ranks: int = 1,
 ) -> Plan[Batch]:
     """The examples that the settings ask for, in one phase or two; of each step this rank's part.
 
+    Args:
+        store: the corpus.
+        vocabulary: of its tokenizer.
+        config: settings that agree with each other.
+        clock: seconds of training so far, which end the first of two phases of a run with a time budget.
+        rank: number of this process.
+        num_ranks: how many there are.
+
     Raises:
+        ConfigError: two phases that a clock divides, and several processes, which would not change at the same step.
         ConfigError, DataError: see :class:`~bertkit.data.loader.PretrainData`.
     """
+    if len(config.phases) == 2 and config.max_seconds is not None and num_ranks > 1:
+        raise ConfigError(
+            f"two lengths (short_seq_length) under a time budget: {num_ranks} processes have {num_ranks} clocks and "
+            "would not change the length at the same step. Give max_steps in place of the budget, or one length"
+        )
     phases: list[tuple[Plan[Batch], int]] = []
-    for max_seq_length, limit, num_steps in config.phases:
+    for phase in config.phases:
         plan: Plan[Batch]
         if config.protocol == "original":
-            plan = original_plan(store, config, max_seq_length, limit, rank=rank, num_ranks=num_ranks)
+            plan = original_plan(store, config, phase, rank=rank, num_ranks=num_ranks)
         else:
-            masking = Masking(config.masking, config.masked_lm_prob, limit)
+            masking = Masking(config.masking, config.masked_lm_prob, phase.max_predictions)
             plan = _data(
-                store, vocabulary, config, masking, config.seed, max_seq_length, config.batch_size, rank, num_ranks
+                store, vocabulary, config, masking, config.seed, phase.max_seq_length, phase.batch_size, rank, num_ranks
             )
-        phases.append((plan, num_steps))
-    return phases[0][0] if len(phases) == 1 else PhasedPlan(phases)
+        phases.append((plan, phase.num_steps))
+    if len(phases) == 1:
+        return phases[0][0]
+    if config.max_seconds is None:
+        return CountedPhases(phases)
+    (short, num_steps), (long, _) = phases
+    end = config.short_share * config.max_seconds
+    return TimedPhases(short, long, lambda step: step >= num_steps or clock() >= end)
 
 
 def held_out_data(store: TokenStore, vocabulary: MaskVocabulary, config: PretrainConfig) -> PretrainData:

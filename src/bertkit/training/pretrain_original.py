@@ -21,12 +21,17 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch, Layout, positions_of
-from bertkit.classic import Sentence, TokenizedDocument, TrainingInstance, instances_from_documents
+from bertkit.classic.create_pretraining_data import (
+    Sentence,
+    TokenizedDocument,
+    TrainingInstance,
+    instances_from_documents,
+)
 from bertkit.console import say
 from bertkit.data.store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.training.plan import EpochPlan
-from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.pretrain_settings import Phase, PretrainConfig
 
 #: Most tokens of all copies together, over both lengths and all processes of a machine: 6 bytes each, 3 GB of memory.
 MOST_TOKENS = 500_000_000
@@ -95,8 +100,7 @@ class Examples:
 def original_plan(
     store: TokenStore,
     config: PretrainConfig,
-    max_seq_length: int,
-    max_predictions_per_seq: int | None,
+    phase: Phase,
     *,
     rank: int = 0,
     num_ranks: int = 1,
@@ -105,10 +109,9 @@ def original_plan(
 
     Args:
         store: small enough for memory, ``config.dupe_factor`` times and once for each length and each process.
-        config: seed, probabilities, copies, batches.
-        max_seq_length: most tokens of an example.
-        max_predictions_per_seq: most targets of one; None: ``masked_lm_prob`` of the longest, as the original's README
-            advises (20 at length 128, 77 at 512).
+        config: seed, probabilities, copies.
+        phase: most tokens of an example, examples in a step, and most targets of an example, where None means
+            ``masked_lm_prob`` of the longest, as the original's README advises (20 at length 128, 77 at 512).
         rank: number of this process.
         num_ranks: how many there are.
 
@@ -117,7 +120,8 @@ def original_plan(
     """
     _check_size(store, config, num_ranks)
     tokenizer = store.tokenizer()
-    limit = max_predictions_per_seq or math.ceil(config.masked_lm_prob * max_seq_length)
+    max_seq_length = phase.max_seq_length
+    limit = phase.max_predictions or math.ceil(config.masked_lm_prob * max_seq_length)
     say(f"making examples of at most {max_seq_length} tokens as the original does, {config.dupe_factor} copies")
     rng = Random(config.seed)
     instances = instances_from_documents(
@@ -136,7 +140,7 @@ def original_plan(
     return EpochPlan(
         np.diff(examples.bounds).tolist(),
         examples.batch,
-        step_size=config.batch_size,
+        step_size=phase.batch_size,
         max_tokens=max(config.max_tokens, max_seq_length),
         seed=config.seed,
         rank=rank,

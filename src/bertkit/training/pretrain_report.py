@@ -12,46 +12,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertkit.console import say
-from bertkit.data.store import TokenStore
 from bertkit.errors import require
 from bertkit.training.runfolder import RunLog, iterate_log
 from bertkit.visualize import pretrain_curve
 
 LOG, CURVE, TENSORBOARD = "log.jsonl", "loss.png", "tensorboard"
-#: Most tokens that :func:`unigram_entropy` counts, evenly spread over the store.
-COUNTED_TOKENS = 50_000_000
-#: Tokens that are read at a time.
-_READ_TOKENS = 1_000_000
 #: Least seconds between two drawings of the curve while training.
 CURVE_EVERY_S = 30.0
 #: The steps whose speed is told: the last so many.
 _TIMED_STEPS = 200
 #: Most steps, and most evaluations, that a curve is drawn from; of a longer run every second, fourth ... of them.
 CURVE_POINTS = 8192
-
-
-def unigram_entropy(store: TokenStore) -> float:
-    """Entropy in nats of the distribution of the tokens of a store: the loss of a masked LM that has learned how
-    frequent each token is, and nothing else. A run that stays there has not begun to read.
-
-    Of a store of more than 50 million tokens, evenly spread parts of that many are counted.
-    """
-    bounds = store.sentence_boundaries
-    total = int(bounds[-1])
-    stride = max(1.0, total / COUNTED_TOKENS) * _READ_TOKENS
-    counts = np.zeros(store.manifest.tokenizer.num_tokens, np.int64)
-    at = 0.0
-    while at < total:
-        first = int(np.searchsorted(bounds, int(at), side="left"))
-        end = int(np.searchsorted(bounds, min(int(at) + _READ_TOKENS, total), side="left"))
-        if end > first:
-            counts += np.bincount(store.tokens(first, end), minlength=len(counts))
-        at += stride
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
 
 
 class Points:
@@ -81,7 +53,7 @@ class Report:
 
     Args:
         folder: the run folder.
-        floor: :func:`unigram_entropy` of the training text.
+        floor: :func:`~bertkit.training.pretrain_unigram.unigram_entropy` of the training text.
         curve: whether to draw ``loss.png``, where matplotlib is installed.
         tensorboard: whether to write ``tensorboard/`` too.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -30,6 +30,21 @@ Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
 Shape = Literal["linear", "polynomial", "trapezoid", "original"]
 
 
+class Phase(NamedTuple):
+    """One part of a run.
+
+    max_seq_length: tokens of its longest example.
+    max_predictions: most targets of an example, or None.
+    batch_size: examples in one of its optimizer steps.
+    num_steps: how many these are, at most where the clock ends the phase.
+    """
+
+    max_seq_length: int
+    max_predictions: int | None
+    batch_size: int
+    num_steps: int
+
+
 class PretrainConfig(Settings):
     """Settings of one pre-training run. The defaults suit a small encoder on one machine.
 
@@ -48,11 +63,15 @@ class PretrainConfig(Settings):
     max_seq_length: Annotated[int, Field(ge=8, description="tokens of the longest example")] = 128
     short_seq_length: Annotated[
         int | None,
-        Field(ge=8, description="tokens of the longest example in the first part of the steps; default: one length"),
+        Field(ge=8, description="tokens of the longest example in the first part of the run; default: one length"),
     ] = None
     short_share: Annotated[
-        float, Field(gt=0, lt=1, description="share of the steps that have short_seq_length, as the paper's 0.9")
+        float,
+        Field(gt=0, lt=1, description="share of the steps or of the time with short_seq_length; paper: 0.9"),
     ] = 0.9
+    short_batch_size: Annotated[
+        int | None, Field(ge=1, description="examples in one step of that part; default: batch_size")
+    ] = None
     batch_size: Annotated[int, Field(ge=1, description="examples in one optimizer step")] = 256
     max_tokens: Annotated[
         int, Field(ge=8, description="tokens in memory at once; changes only rounding and the draws of dropout")
@@ -98,6 +117,10 @@ class PretrainConfig(Settings):
     ] = None
     seed: Annotated[int, Field(ge=0, lt=2**31, description="weights, pairs, masks, order, dropout")] = 0
     checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
+    output_bias: Annotated[
+        Literal["zero", "unigram"],
+        Field(description="first bias of a new masked-LM head; unigram: guess frequencies from the first step"),
+    ] = "zero"
     dropout: Annotated[
         float | None, Field(ge=0, lt=1, description="of hidden vectors and attention; default: the model's own")
     ] = None
@@ -127,16 +150,17 @@ class PretrainConfig(Settings):
         return DEFAULT_STEPS if self.max_seconds is None else UNLIMITED_STEPS
 
     @property
-    def phases(self) -> list[tuple[int, int | None, int]]:
-        """For each phase of the run: the longest example, the most predictions in one, and the number of steps."""
-        whole = (self.max_seq_length, self.max_predictions_per_seq, self.num_steps)
+    def phases(self) -> list[Phase]:
+        """The parts of the run: two where there are two lengths, else one."""
+        whole = Phase(self.max_seq_length, self.max_predictions_per_seq, self.batch_size, self.num_steps)
         if self.short_seq_length is None or self.short_seq_length == self.max_seq_length:
             return [whole]
         short_steps = min(max(1, round(self.short_share * self.num_steps)), self.num_steps - 1)
         limit = self.max_predictions_per_seq
         if limit is not None:
             limit = math.ceil(limit * self.short_seq_length / self.max_seq_length)
-        return [(self.short_seq_length, limit, short_steps), (*whole[:2], self.num_steps - short_steps)]
+        short = Phase(self.short_seq_length, limit, self.short_batch_size or self.batch_size, short_steps)
+        return [short, whole._replace(num_steps=self.num_steps - short_steps)]
 
     def replace(self, **changes: Any) -> PretrainConfig:
         """A copy with some fields changed, checked as a new one is."""
@@ -162,20 +186,20 @@ class PretrainConfig(Settings):
                 "protocol 'original' has the objective mlm+nsp and masks tokens or whole words, got "
                 f"objective={self.objective!r}, masking={self.masking!r}"
             )
-        if self.short_seq_length is not None and self.short_seq_length != self.max_seq_length:
-            self._check_phases(self.short_seq_length)
+        if len(self.phases) == 2:
+            self._check_phases()
+        elif self.short_batch_size is not None:
+            raise ConfigError(
+                f"short_batch_size={self.short_batch_size} is for the part of a run that has short_seq_length; give "
+                "that too, or batch_size alone"
+            )
 
-    def _check_phases(self, short: int) -> None:
+    def _check_phases(self) -> None:
+        short = self.phases[0].max_seq_length
         if short > self.max_seq_length:
             raise ConfigError(
                 f"short_seq_length={short} is for the first part of the run and may be at most "
                 f"max_seq_length={self.max_seq_length}; the paper has 128, then 512"
-            )
-        if self.max_seconds is not None:
-            raise ConfigError(
-                "short_seq_length is for a share of the steps, and with a time budget (max_seconds, --max-time) nobody "
-                "knows how many there are; give max_steps, or one length, which is what short_seq_length equal to "
-                f"max_seq_length={self.max_seq_length} means"
             )
         if self.num_steps < 2:
             raise ConfigError("two lengths (short_seq_length) need max_steps of at least 2, got 1")
