@@ -79,9 +79,8 @@ def run(
         InputError: an input of more than ``limit`` tokens, unless ``truncate``.
         ResourceError: the device has no memory for one batch.
     """
-    size = FIRST_WINDOW_TEXTS if lazy else WINDOW_TEXTS
     first_index = 0
-    while drawn := list(_draw(texts, size)):
+    for drawn in draw_windows(texts, lazy=lazy):
         features = _features(drawn, tokenizer, limit)
         if not truncate:
             _check_lengths(features, limit, first_index)
@@ -90,6 +89,13 @@ def run(
         for index, (text, value, num_tokens, truncated) in enumerate(rows, start=first_index):
             yield Done(index, text, value, num_tokens, truncated)
         first_index += len(drawn)
+
+
+def draw_windows(texts: Iterator[Text], *, lazy: bool) -> Iterator[list[Text]]:
+    """Texts by windows, drawn as they are needed; with ``lazy`` the first is small and the next ones double."""
+    size = FIRST_WINDOW_TEXTS if lazy else WINDOW_TEXTS
+    while drawn := list(_draw(texts, size)):
+        yield drawn
         size = min(2 * size, WINDOW_TEXTS)
 
 

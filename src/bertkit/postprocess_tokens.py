@@ -1,0 +1,209 @@
+"""From probabilities of word pieces to entities in the user's own text, in numpy.
+
+The five strategies are those of ``transformers``. Deviations: ``word`` is always ``text[start:end]``, the text as the
+user wrote it, never a decoded piece; what is a word is what the tokenizer says, also for tokenizers whose pieces do not
+show it; tags of BIOES and its kin are read as such; an accent that the tokenizer drops stays with its letter.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError, did_you_mean
+from bertkit.features_tokens import Pieces, TokenWindows
+from bertkit.tags import OUTSIDE, Notation, notation_of
+
+Strategy = Literal["none", "simple", "first", "average", "max"]
+STRATEGIES: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A piece or a word with the label that was chosen for it.
+
+    first, last: numbers of its pieces in the text. score: probability of the label.
+    """
+
+    label: str
+    score: float
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextPieces:
+    """The pieces of one text: characters ``(p,)`` each, and which go on with the word before them."""
+
+    text: str
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    inside: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, text: str, pieces: Pieces, begin: int, end: int) -> TextPieces:
+        """Pieces ``begin ... end - 1`` of all, which are those of ``text``."""
+        return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], pieces.inside[begin:end])
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Characters of some neighbouring pieces, with the marks after them that the tokenizer dropped."""
+        start, end = int(self.starts[first : last + 1].min()), int(self.ends[first : last + 1].max())
+        limit = int(self.starts[last + 1]) if last + 1 < len(self.starts) else len(self.text)
+        while end < limit and unicodedata.category(self.text[end]).startswith("M"):
+            end += 1
+        return start, end
+
+
+def check_strategy(strategy: str) -> Strategy:
+    """The strategy, if it is one.
+
+    Raises:
+        InputError: it is not.
+    """
+    for known in STRATEGIES:
+        if strategy == known:
+            return known
+    raise InputError(
+        f"aggregation_strategy={strategy!r} is unknown{did_you_mean(str(strategy), STRATEGIES)}; "
+        f"choose from {', '.join(STRATEGIES)}"
+    )
+
+
+def find_entities(
+    pieces: TextPieces,
+    probabilities_PC: Floats,
+    id2label: Mapping[int, str],
+    strategy: Strategy = "simple",
+    ignore_labels: Collection[str] = (OUTSIDE,),
+) -> list[dict[str, Any]]:
+    """What the model found in one text.
+
+    Args:
+        pieces: of the text.
+        probabilities_PC: of each label for each piece, ``(p, C)``.
+        id2label: names of the labels.
+        strategy: "none": every piece by itself. "simple": neighbouring pieces become one entity by their labels.
+            "first", "average", "max": the same by words; the label of a word is that of its first piece, of the mean of
+            its pieces' probabilities, or of its piece that is surest.
+        ignore_labels: labels ("none") or types (else) that are left out.
+
+    Returns:
+        Dicts in the order of the text. "none": ``entity`` (label), ``score``, ``index`` (of the token, from 1, as [CLS]
+        is 0), ``word``, ``start``, ``end``. Else: ``entity_group`` (type), ``score`` (mean over its words or pieces),
+        ``word``, ``start``, ``end``. Always ``word == text[start:end]``.
+    """
+    if not len(probabilities_PC):
+        return []
+    if strategy == "none":
+        return _single_pieces(pieces, probabilities_PC, id2label, ignore_labels)
+    if strategy == "simple":
+        numbers = np.arange(len(probabilities_PC))
+        labelled = _labelled(probabilities_PC, numbers, numbers, id2label)
+    else:
+        labelled = _words(pieces, probabilities_PC, id2label, strategy)
+    notation = notation_of(id2label.values())
+    found = []
+    for kind, members in group_labels(labelled, notation):
+        if kind in ignore_labels:
+            continue
+        start, end = pieces.span(members[0].first, members[-1].last)
+        found.append(
+            {
+                "entity_group": kind,
+                "score": float(np.mean([member.score for member in members])),
+                "word": pieces.text[start:end],
+                "start": start,
+                "end": end,
+            }
+        )
+    return found
+
+
+def group_labels(labelled: Sequence[Labelled], notation: Notation) -> list[tuple[str, list[Labelled]]]:
+    """Neighbours that are one entity, by the rule of :mod:`bertkit.tags`; runs of ``O`` are groups as well."""
+    groups: list[tuple[str, list[Labelled]]] = []
+    before = ("", "")
+    for item in labelled:
+        letter, kind = notation.split(item.label)
+        goes_on = (letter in "IE" and before[0] in ("B", "I") and before[1] == kind) or before[0] == letter == OUTSIDE
+        if goes_on:
+            groups[-1][1].append(item)
+        else:
+            groups.append((kind or OUTSIDE, [item]))
+        before = (letter, kind)
+    return groups
+
+
+def word_labels(logits_PC: Floats, windows: TokenWindows, outside: int = 0) -> list[npt.NDArray[np.int64]]:
+    """Label number of each word of each text: that of its first piece; ``outside`` for a word without a piece.
+
+    Args:
+        logits_PC: of all pieces, ``(P, C)``.
+        windows: made with words.
+        outside: number of the label ``O``.
+    """
+    assert windows.first_pieces is not None, "windows were made without words"
+    assert windows.word_boundaries is not None, "windows were made without words"
+    labels = np.full(len(windows.first_pieces), outside, dtype=np.int64)
+    known = windows.first_pieces >= 0
+    labels[known] = logits_PC[windows.first_pieces[known]].argmax(axis=-1)
+    return np.split(labels, windows.word_boundaries[1:-1])
+
+
+def _single_pieces(
+    pieces: TextPieces, probabilities_PC: Floats, id2label: Mapping[int, str], ignore_labels: Collection[str]
+) -> list[dict[str, Any]]:
+    found = []
+    best = probabilities_PC.argmax(axis=-1).tolist()
+    for place, number in enumerate(best):
+        label = id2label[number]
+        if label in ignore_labels:
+            continue
+        start, end = int(pieces.starts[place]), int(pieces.ends[place])
+        found.append(
+            {
+                "entity": label,
+                "score": float(probabilities_PC[place, number]),
+                "index": place + 1,
+                "word": pieces.text[start:end],
+                "start": start,
+                "end": end,
+            }
+        )
+    return found
+
+
+def _words(
+    pieces: TextPieces, probabilities_PC: Floats, id2label: Mapping[int, str], strategy: Strategy
+) -> list[Labelled]:
+    firsts = np.flatnonzero(~pieces.inside)
+    lasts = np.append(firsts[1:], len(pieces.inside)) - 1
+    if strategy == "first":
+        chosen = probabilities_PC[firsts]
+    elif strategy == "average":
+        sums = np.add.reduceat(probabilities_PC, firsts, axis=0)
+        chosen = sums / (lasts - firsts + 1)[:, None]
+    else:
+        surest = probabilities_PC.max(axis=-1)
+        best = [first + int(surest[first : last + 1].argmax()) for first, last in zip(firsts, lasts, strict=True)]
+        chosen = probabilities_PC[best]
+    return _labelled(chosen, firsts, lasts, id2label)
+
+
+def _labelled(
+    probabilities: Floats, firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64], id2label: Mapping[int, str]
+) -> list[Labelled]:
+    best = probabilities.argmax(axis=-1)
+    scores = np.take_along_axis(probabilities, best[:, None], axis=-1)[:, 0]
+    return [
+        Labelled(id2label[number], score, first, last)
+        for number, score, first, last in zip(
+            best.tolist(), scores.tolist(), firsts.tolist(), lasts.tolist(), strict=True
+        )
+    ]
