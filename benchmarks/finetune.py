@@ -103,7 +103,7 @@ def run_bertkit(task: str, folder: Path, config: Any, data: Any) -> tuple[float,
     tokenizer = BertTokenizer.from_pretrained(minilm_folder())
     with seeded(config.seed):
         model = new_classifier(minilm_folder(), described, seed=config.seed)
-        encoded = encode(data, described, tokenizer, LENGTH)
+        encoded = encode(data, described, tokenizer, config)
         fit = fit_classifier(model, described, encoded.train, encoded.dev, config, seed=config.seed)
     return fit.progression.epochs[-1][f"dev_{described.main_metric}"], time.perf_counter() - begin
 

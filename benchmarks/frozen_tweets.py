@@ -70,7 +70,7 @@ def run_bertkit(data: Any, config: Any) -> tuple[float, float]:
     tokenizer = BertTokenizer.from_pretrained(minilm_folder())
     with seeded(config.seed):
         model = new_classifier(minilm_folder(), task, seed=config.seed)
-        encoded = encode(data, task, tokenizer, LENGTH)
+        encoded = encode(data, task, tokenizer, config)
         fit = fit_classifier(model, task, encoded.train, encoded.dev, config, seed=config.seed)
     return fit.progression.epochs[-1]["dev_accuracy"], time.perf_counter() - begin
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Group, Parameter
 
@@ -24,12 +24,14 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.training.settings import FinetuneConfig
 
 if TYPE_CHECKING:
+    from bertkit.tasks import Task as AnyTask
     from bertkit.tasks import TextTask
     from bertkit.tasks.rows import OnError
-    from bertkit.training.evaluate import Classifier
+    from bertkit.training.evaluate import Run
 
 Task = Annotated[
-    str, Parameter(help="cola, sst2, mrpc, stsb, qqp, rte, wnli, qnli, imdb, tweets; or csv for a file of your own.")
+    str,
+    Parameter(help="cola, sst2, mrpc, stsb, qqp, rte, wnli, qnli, imdb, tweets; ner; or csv for a file of your own."),
 ]
 FILE_GROUP = Group("Files of your own (task csv)", sort_key=1)
 Column = Annotated[str | None, Parameter(help="Default: guessed from the file, and told.")]
@@ -91,7 +93,19 @@ class LabelledColumns(TextColumns):
         )
 
 
-TEXT_COLUMNS, LABELLED_COLUMNS = TextColumns(), LabelledColumns()
+@Parameter(name="*", group=Group("CoNLL files (task ner)", sort_key=1))
+@dataclass(frozen=True)
+class TagColumns:
+    """How a file holds words and their tags, one word a line."""
+
+    word_column: Annotated[int, Parameter(help="Column of the words, counted from 1.")] = 1
+    tag_column: Annotated[int, Parameter(help="Column of the tags; -1 is the last.")] = -1
+    joiner: Annotated[
+        str, Parameter(help="What stands between two words of the text; '' for scripts without blanks.")
+    ] = " "
+
+
+TEXT_COLUMNS, LABELLED_COLUMNS, TAG_COLUMNS = TextColumns(), LabelledColumns(), TagColumns()
 
 
 def finetune(
@@ -105,6 +119,7 @@ def finetune(
         bool, Parameter(negative=(), help="Go on with an unfinished run in --out; repeat its other options.")
     ] = False,
     columns: LabelledColumns = LABELLED_COLUMNS,
+    tags: TagColumns = TAG_COLUMNS,
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
@@ -127,7 +142,7 @@ def finetune(
 
     set_quiet(output.quiet)
     result = run_finetune(
-        _find_task(task, data, columns, config.on_error),
+        _find_task(task, data, columns, config.on_error, tags),
         data,
         model,
         out,
@@ -141,8 +156,10 @@ def finetune(
         write_line(result.render())
 
 
-def _find_task(name: str, data: Path, columns: LabelledColumns, on_error: OnError) -> TextTask:
-    from bertkit.tasks import get_task
+def _find_task(
+    name: str, data: Path, columns: LabelledColumns, on_error: OnError, tags: TagColumns = TAG_COLUMNS
+) -> AnyTask:
+    from bertkit.tasks import get_task, ner_task
 
     if name == "csv":
         return columns.task(data, on_error=on_error)
@@ -150,6 +167,10 @@ def _find_task(name: str, data: Path, columns: LabelledColumns, on_error: OnErro
         raise ConfigError(
             f"--text, --text-pair, --label, --delimiter and --quoting belong to task csv; the files of {name} are known"
         )
+    if name == "ner":
+        return ner_task(data, on_error=on_error, **asdict(tags))
+    if tags != TAG_COLUMNS:
+        raise ConfigError(f"--word-column, --tag-column and --joiner belong to task ner; the files of {name} are known")
     return get_task(name)
 
 
@@ -164,6 +185,7 @@ def evaluate(
         Parameter(help="Default: dev of a folder; a file as a whole, or the rows its run held out of it."),
     ] = None,
     columns: LabelledColumns = LABELLED_COLUMNS,
+    tags: TagColumns = TAG_COLUMNS,
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or leave it out and say so.")
     ] = "raise",
@@ -181,11 +203,16 @@ def evaluate(
     """
     common.begin()
     from bertkit.inference.pipelines import find_device
-    from bertkit.training.evaluate import evaluate_run, load_run
+    from bertkit.training.evaluate import evaluate_run, ner_task_of, open_run
 
     device = str(find_device(common.device))
-    run = load_run(model, device=device)
-    chosen = _task_of_run(task, data, run, columns, on_error)
+    if task == "ner":
+        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **asdict(tags))
+        run = open_run(model, chosen, device=device)
+    else:
+        known = None if task == "csv" else _find_task(task, data, columns, on_error, tags)
+        run = open_run(model, known, device=device)
+        chosen = _task_of_run(task, data, run, columns, on_error)
     result = evaluate_run(chosen, data, model, split or _split_of(data, run), device=device, on_error=on_error)
     if common.json:
         write_json(result.to_dict())
@@ -246,29 +273,27 @@ def predict(
         write_json({"out": str(out), "rows": count})
 
 
-def _task_of_run(name: str, data: Path, run: Classifier, columns: LabelledColumns, on_error: OnError) -> TextTask:
+def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_error: OnError) -> AnyTask:
     """The task to score: of ``csv`` the run's own columns unless others are named, and always the run's labels."""
+    known = run.task
+    if known is not None and known.name == name and not columns.are_given:
+        return cast("AnyTask", known)
     if name != "csv":
         return _find_task(name, data, columns, on_error)
-    known = run.task
-    if known is not None and known.name == "csv" and not columns.are_given:
-        return known
     config = run.model.config
     if config.problem_type == "regression" or config.num_labels == 1:
         return columns.task(data, problem="regression", on_error=on_error)
     return columns.task(data, problem="classification", labels=list(config.id2label.values()), on_error=on_error)
 
 
-def _split_of(data: Path, run: Classifier) -> Literal["train", "dev", "test"]:
+def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
     """Which rows to score: of a folder dev; a file as a whole, unless the run learned from it and held rows out."""
-    from bertkit.tasks import split_of
-
     if not data.is_file():
         return "dev"
     learned_from = run.settings.get("data")
     if learned_from is not None and Path(learned_from).resolve() == data.resolve():
         return "dev"
-    return split_of(data) or "train"
+    return next(iter(run.workflow.splits(data)))
 
 
 def _places(columns: TextColumns) -> dict[str, Any]:
@@ -281,11 +306,15 @@ def _places(columns: TextColumns) -> dict[str, Any]:
 
 
 def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Iterator[dict[str, Any]]:
-    from bertkit.training.bulk import columns_of
+    from bertkit.training.bulk import columns_of, predict_examples
     from bertkit.training.bulk import read_texts as read_rows
-    from bertkit.training.evaluate import load_run, predict_run
+    from bertkit.training.evaluate import Classifier, open_run, predict_run
 
-    run = load_run(model, device=device)
+    run = open_run(model, device=device)
+    if not isinstance(run, Classifier):
+        if str(file) == STANDARD_STREAM:
+            raise ConfigError(f"standard input has one text a line; a run of {run.workflow.task.name} needs a file")
+        return iter(predict_examples(run, file))
     if str(file) == STANDARD_STREAM:
         if columns != TEXT_COLUMNS:
             raise ConfigError("standard input has one text a line and no columns")
@@ -299,6 +328,9 @@ def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Ite
 def _show(row: dict[str, Any], common: Common) -> None:
     if common.json:
         write_json(row)
+        return
+    if "truncated" not in row:  # of another kind than texts and labels
+        write_line(json.dumps(row, ensure_ascii=False))
         return
     probability = row["probabilities"][row["predicted"]] if "probabilities" in row else None
     shown = row["predicted"] if probability is None else f"{row['predicted']}\t{probability:.4f}"

@@ -1,8 +1,11 @@
-"""Text classification and regression tasks: reading their files, scoring, reports, baselines. Imports no torch."""
+"""Tasks: reading their files, scoring, reports, baselines. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import cast
 
 from bertkit.errors import ConfigError, did_you_mean
 from bertkit.tasks.baseline import tfidf_baseline
@@ -10,6 +13,8 @@ from bertkit.tasks.check import check_task
 from bertkit.tasks.duplicates import carve
 from bertkit.tasks.files import split_of, splits_of
 from bertkit.tasks.glue import GLUE_TASKS
+from bertkit.tasks.kinds import Task, task_from_dict
+from bertkit.tasks.ner import TokenTask, ner_task
 from bertkit.tasks.reading import load_split
 from bertkit.tasks.report import DataReport, data_report
 from bertkit.tasks.sentiment import IMDB, TWEETS
@@ -24,7 +29,9 @@ __all__ = [
     "Examples",
     "SkippedRow",
     "Split",
+    "Task",
     "TextTask",
+    "TokenTask",
     "carve",
     "check_task",
     "csv_task",
@@ -32,24 +39,53 @@ __all__ = [
     "diagnose",
     "get_task",
     "load_split",
+    "ner_task",
     "score",
     "split_of",
     "splits_of",
+    "task_from_dict",
+    "task_of",
     "tfidf_baseline",
 ]
 
 #: The tasks with a fixed format, by name. ``csv`` is not here: :func:`csv_task` makes one from a user's file.
 TASKS: Mapping[str, TextTask] = {task.name: task for task in (*GLUE_TASKS, IMDB, TWEETS)}
+#: Further tasks by name: where they are; loaded when first used.
+OTHER_TASKS: Mapping[str, str] = {
+    "mnli": "bertkit.tasks.glue:MNLI",
+    "ax": "bertkit.tasks.glue:DIAGNOSTIC",
+    "squad": "bertkit.tasks.squad:SQUAD",
+    "squad2": "bertkit.tasks.squad:SQUAD2",
+    "swag": "bertkit.tasks.choice:SWAG",
+    "codah": "bertkit.tasks.choice:CODAH",
+    "arc": "bertkit.tasks.choice:ARC",
+}
 
 
-def get_task(name: str) -> TextTask:
-    """The task of that name.
+def get_task(name: str) -> Task:
+    """The task of that name: one of :data:`TASKS` or :data:`OTHER_TASKS`.
 
     Raises:
         ConfigError: an unknown name, with the nearest known one; ``csv``, which needs a file (:func:`csv_task`).
     """
     if name in TASKS:
         return TASKS[name]
+    if name in OTHER_TASKS:
+        module, _, constant = OTHER_TASKS[name].partition(":")
+        return cast(Task, getattr(import_module(module), constant))
     if name == "csv":
         raise ConfigError("task csv is made from a file: use bertkit.tasks.csv_task(path, text=..., label=...)")
-    raise ConfigError(f"unknown task {name!r}{did_you_mean(name, TASKS)}; known: {', '.join(TASKS)}, csv")
+    if name == "ner":
+        raise ConfigError("task ner is made from files: use bertkit.tasks.ner_task(data), or task_of('ner', data)")
+    known = [*TASKS, *OTHER_TASKS]
+    raise ConfigError(f"unknown task {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}, ner, csv")
+
+
+def task_of(name: str, data: str | Path) -> Task:
+    """The task of that name; of ``ner``, whose entity types only its files tell, the one that the data make.
+
+    Raises:
+        ConfigError: as :func:`get_task`.
+        DataError: as :func:`ner_task`.
+    """
+    return ner_task(data) if name == "ner" else get_task(name)

@@ -1,4 +1,4 @@
-"""The single-sentence and sentence-pair tasks of GLUE (Wang et al. 2018) that the BERT paper reports, without MNLI.
+"""The nine tasks of GLUE (Wang et al. 2018), and its diagnostic set, which an MNLI model answers.
 
 Files are GLUE's own: tab-separated, nothing quoted, a byte order mark in MRPC, no header in CoLA's train and dev. The
 order of labels is the official one, so that the outputs of published checkpoints mean the same here. The main metric
@@ -110,4 +110,33 @@ QNLI = TextTask(
     folders=("QNLI",),
     hub_labels=True,
 )
+MNLI = TextTask(
+    name="mnli",
+    about="does the second sentence follow from the first, contradict it, or neither? (Williams et al. 2018)",
+    labels=("entailment", "neutral", "contradiction"),
+    metrics=("accuracy",),
+    main_metric="accuracy",
+    columns=Columns(
+        text=("sentence1", "premise"),
+        text_pair=("sentence2", "hypothesis"),
+        label=("gold_label", "label"),
+        quoting="none",
+    ),
+    folders=("MNLI", "multinli_1.0"),
+    hub_labels=True,
+    more_dev=("mismatched",),
+)
+#: Has no labels; :data:`MNLI` models answer it in a submission.
+DIAGNOSTIC = TextTask(
+    name="ax",
+    about="linguistic phenomena one by one, for a model of MNLI; unlabelled",
+    labels=MNLI.labels,
+    metrics=("matthews", "accuracy"),
+    main_metric="matthews",
+    columns=MNLI.columns,
+    folders=("AX", "diagnostic"),
+    hub_labels=True,
+)
 GLUE_TASKS = (COLA, SST2, MRPC, STSB, QQP, RTE, WNLI, QNLI)
+#: All nine, in the order of the GLUE paper's tables.
+WHOLE_GLUE = (COLA, SST2, MRPC, STSB, QQP, MNLI, QNLI, RTE, WNLI)

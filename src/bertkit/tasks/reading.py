@@ -11,7 +11,7 @@ from bertkit.tasks.rows import BadRows, OnError, Table, open_table
 from bertkit.tasks.task import Example, Examples, Split, TextTask, is_missing, looks_missing
 
 
-def load_split(task: TextTask, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples:
+def load_split(task: TextTask, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
     """Read one split of a task.
 
     Args:

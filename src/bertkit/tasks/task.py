@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,25 @@ Quoting = Literal["none", "csv"]
 #: Label texts that mean "no label" wherever the other labels are numbers.
 _NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")
+
+
+class Located(Protocol):
+    """What every kind of example tells of its origin."""
+
+    @property
+    def row(self) -> int:
+        """Line or record where it begins, counted from 1."""
+
+    @property
+    def source(self) -> str:
+        """The file it came from."""
+
+    @property
+    def where(self) -> str:
+        """``file:row`` for error messages."""
+
+
+ExampleT = TypeVar("ExampleT", bound=Located)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +73,8 @@ class SkippedRow:
     message: str
 
 
-class Examples(list[Example]):
-    """The rows of one split; a list that also knows where it came from.
+class Examples(list[ExampleT], Generic[ExampleT]):
+    """The examples of one split, of any kind of task; a list that also knows where it came from.
 
     Attributes:
         path: the file read.
@@ -65,7 +84,7 @@ class Examples(list[Example]):
 
     def __init__(
         self,
-        rows: Iterable[Example] = (),
+        rows: Iterable[ExampleT] = (),
         path: Path | None = None,
         split: str = "",
         skipped: Sequence[SkippedRow] = (),
@@ -111,9 +130,14 @@ class TextTask:
     score_range: lowest and highest score of a regression task, when it has bounds.
     hub_labels: the task has copies on the Hugging Face Hub (JSON, Parquet), where a typed integer is the number of a
         label and -1 in test means no label.
+    more_dev: further labelled sets beside dev, by the word that stands for ``matched`` in their files' names: a model
+        is scored on ``dev_mismatched`` as well as on ``dev_matched``.
     about: one line for people.
     notes: what was guessed when the task was made from a user's file, one sentence each.
     """
+
+    #: The kind of task, see :data:`bertkit.tasks.kinds.TASK_CLASSES`.
+    form: ClassVar[str] = "text"
 
     name: str
     labels: tuple[str, ...] | None
@@ -124,6 +148,7 @@ class TextTask:
     folders: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
     hub_labels: bool = False
+    more_dev: tuple[str, ...] = ()
     about: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -218,7 +243,7 @@ class TextTask:
         plain = {key: _tuples(value) for key, value in values.items()}
         return cls(**{**plain, "columns": Columns(**{k: _tuples(v) for k, v in values["columns"].items()})})
 
-    def read(self, path: str | Path, split: Split) -> Examples:
+    def read(self, path: str | Path, split: Split) -> Examples[Example]:
         """The examples of one split; see :func:`bertkit.tasks.load_split`."""
         from bertkit.tasks.reading import load_split  # reading.py imports this module
 

@@ -12,11 +12,11 @@ from typing import Any
 from bertkit.console import Progress, say
 from bertkit.errors import ConfigError, DataError
 from bertkit.files import disk_guard, sha256_file, sync_file, sync_folder, write_atomically
-from bertkit.tasks.files import kind_of, open_binary
+from bertkit.tasks.files import kind_of, open_binary, split_of
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import BadRows, open_table
 from bertkit.tasks.task import Columns, Quoting
-from bertkit.training.evaluate import WINDOW, Classifier, load_run, windows
+from bertkit.training.evaluate import WINDOW, Classifier, Run, open_run, windows
 from bertkit.training.interrupts import Interrupted, Interrupts
 from bertkit.training.predictions import to_jsonl
 from bertkit.training.protocol import model_hash
@@ -38,11 +38,13 @@ def predict_file(
     """Write one JSON line for each row of a file (see :func:`bertkit.training.evaluate.predict_run`).
 
     Lines go to ``OUT.partial``; when all are there the file gets its name. Called again after a stop, it keeps the
-    finished lines and goes on, if model and input are still the same.
+    finished lines and goes on, if model and input are still the same. The file of a run of another kind of task
+    (questions, tokens, choices) is read and predicted as a whole, see :func:`predict_examples`.
 
     Args:
         run: a run folder, or a checkpoint with a sequence classifier.
-        source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, also compressed.
+        source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, also compressed; of another
+            kind of task a file as it was trained on.
         out: the JSON-lines file to write.
         text: column of the text; None looks for those of the run's task, then ``text`` and ``sentence``.
         text_pair: column of the second text, for a model of pairs.
@@ -64,7 +66,11 @@ def predict_file(
         raise ConfigError(f"{out} exists already; remove it or choose another name")
     if not source.is_file():
         raise DataError(f"{source} does not exist")
-    classifier = load_run(run, device=device)
+    classifier = open_run(run, device=device)
+    if not isinstance(classifier, Classifier):
+        rows = predict_examples(classifier, source)
+        write_atomically(out, to_jsonl(rows))
+        return len(rows)
     columns = columns_of(classifier, text, text_pair, delimiter, quoting)
     partial = out.with_name(out.name + ".partial")
     identity = {
@@ -74,9 +80,9 @@ def predict_file(
         "columns": [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
     }
     done = _begin(partial, identity)
-    rows = islice(read_texts(source, columns), done, None)
+    texts = islice(read_texts(source, columns), done, None)
     with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done) as shown:
-        for window in windows(rows, WINDOW):
+        for window in windows(texts, WINDOW):
             _append(partial, classifier, window)
             done += len(window)
             shown.advance(len(window))
@@ -89,6 +95,23 @@ def predict_file(
     sync_folder(out.parent)
     _identity_file(partial).unlink(missing_ok=True)
     return done
+
+
+def predict_examples(run: Run, source: Path) -> list[dict[str, Any]]:
+    """Answers for a file of any kind of task, as its workflow reads and writes them; answers in the file may be absent.
+
+    Raises:
+        DataError: the input is wrong; names file and row.
+    """
+    workflow = run.workflow
+    examples = workflow.read(source, split_of(source) or "test")
+    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
+
+    def unchecked() -> None:
+        return
+
+    outputs = workflow.outputs(run.model, encoded, check=unchecked, label="predicting")
+    return workflow.prediction_rows(examples, encoded, outputs, run.decision)
 
 
 def read_texts(source: Path, columns: Columns) -> Iterator[Row]:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertkit.training.results import FinetuneResult
 
+if TYPE_CHECKING:
+    from bertkit.training.workflow import Card
 
-def model_card(result: FinetuneResult, labels: Mapping[int, str], pictures: tuple[str, ...]) -> str:
+
+def model_card(result: FinetuneResult, card: Card, pictures: tuple[str, ...]) -> str:
     """Markdown. Every number comes from the result, none is written by hand.
 
     Args:
         result: a finished run.
-        labels: name of each output.
+        card: what its kind of task says.
         pictures: file names to show.
     """
     protocol, data = result.protocol, result.protocol["data"]
-    regression = protocol["what_it_predicts"] == "score"
     sections = [
-        "---\nlibrary_name: bertkit\npipeline_tag: text-classification\n---\n",
+        f"---\nlibrary_name: bertkit\npipeline_tag: {card.pipeline}\n---\n",
         f"# {result.task}: fine-tuned BERT\n",
         f"Made by `bertkit finetune {result.task}` from `{protocol['start_checkpoint']['name']}`. It predicts "
-        + ("a number" if regression else "one of: " + ", ".join(f"`{label}`" for label in labels.values()))
-        + (" for a pair of texts.\n" if protocol["text_pairs"] else " for a text.\n"),
+        f"{card.predicts}.\n",
         "## Scores\n",
-        _table(("metric", "mean of the seeds", "TF-IDF + linear"), _score_rows(result)),
+        _table(("metric", "mean of the seeds", result.baseline_name), _score_rows(result)),
+        *([f"- {result.spread_line()}"] if result.interval is not None else []),
         *(f"- {note}" for note in result.notes),
         "",
         f"Measured on {protocol['split']} ({data['dev_rows']:,} rows"
@@ -37,9 +39,8 @@ def model_card(result: FinetuneResult, labels: Mapping[int, str], pictures: tupl
         _table(("setting", "value"), [(key, _plain(value)) for key, value in _settings(protocol).items()]),
         "## Use\n",
         "```python\nfrom bertkit import pipeline\n\n"
-        f'pipe = pipeline("text-classification", model="{result.folder.name}")\n'
-        + ('pipe([("first text", "second text")])\n```\n' if protocol["text_pairs"] else 'pipe(["a text"])\n```\n'),
-        f"Texts are cut after {data['max_length']} word pieces.\n",
+        f'pipe = pipeline("{card.pipeline}", model="{result.folder.name}")\n{card.call}\n```\n',
+        f"{card.limits.format(max_length=data['max_length'])}\n",
         "## Limits\n",
         "It was trained and measured on one data set. On texts of another kind, time or place, measure again before "
         "relying on it. It has the habits of its training texts and of its start checkpoint, unwanted ones included.\n",

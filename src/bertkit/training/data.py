@@ -1,54 +1,54 @@
-"""The data of a fine-tuning run: rows read, cut, held out, turned into token ids, and reported."""
+"""The data of a fine-tuning run: examples read, cut, held out, turned into token ids, and reported."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertkit.errors import DataError
-from bertkit.features import FeatureSet, TextEncoder, featurize
-from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
-from bertkit.tasks.duplicates import carve
-from bertkit.tasks.report import DataReport, data_report
+from bertkit.features import TextEncoder
+from bertkit.tasks import Examples
+from bertkit.tasks.kinds import Task
 from bertkit.training.settings import FinetuneConfig
+from bertkit.training.workflow import AnyWorkflow, Report, workflow_of
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Labelled rows of a run.
+    """Labelled examples of a run.
 
     held_out: dev was taken out of the training file, because the task has none.
-    num_before_cut: training rows before ``max_train_rows``, held-out rows not among them.
+    num_before_cut: training examples before ``max_train_rows``, held-out ones not among them.
+    more: further labelled sets that finished models are scored on, by name.
+    sha256: hash of what the examples hold, in their order: the same for two copies of the same data.
     """
 
-    train: Examples
-    dev: Examples
+    train: Examples[Any]
+    dev: Examples[Any]
     held_out: bool
     num_before_cut: int
-
-    @property
-    def sha256(self) -> str:
-        """Hash of texts and labels in their order: the same for two copies of the same data."""
-        return examples_hash([*self.train, *self.dev])
+    more: dict[str, Examples[Any]]
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class TaskData:
-    """Rows with their token ids and the report on them."""
+    """Examples with their token ids and the report on them; ``train``, ``dev`` and ``more`` are encoded."""
 
     rows: Rows
-    train: FeatureSet
-    dev: FeatureSet
-    report: DataReport
+    train: Any
+    dev: Any
+    report: Report
+    more: dict[str, Any] = field(default_factory=dict)
 
     def facts(self, max_length: int) -> dict[str, Any]:
         """What the protocol block says of the data."""
         rows = self.rows
+        more = {f"{name}_rows": len(examples) for name, examples in rows.more.items()}
         return {
             "train_file": _name(rows.train),
             "dev_file": _name(rows.dev),
@@ -56,6 +56,7 @@ class TaskData:
             "train_rows": len(rows.train),
             "train_rows_left_out": rows.num_before_cut - len(rows.train),
             "dev_rows": len(rows.dev),
+            **more,
             "bad_rows_left_out": {"train": len(rows.train.skipped), "dev": len(rows.dev.skipped)},
             "max_length": max_length,
             "truncated_share": {
@@ -67,54 +68,48 @@ class TaskData:
         }
 
 
-def read_rows(task: TextTask, data: str | Path, config: FinetuneConfig) -> Rows:
+def read_rows(task: Task, data: str | Path, config: FinetuneConfig) -> Rows:
     """Read train and dev; hold dev out of train where there is no file for it; cut train to ``max_train_rows``.
 
-    Hold-out and cut depend on ``config.seed`` and not on the seed of a single run, so all runs see the same rows.
+    Hold-out and cut depend on ``config.seed`` and not on the seed of a single run, so all runs see the same examples.
 
     Raises:
-        DataError: a file that is missing or wrong, too few rows, one label only.
+        DataError: a file that is missing or wrong, too few examples, one label only.
     """
-    train = load_split(task, data, "train", on_error=config.on_error)
-    held_out = "dev" not in splits_of(task, data)
+    workflow = workflow_of(task)
+    train = workflow.read(data, "train", on_error=config.on_error)
+    held_out = "dev" not in workflow.splits(data)
     if held_out:
-        train, dev = carve(train, config.dev_share, config.seed)
+        train, dev = workflow.hold_out(train, config.dev_share, config.seed)
     else:
-        dev = load_split(task, data, "dev", on_error=config.on_error)
+        dev = workflow.read(data, "dev", on_error=config.on_error)
     kept = _sample(train, config.max_train_rows, config.seed)
-    _check_labels(task, kept)
-    return Rows(kept, dev, held_out, len(train))
+    workflow.check_train(kept)
+    more = workflow.read_more(data, on_error=config.on_error)
+    sha256 = examples_hash(workflow, [*kept, *dev])
+    return Rows(kept, dev, held_out, len(train), more, sha256)
 
 
-def encode(rows: Rows, task: TextTask, tokenizer: TextEncoder, max_length: int) -> TaskData:
-    """Token ids of all rows, and the data report."""
-    train = _labelled(featurize(rows.train, tokenizer, max_length), task)
-    dev = _labelled(featurize(rows.dev, tokenizer, max_length), task)
-    report = data_report(
-        task,
-        {"train": rows.train, "dev": rows.dev},
-        lengths={"train": train.num_tokens, "dev": dev.num_tokens},
-        max_length=max_length,
-    )
-    return TaskData(rows, train, dev, report)
+def encode(rows: Rows, task: Task, tokenizer: TextEncoder, config: FinetuneConfig) -> TaskData:
+    """Token ids of all examples, and the data report."""
+    workflow = workflow_of(task)
+    train = workflow.encode(rows.train, tokenizer, config, labelled=True)
+    dev = workflow.encode(rows.dev, tokenizer, config, labelled=True)
+    report = workflow.report({"train": rows.train, "dev": rows.dev}, {"train": train, "dev": dev}, config)
+    more = {name: workflow.encode(examples, tokenizer, config, labelled=True) for name, examples in rows.more.items()}
+    return TaskData(rows, train, dev, report, more)
 
 
-def examples_hash(examples: Sequence[Example]) -> str:
+def examples_hash(workflow: AnyWorkflow, examples: Iterable[Any]) -> str:
     """SHA-256 of texts and labels in their order: two data sets with the same hash are the same to a model."""
     digest = hashlib.sha256()
     for example in examples:
-        row = repr((example.text, example.text_pair, example.label))
+        row = repr(workflow.content(example))
         digest.update(row.encode("utf-8", "surrogatepass") + b"\n")
     return digest.hexdigest()
 
 
-def _labelled(features: FeatureSet, task: TextTask) -> FeatureSet:
-    """Labels in the type the task's loss takes: a file of whole-number scores is still regression."""
-    dtype = np.float32 if task.is_regression else np.int64
-    return replace(features, labels=np.asarray(features.labels).astype(dtype, copy=False))
-
-
-def _sample(examples: Examples, num_rows: int | None, seed: int) -> Examples:
+def _sample(examples: Examples[Any], num_rows: int | None, seed: int) -> Examples[Any]:
     if num_rows is None or num_rows >= len(examples):
         return examples
     order = np.random.Generator(np.random.PCG64([seed, 0x5A])).permutation(len(examples))
@@ -122,13 +117,5 @@ def _sample(examples: Examples, num_rows: int | None, seed: int) -> Examples:
     return Examples(chosen, examples.path, examples.split, examples.skipped)
 
 
-def _check_labels(task: TextTask, train: Examples) -> None:
-    labels = {example.label for example in train}
-    if len(labels) < 2:
-        raise DataError(
-            f"{_name(train)}: all {len(train):,} training rows have the same label; training needs at least two labels"
-        )
-
-
-def _name(rows: Examples) -> str:
+def _name(rows: Examples[Any]) -> str:
     return "" if rows.path is None else rows.path.name

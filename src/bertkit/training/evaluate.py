@@ -9,23 +9,28 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit.checkpoints.huggingface import config_path
+from bertkit.checkpoints.pretrained import AutoTokenizer
 from bertkit.config import BertConfig
 from bertkit.console import quiet, say
 from bertkit.errors import ConfigError, DataError, InputError
-from bertkit.features import Truncation, featurize, featurize_texts
+from bertkit.features import Truncation, featurize_texts
 from bertkit.files import write_atomically
-from bertkit.model.bert import BertForSequenceClassification
 from bertkit.sources import resolve
-from bertkit.tasks import Examples, TextTask, get_task, load_split, splits_of
-from bertkit.tasks.duplicates import carve
+from bertkit.tasks import Examples, TextTask, get_task
+from bertkit.tasks.decision import read_decision
+from bertkit.tasks.kinds import Task, task_from_dict
+from bertkit.tasks.ner import TokenTask, ner_task, types_of
 from bertkit.tasks.rows import OnError
-from bertkit.tokenization import BertTokenizer
+from bertkit.tasks.task import SPLITS, Columns
 from bertkit.training.data import examples_hash
-from bertkit.training.predictions import prediction_rows, to_jsonl, with_examples, with_texts
+from bertkit.training.one_seed import score_set
+from bertkit.training.predictions import prediction_rows, with_texts
 from bertkit.training.protocol import hardware, model_hash, versions
 from bertkit.training.runfolder import METRICS, SETTINGS, read_json, write_json
-from bertkit.training.scoring import predict_logits, score_logits
-from bertkit.training.settings import LONG_TEXT_TASKS, FinetuneConfig
+from bertkit.training.scoring import predict_logits
+from bertkit.training.settings import FinetuneConfig
+from bertkit.training.workflow import AnyWorkflow, workflow_of
+from bertkit.training.workflow_text import TextWorkflow
 
 T = TypeVar("T")
 
@@ -34,23 +39,37 @@ WINDOW = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Classifier:
-    """A loaded run folder, or any checkpoint with a sequence classifier.
+class Run:
+    """A loaded run folder, or any checkpoint with the head of a kind of task.
 
+    workflow: of the kind; its task is the run's, where that is known.
+    config: the run's settings, ``max_length`` among them as in training.
     settings: the run's ``finetune.json``; empty for a checkpoint that bertkit did not train.
-    max_length: where texts are cut, as in training.
+    decision: what was chosen on dev when it was trained.
     """
 
     path: Path
-    model: BertForSequenceClassification
-    tokenizer: BertTokenizer
-    max_length: int
+    workflow: AnyWorkflow
+    model: Any
+    tokenizer: Any
+    config: FinetuneConfig
     settings: dict[str, Any] = field(default_factory=dict)
+    decision: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def task(self) -> TextTask | None:
-        """The task it was fine-tuned on, where that is known."""
-        return TextTask.from_dict(self.settings["task"]) if self.settings else None
+    def task(self) -> Any:
+        """The task it was fine-tuned on; None for a checkpoint that bertkit did not train."""
+        return self.workflow.task if self.settings else None
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest input."""
+        assert self.config.max_length is not None
+        return self.config.max_length
+
+
+class Classifier(Run):
+    """A run or a checkpoint that labels texts or pairs of texts."""
 
     def predict(
         self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: Truncation = "longest_first"
@@ -91,28 +110,69 @@ class Evaluation:
 
 
 def load_run(run: str | Path, *, device: str | None = None, revision: str | None = None) -> Classifier:
-    """Load a run folder for prediction.
+    """Load a run folder of a text task, or any checkpoint with a sequence classifier, for prediction.
 
     Raises:
         CheckpointError: no model there, or one without a sequence classifier.
+        ConfigError: the run is of another kind of task.
+    """
+    loaded = open_run(run, device=device, revision=revision)
+    if not isinstance(loaded, Classifier):
+        raise ConfigError(
+            f"{loaded.path} is a run of task {loaded.workflow.task.name}, whose input is not one text or a pair; "
+            f"use predict_file, or the pipeline {loaded.workflow.card().pipeline!r}"
+        )
+    return loaded
+
+
+def open_run(
+    run: str | Path, task: Task | None = None, *, device: str | None = None, revision: str | None = None
+) -> Run:
+    """Load a run folder of any kind of task, or a checkpoint that has the head for one.
+
+    Args:
+        run: the folder, or a name on the Hub.
+        task: says what a checkpoint is that bertkit did not train; None means a sequence classifier.
+        device: ``"cpu"`` (default) or ``"cuda"``.
+        revision: branch, tag or commit of a Hub checkpoint.
+
+    Raises:
+        CheckpointError: no model there, or one without the head.
     """
     path = resolve(run, revision=revision)
     folder = path if path.is_dir() else path.parent
     shape = BertConfig.from_json_file(config_path(path))
     settings = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
-    model = BertForSequenceClassification.from_pretrained(path, device=device)
-    tokenizer = BertTokenizer.from_pretrained(folder)
-    max_length = shape.max_position_embeddings
+    known = task_from_dict(settings["task"]) if settings else task or _any_texts(shape)
+    workflow = workflow_of(known)
+    config = FinetuneConfig(**settings["config"]) if settings else FinetuneConfig()
+    longest = shape.max_input_length
     if (folder / METRICS).exists():
-        max_length = read_json(folder / METRICS)["protocol"]["data"]["max_length"]
-    elif settings:
-        chosen = FinetuneConfig(**settings["config"]).max_length
-        max_length = chosen or min(LONG_TEXT_TASKS.get(settings["task"]["name"], 128), max_length)
-    return Classifier(folder, model, tokenizer, max_length, settings)
+        longest = read_json(folder / METRICS)["protocol"]["data"]["max_length"]
+    elif settings or not isinstance(workflow, TextWorkflow):
+        longest = config.max_length or min(workflow.default_max_length, longest)
+    kind = Classifier if isinstance(workflow, TextWorkflow) else Run
+    return kind(
+        path=folder,
+        workflow=workflow,
+        model=workflow.load_model(path, device=device),
+        tokenizer=AutoTokenizer.from_pretrained(folder),
+        config=config.model_copy(update={"max_length": longest}),
+        settings=settings,
+        decision=read_decision(folder),
+    )
+
+
+def _any_texts(shape: BertConfig) -> TextTask:
+    """A task for the outputs of a classifier of which nothing is known but its labels."""
+    regression = shape.problem_type == "regression" or shape.num_labels == 1
+    labels = None if regression else tuple(shape.id2label.values())
+    metric = "pearson" if regression else "accuracy"
+    return TextTask("text", labels, (metric,), metric, Columns(text=("text", "sentence")))
 
 
 def evaluate_run(
-    task: str | TextTask,
+    task: str | Task,
     data: str | Path,
     run: str | Path,
     split: str = "dev",
@@ -122,58 +182,78 @@ def evaluate_run(
     write: bool = True,
     on_error: OnError = "raise",
 ) -> Evaluation:
-    """Score a run folder (or any classifier checkpoint) on a labelled split.
+    """Score a run folder (or any checkpoint with the task's head) on a labelled split.
 
     Args:
         task: a name or a task; its labels must be the model's, in the same order.
         data: as in :func:`bertkit.training.finetune.finetune`.
         run: the folder.
-        split: train, dev or test. Where the task has no dev file and the run held dev out of train, "dev" is those
-            same rows again.
+        split: train, dev or test; or the name of a further labelled set of the task (``mismatched`` of MNLI). Where the
+            task has no dev file and the run held dev out of train, "dev" is those same rows again.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
-        write: keep ``evaluation-SPLIT.json`` and ``predictions-SPLIT.jsonl`` in the folder.
+        write: keep ``evaluation-SPLIT.json``, ``predictions-SPLIT.jsonl`` and ``errors-SPLIT.jsonl`` in the folder.
         on_error: "skip" leaves bad rows out and says how many.
 
     Raises:
         DataError: no such split, or one without labels.
         ConfigError: the model's labels are not the task's.
     """
-    task = get_task(task) if isinstance(task, str) else task
-    classifier = load_run(run, device=device, revision=revision)
-    _check_labels(task, classifier)
-    examples = _split_of(task, data, split, classifier, on_error)
+    if isinstance(task, str):
+        task = ner_task_of(run, data, revision=revision, on_error=on_error) if task == "ner" else get_task(task)
+    loaded = open_run(run, task, device=device, revision=revision)
+    workflow = workflow_of(task)
+    workflow.check_model(loaded.model, str(loaded.path))
+    examples = _split_of(workflow, data, split, loaded, on_error)
     if examples.skipped:
         say(f"left out {len(examples.skipped):,} bad rows; the first: {examples.skipped[0].message}")
-    if examples[0].label is None:
+    if not workflow.has_labels(examples):
         raise DataError(f"{examples.path} has no labels, so there is nothing to score; use predict for its rows")
-    features = featurize(examples, classifier.tokenizer, classifier.max_length)
-    assert features.labels is not None
-    logits = predict_logits(classifier.model, features)
-    rows = prediction_rows(logits, classifier.model.config, features.truncated)
+    encoded = workflow.encode(examples, loaded.tokenizer, loaded.config, labelled=True)
+    scored = score_set(
+        workflow, loaded.model, examples, encoded, split, worst=loaded.config.worst, decision=loaded.decision
+    )
     result = Evaluation(
         task=task.name,
         split=split,
-        scores=score_logits(task, logits, features.labels),
+        scores=scored.scores,
         num_rows=len(examples),
         protocol={
             "split": split,
             "metrics": list(task.metrics),
             "file": "" if examples.path is None else examples.path.name,
-            "data_sha256": examples_hash(examples),
+            "data_sha256": examples_hash(workflow, examples),
             "bad_rows_left_out": len(examples.skipped),
-            "model_sha256": model_hash(classifier.path),
-            "max_length": classifier.max_length,
-            "truncated_share": round(float(features.truncated.mean()), 6),
+            "model_sha256": model_hash(loaded.path),
+            "max_length": loaded.max_length,
+            "truncated_share": round(float(encoded.truncated.mean()), 6),
+            "decision": scored.decision,
             "versions": versions(),
             "hardware": hardware(device),
         },
-        predictions=with_examples(rows, examples, task.id2label),
+        predictions=scored.rows,
     )
-    if write and classifier.settings:  # never into somebody else's checkpoint or the Hub cache
-        write_atomically(classifier.path / f"predictions-{split}.jsonl", to_jsonl(result.predictions))
-        write_json(classifier.path / f"evaluation-{split}.json", result.to_dict())
+    if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache
+        for name, text in scored.files.items():
+            write_atomically(loaded.path / name, text)
+        write_json(loaded.path / f"evaluation-{split}.json", result.to_dict())
     return result
+
+
+def ner_task_of(
+    run: str | Path, data: str | Path, *, revision: str | None = None, on_error: OnError = "raise", **columns: Any
+) -> TokenTask:
+    """Task ``ner`` of some files, with the entity types that a model knows.
+
+    Args:
+        run: the model: a run folder, or any checkpoint that predicts tags.
+        data: the files.
+        revision: branch, tag or commit of a Hub checkpoint.
+        on_error: see :func:`bertkit.tasks.ner_task`.
+        columns: where words and tags stand, see :func:`bertkit.tasks.ner_task`.
+    """
+    shape = BertConfig.from_json_file(config_path(resolve(run, revision=revision)))
+    return ner_task(data, types=types_of(shape.id2label.values()), on_error=on_error, **columns)
 
 
 def predict_run(
@@ -227,23 +307,16 @@ def _columns(window: Sequence[Any], *, pairs: bool) -> tuple[list[str], list[str
     return [row[0] for row in window], [row[1] for row in window]
 
 
-def _check_labels(task: TextTask, classifier: Classifier) -> None:
-    theirs = classifier.model.config.id2label
-    if task.is_regression and len(theirs) == 1:
-        return
-    if theirs != task.id2label:
-        raise ConfigError(
-            f"{classifier.path} predicts {list(theirs.values())[:10]}, task {task.name} has the labels "
-            f"{list(task.id2label.values())[:10]}; both must be the same, in the same order"
-        )
-
-
-def _split_of(task: TextTask, data: str | Path, split: str, classifier: Classifier, on_error: OnError) -> Examples:
-    if split not in ("train", "dev", "test"):
-        raise ConfigError(f"unknown split {split!r}: use train, dev or test")
-    if split == "dev" and "dev" not in splits_of(task, data) and classifier.settings:
-        config = FinetuneConfig(**classifier.settings["config"])
-        say(f"task {task.name} has no dev file: using the rows that this run held out of train")
-        train = load_split(task, data, "train", on_error=config.on_error)
-        return carve(train, config.dev_share, config.seed)[1]
-    return load_split(task, data, split, on_error=on_error)  # type: ignore[arg-type]
+def _split_of(workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, on_error: OnError) -> Examples[Any]:
+    if split not in SPLITS:
+        more = workflow.read_more(data, on_error=on_error)
+        if split in more:
+            return more[split]
+        others = "".join(f", {name}" for name in more)
+        raise ConfigError(f"unknown split {split!r}: use train, dev, test{others}")
+    if split == "dev" and "dev" not in workflow.splits(data) and loaded.settings:
+        config = FinetuneConfig(**loaded.settings["config"])
+        say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")
+        train = workflow.read(data, "train", on_error=config.on_error)
+        return workflow.hold_out(train, config.dev_share, config.seed)[1]
+    return workflow.read(data, split, on_error=on_error)

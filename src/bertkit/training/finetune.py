@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from bertkit.checkpoints.huggingface import config_path
+from bertkit.checkpoints.pretrained import AutoTokenizer
 from bertkit.config import BertConfig
-from bertkit.console import clock, say
+from bertkit.console import say
 from bertkit.errors import CheckpointError, MissingExtraError
 from bertkit.files import write_atomically
 from bertkit.sources import resolve
-from bertkit.tasks import TextTask, get_task
-from bertkit.tasks.baseline import tfidf_baseline
-from bertkit.tokenization import BertTokenizer
+from bertkit.tasks import task_of
+from bertkit.tasks.kinds import Task
 from bertkit.training.card import model_card
-from bertkit.training.data import TaskData, encode, read_rows
-from bertkit.training.fit import Fit, fit_classifier, new_classifier
+from bertkit.training.data import encode, read_rows
 from bertkit.training.frozen import cache_folder
-from bertkit.training.generators import seeded
 from bertkit.training.interrupts import Interrupted
-from bertkit.training.predictions import prediction_rows, to_jsonl, with_examples
+from bertkit.training.one_seed import Job, run_seed, settings_of_seed
 from bertkit.training.protocol import model_hash, protocol_block
-from bertkit.training.results import FinetuneResult, SeedResult, choose_seed, notes_on, summarize
-from bertkit.training.runfolder import METRICS, SETTINGS, FinetuneFolder, RunLog, read_json, read_log, write_json
-from bertkit.training.scoring import predict_logits, score_logits
+from bertkit.training.results import (
+    FinetuneResult,
+    SeedResult,
+    bootstrap_means,
+    choose_seed,
+    interval_of,
+    medians,
+    notes_on,
+    summarize,
+)
+from bertkit.training.runfolder import BOOTSTRAP, METRICS, SETTINGS, FinetuneFolder, read_json, read_log, write_json
+from bertkit.training.search import Search, search, space_of
 from bertkit.training.settings import FinetuneConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """All that the seeds of one run share."""
-
-    task: TextTask
-    data: TaskData
-    config: FinetuneConfig
-    run: FinetuneFolder
-    start: Path
-    tokenizer: BertTokenizer
-    identity: dict[str, Any]
-    device: str | None
-    cache: Path | None
+from bertkit.training.workflow import AnyWorkflow, workflow_of
 
 
 def finetune(
-    task: str | TextTask,
+    task: str | Task,
     data: str | Path,
     model: str | Path,
     out: str | Path,
@@ -63,8 +51,7 @@ def finetune(
     """Fine-tune, evaluate, compare, and leave a run folder (see :mod:`bertkit.training.runfolder`).
 
     Args:
-        task: a name (``cola sst2 mrpc stsb qqp rte wnli qnli imdb tweets``) or a task, for example from
-            :func:`bertkit.tasks.csv_task`.
+        task: a name, see :func:`bertkit.tasks.task_of`, or a task, for example from :func:`bertkit.tasks.csv_task`.
         data: the task's folder, a folder that contains it, or a training file.
         model: start checkpoint: a folder, a safetensors file, or a name on the Hub.
         out: the run folder; new, or with ``resume=True`` that of an unfinished run.
@@ -85,7 +72,7 @@ def finetune(
         Interrupted: Ctrl-C or SIGTERM while training, after saving; call again with ``resume=True``.
         ResourceError: the disk is full; what was saved before is intact.
     """
-    task = get_task(task) if isinstance(task, str) else task
+    task = task_of(task, data) if isinstance(task, str) else task
     config = config or FinetuneConfig()
     run = FinetuneFolder(out)
     start = resolve(model, revision=revision)
@@ -105,8 +92,12 @@ def finetune(
             return FinetuneResult.from_dict(run.path, read_json(run.path / METRICS))
         job = _prepare(task, data, config, run, start, sha256, device, cache)
         run.begin(settings)
-        seeds = [_run_seed(job, seed, resume=resume) for seed in range(config.seed, config.seed + config.seeds)]
-        return _finish(job, seeds, str(model), sha256)
+        space = space_of(config, job.config)
+        found = search(job, space, config.search, resume=resume) if space else None
+        if found is not None:
+            job = job.with_config(job.config.model_copy(update=found.chosen))
+        seeds, replaced = _run_seeds(job, resume=resume)
+        return _finish(job, seeds, replaced, found, str(model), sha256)
 
 
 def load_run_config(run: str | Path) -> FinetuneConfig:
@@ -119,7 +110,7 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
 
 
 def _prepare(
-    task: TextTask,
+    task: Task,
     data: str | Path,
     config: FinetuneConfig,
     run: FinetuneFolder,
@@ -129,12 +120,17 @@ def _prepare(
     cache: str | Path | None,
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
+    workflow = workflow_of(task)
     rows = read_rows(task, data, config)
     shape = BertConfig.from_json_file(config_path(start))
-    config = config.resolved(task=task.name, model=shape, num_train_rows=len(rows.train))
-    assert config.max_length is not None
-    tokenizer = BertTokenizer.from_pretrained(start if start.is_dir() else start.parent)
-    encoded = encode(rows, task, tokenizer, config.max_length)
+
+    def resolved(num_rows: int) -> FinetuneConfig:
+        longest = workflow.default_max_length
+        return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest)
+
+    tokenizer = AutoTokenizer.from_pretrained(start if start.is_dir() else start.parent)
+    encoded = encode(rows, task, tokenizer, resolved(len(rows.train)))
+    config = resolved(len(encoded.train))
     say(encoded.report.render())
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
@@ -144,108 +140,53 @@ def _prepare(
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}" + (", encoder frozen" if config.freeze_encoder else "")
     )
     identity = {
-        "config": config.model_dump(exclude={"seed", "seeds", "baseline", "checkpoint_every_s"}),
+        "config": settings_of_seed(config),
         "task": task.name,
         "model_sha256": sha256,
         "data_sha256": rows.sha256,
     }
     folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-    return Job(task, encoded, config, run, start, tokenizer, identity, device, folder)
+    return Job(task, workflow, encoded, config, run, start, tokenizer, identity, device, folder)
 
 
-def _run_seed(job: Job, seed: int, *, resume: bool) -> SeedResult:
-    """One run, or its result where it is already finished."""
-    folder = job.run.seed(seed)
-    if (folder / METRICS).exists():
-        return SeedResult(**read_json(folder / METRICS))
-    with seeded(seed):
-        model = new_classifier(job.start, job.task, seed=seed, device=job.device)
-        label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
-        with _log(folder) as log:
-            fit = fit_classifier(
-                model,
-                job.task,
-                job.data.train,
-                job.data.dev,
-                job.config,
-                seed=seed,
-                folder=job.run.checkpoints(seed),
-                log=log,
-                on_resume=log.drop_after,
-                identity=job.identity,
-                cache=job.cache,
-                resume=resume,
-                label=label,
-            )
-    result = _save_seed(job, seed, fit)
-    say(f"{label}: dev {job.task.main_metric} {result.scores[job.task.main_metric]:.4f} in {clock(result.seconds)}")
-    return result
+def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedResult]]:
+    """The results of the seeds, and of the dead ones whose place the next seed took."""
+    config = job.config
+    replaced: list[SeedResult] = []
+    # A head alone on fixed features has one minimum: where it learns nothing, no other seed will.
+    allowed = 0 if config.freeze_encoder else config.restarts
+    following = config.seed + config.seeds
+    seeds = []
+    for seed in range(config.seed, following):
+        result = run_seed(job, seed, resume=resume, replaceable=len(replaced) < allowed)
+        while result.dead and len(replaced) < allowed:
+            say(f"seed {result.seed} learned nothing: starting again with seed {following}")
+            replaced.append(result)
+            result = run_seed(job, following, resume=resume, replaceable=len(replaced) < allowed)
+            following += 1
+        seeds.append(result)
+    return seeds, replaced
 
 
-@contextmanager
-def _log(folder: Path) -> Iterator[RunLog]:
-    log = RunLog(folder / "log.jsonl")
-    try:
-        yield log
-    finally:
-        log.close()
-
-
-def _save_seed(job: Job, seed: int, fit: Fit) -> SeedResult:
-    """Write models, predictions and scores of a finished seed; ``metrics.json`` last, then the state is not needed."""
-    folder, dev = job.run.seed(seed), job.data.dev
-    assert dev.labels is not None
-    model, at = fit.model, fit.progression
-    logits = predict_logits(model, dev, label="scoring dev")
-    scores = score_logits(job.task, logits, dev.labels)
-    rows = prediction_rows(logits, model.config, dev.truncated)
-    lines = with_examples(rows, job.data.rows.dev, job.task.id2label)
-    write_atomically(folder / "predictions-dev.jsonl", to_jsonl(lines))
-    _save_model(model, job.tokenizer, folder / "best")
-    if fit.last_weights is not None:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name in fit.last_weights:
-                    parameter.copy_(fit.last_weights[name])
-        _save_model(model, job.tokenizer, folder / "last")
-    last = {name.removeprefix("dev_"): value for name, value in at.epochs[-1].items() if name.startswith("dev_")}
-    best = next(epoch["epoch"] for epoch in at.epochs if epoch["step"] == at.best_step)
-    result = SeedResult(
-        seed=seed,
-        scores=scores,
-        last_scores=last,
-        best_epoch=best,
-        epochs=at.epochs[-1]["epoch"],
-        stopped_early=at.stopped_early,
-        train_loss=at.epochs[-1]["train_loss"],
-        label_entropy=fit.label_entropy,
-        dead=fit.dead,
-        seconds=round(at.seconds, 2),
-    )
-    write_json(folder / METRICS, asdict(result))
-    job.run.drop_checkpoints(seed)
-    return result
-
-
-def _save_model(model: Any, tokenizer: BertTokenizer, folder: Path) -> None:
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def _finish(job: Job, seeds: list[SeedResult], model: str, sha256: str) -> FinetuneResult:
+def _finish(
+    job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found: Search | None, model: str, sha256: str
+) -> FinetuneResult:
     """Baseline, mean and sd, the chosen model at the top of the folder, pictures and card; ``metrics.json`` last."""
-    task, config, data = job.task, job.config, job.data
+    task, workflow, config, rows = job.task, job.workflow, job.config, job.data.rows
     assert config.max_length is not None
-    baseline = tfidf_baseline(data.rows.train, data.rows.dev, task) if config.baseline else None
+    baseline = workflow.baseline(rows.train, rows.dev, config.seed) if config.baseline else None
     mean, sd = summarize(seeds)
     chosen = choose_seed(seeds, task.main_metric)
     protocol = protocol_block(
         task,
         config,
         start={"name": _public_name(model), "sha256": sha256},
-        data=data.facts(config.max_length),
+        data=job.data.facts(config.max_length),
         seeds=[seed.seed for seed in seeds],
         device=job.device,
+        facts=workflow.facts(config),
+        reads_vectors=workflow.reads_vectors,
+        search=None if found is None else asdict(found),
     )
     result = FinetuneResult(
         folder=job.run.path,
@@ -258,13 +199,24 @@ def _finish(job: Job, seeds: list[SeedResult], model: str, sha256: str) -> Finet
         chosen_seed=chosen.seed,
         baseline=baseline,
         protocol=protocol,
-        notes=tuple([*task.notes, *notes_on(seeds, task.main_metric, baseline)]),
+        notes=tuple([*task.notes, *notes_on(seeds, task.main_metric, baseline, replaced)]),
+        median=medians(seeds),
+        interval=_interval(job, seeds),
+        replaced=tuple(replaced),
     )
     job.run.publish(chosen.seed)
-    pictures = _draw(job.run.path, task)
-    write_atomically(job.run.path / "README.md", model_card(result, task.id2label, pictures))
+    pictures = _draw(job.run.path, workflow)
+    write_atomically(job.run.path / "README.md", model_card(result, workflow.card(), pictures))
     write_json(job.run.path / METRICS, result.to_dict())
     return result
+
+
+def _interval(job: Job, seeds: list[SeedResult]) -> list[float] | None:
+    """Of the mean main metric over dev examples and seeds; None where the kind of task tells none."""
+    files = [job.run.seed(seed.seed) / BOOTSTRAP for seed in seeds]
+    if not all(file.exists() for file in files):
+        return None
+    return interval_of(bootstrap_means([read_json(file) for file in files]))
 
 
 def _public_name(model: str) -> str:
@@ -273,20 +225,16 @@ def _public_name(model: str) -> str:
     return "/".join(path.resolve().parts[-2:]).removeprefix("/") if path.exists() else model
 
 
-def _draw(run: Path, task: TextTask) -> tuple[str, ...]:
-    """Loss curve and confusion matrix; says so where matplotlib is missing."""
+def _draw(run: Path, workflow: AnyWorkflow) -> tuple[str, ...]:
+    """Loss curve and the pictures of the kind of task; says so where matplotlib is missing."""
     from bertkit import visualize
 
     try:
-        visualize.loss_curve(read_log(run / "log.jsonl"), run / "loss.png", metric=task.main_metric)
-        if task.labels is None:
-            visualize.regression(read_log(run / "predictions-dev.jsonl"), run / "scores.png")
-            return ("loss.png", "scores.png")
-        visualize.confusion_of_rows(read_log(run / "predictions-dev.jsonl"), task.labels, run / "confusion.png")
+        visualize.loss_curve(read_log(run / "log.jsonl"), run / "loss.png", metric=workflow.task.main_metric)
+        return ("loss.png", *workflow.draw(run))
     except MissingExtraError as error:
         say(f"no pictures: {error}")
         return ()
-    return ("loss.png", "confusion.png")
 
 
 __all__ = ["CheckpointError", "FinetuneConfig", "FinetuneResult", "Interrupted", "finetune", "load_run_config"]

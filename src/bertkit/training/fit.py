@@ -1,11 +1,11 @@
-"""Train a sequence classifier on features: what :func:`bertkit.training.finetune.finetune` does once per seed.
+"""Train a model on encoded examples: what :func:`bertkit.training.finetune.finetune` does once per seed.
 
-Here is the only place where settings become a model, an optimizer, a schedule, a plan and a :class:`Trainer`.
+Here is the only place where settings become an optimizer, a schedule, a plan and a :class:`Trainer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config import BertConfig
-from bertkit.features import FeatureSet, collate
+from bertkit.console import say
+from bertkit.features import FeatureSet
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.optim import Schedule, adamw, linear_schedule, original_schedule, parameter_groups
-from bertkit.sources import resolve
 from bertkit.tasks import TextTask
-from bertkit.training.frozen import FrozenHead, VectorBatch, pooled_vectors
+from bertkit.tasks.kinds import Task
+from bertkit.training.frozen import FrozenHead, VectorBatch, freeze_encoder, pooled_vectors
 from bertkit.training.generators import seed_generators
 from bertkit.training.loop import Evaluate, LoopOptions, Progression, Trainer
 from bertkit.training.plan import EpochPlan
-from bertkit.training.scoring import Floats, predict_logits, score_logits
+from bertkit.training.scoring import Floats
 from bertkit.training.settings import FinetuneConfig
+from bertkit.training.workflow import AnyWorkflow, Check, workflow_of
+from bertkit.training.workflow_text import class_weights, label_entropy, new_classifier
+
+__all__ = ["DEAD_MARGIN", "Dev", "Fit", "class_weights", "fit", "fit_classifier", "label_entropy", "new_classifier"]
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02
+#: A run that may be replaced is looked at from this share of its steps on, but not before so many updates, which a slow
+#: one needs (Zhang et al. 2021), and ended there if it is dead.
+DEAD_FROM, DEAD_FROM_STEP = 0.5, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +49,19 @@ class Fit:
     last_weights: the parameters after the last step, where they are not the best ones.
     """
 
-    model: BertForSequenceClassification
+    model: Any
     progression: Progression
     dead: bool
     label_entropy: float
     last_weights: Mapping[str, Tensor] | None
 
 
-def new_classifier(
-    name_or_path: str | Path,
-    task: TextTask,
-    *,
-    seed: int,
-    device: str | torch.device | None = None,
-    revision: str | None = None,
-) -> BertForSequenceClassification:
-    """The checkpoint's encoder with a classifier for the task.
+@dataclass(frozen=True, slots=True)
+class Dev:
+    """What the epochs of a run are compared on: labelled examples, and the same encoded."""
 
-    A checkpoint that already has a classifier for exactly these labels keeps it (training goes on); any other gets a
-    new one, drawn from ``seed``.
-    """
-    path = resolve(name_or_path, revision=revision)
-    file = BertConfig.from_json_file(config_path(path))
-    same = "BertForSequenceClassification" in (file.architectures or ()) and file.id2label == task.id2label
-    return BertForSequenceClassification.from_pretrained(
-        path, id2label=task.id2label, problem_type=task.problem_type, new_head=not same, seed=seed, device=device
-    )
+    examples: Sequence[Any]
+    encoded: Any
 
 
 def fit_classifier(
@@ -77,6 +69,19 @@ def fit_classifier(
     task: TextTask,
     train: FeatureSet,
     dev: FeatureSet | None,
+    config: FinetuneConfig,
+    **options: Any,
+) -> Fit:
+    """:func:`fit` for a text task whose rows are at hand as features; ``options`` are those of :func:`fit`."""
+    assert train.labels is not None, "training rows have labels"
+    return fit(model, task, train, None if dev is None else Dev((), dev), config, **options)
+
+
+def fit(
+    model: Any,
+    task: Task,
+    train: Any,
+    dev: Dev | None,
     config: FinetuneConfig,
     *,
     seed: int,
@@ -87,14 +92,15 @@ def fit_classifier(
     cache: Path | None = None,
     resume: bool = False,
     label: str = "fine-tuning",
+    end_when_dead: bool = False,
 ) -> Fit:
     """Train to the end; the model is changed in place.
 
     Args:
-        model: from :func:`new_classifier`.
-        task: names the metrics.
-        train: labelled rows.
-        dev: labelled rows that choose the best epoch; None keeps the last.
+        model: from :meth:`Workflow.new_model`.
+        task: its workflow knows the rest.
+        train: encoded, labelled.
+        dev: chooses the best epoch; None keeps the last.
         config: resolved settings; its own ``seed`` is not read.
         seed: data order and dropout.
         folder: where checkpoints go; None for a run in memory.
@@ -105,19 +111,25 @@ def fit_classifier(
         cache: folder of the feature cache for a frozen encoder.
         resume: go on from the newest checkpoint in ``folder``, if there is one.
         label: what the progress bar says.
+        end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
+            take its place.
 
     Raises:
         TrainingError, Interrupted, ResourceError, CheckpointError: see :meth:`Trainer.run`.
     """
-    assert train.labels is not None, "training rows have labels"
-    model.class_weights = class_weights(task, train, config)
+    workflow = workflow_of(task)
+    workflow.set_up(model, train, config)
+    floor = workflow.loss_floor(model, train)
     seed_generators(seed)
-    trainer: Trainer[Any]
-    if config.freeze_encoder:
+    if config.freeze_encoder and workflow.reads_vectors:
         trainer = _frozen_trainer(model, task, train, dev, config, seed, cache)
     else:
+        if config.freeze_encoder:
+            freeze_encoder(model)
         trainer = _full_trainer(model, task, train, dev, config, seed)
     trainer.log, trainer.folder = log, folder
+    if end_when_dead:
+        trainer.log = _ending_dead_runs(trainer, log, floor)
     trainer.identity = {**(identity or {}), "seed": seed}
     trainer.options = replace(trainer.options, label=label)
     resumed = resume and folder is not None and trainer.resume()
@@ -128,44 +140,69 @@ def fit_classifier(
         last = {name: p.detach().clone() for name, p in model.named_parameters()}
     trainer.restore_best()
     model.eval()
-    entropy = label_entropy(task, train, model.class_weights)
-    dead = bool(at.epochs) and at.epochs[-1]["train_loss"] > (1 - DEAD_MARGIN) * entropy
-    return Fit(model, at, dead, entropy, last)
+    return Fit(model, at, bool(at.epochs) and _is_dead(at.epochs[-1], floor), floor, last)
+
+
+def _is_dead(epoch: Mapping[str, Any], floor: float) -> bool:
+    return bool(epoch["train_loss"] > (1 - DEAD_MARGIN) * floor)
+
+
+def _ending_dead_runs(
+    trainer: Trainer[Any], log: Callable[[dict[str, Any]], None], floor: float
+) -> Callable[[dict[str, Any]], None]:
+    """The log, and an end of the run after an epoch in its second half that shows nothing learned."""
+
+    def tell(record: dict[str, Any]) -> None:
+        log(record)
+        at, num_steps = trainer.at, trainer.options.num_steps
+        past = max(DEAD_FROM * num_steps, DEAD_FROM_STEP) <= at.step < num_steps
+        if record.get("event") == "epoch" and past and _is_dead(record, floor):
+            say(f"{trainer.options.label}: loss {record['train_loss']:.4f} after step {at.step} of {num_steps}: dead")
+            at.stopped_early = True
+
+    return tell
+
+
+def _evaluate(workflow: AnyWorkflow, dev: Dev | None, outputs: Callable[[Dev, Check], Any]) -> Evaluate | None:
+    """Scores of dev from what ``outputs`` gives for it."""
+    if dev is None:
+        return None
+
+    def evaluate(check: Check) -> dict[str, float]:
+        found = outputs(dev, check)
+        decision = workflow.decide(dev.examples, dev.encoded, found)
+        return workflow.score(dev.examples, dev.encoded, found, decision)
+
+    return evaluate
 
 
 def _full_trainer(
-    model: BertForSequenceClassification,
-    task: TextTask,
-    train: FeatureSet,
-    dev: FeatureSet | None,
-    config: FinetuneConfig,
-    seed: int,
-) -> Trainer[Batch]:
+    model: Any, task: Task, train: Any, dev: Dev | None, config: FinetuneConfig, seed: int
+) -> Trainer[Any]:
+    workflow = workflow_of(task)
     plan = EpochPlan(
         train.lengths.tolist(),
-        lambda rows: collate(train, rows, task.kind),
+        lambda rows: workflow.collate(train, rows, labelled=True),
         step_size=config.batch_size * config.accumulation,
         max_tokens=config.max_tokens,
         seed=seed,
     )
 
-    def evaluate(check: Callable[[], None]) -> dict[str, float]:
-        assert dev is not None
-        assert dev.labels is not None
-        return score_logits(task, predict_logits(model, dev, check=check, label="evaluating"), dev.labels)
+    def outputs(dev: Dev, check: Check) -> Any:
+        return workflow.outputs(model, dev.encoded, check=check, label="evaluating")
 
-    return _trainer(model, plan, task, config, evaluate if dev is not None else None)
+    return _trainer(model, plan, task, config, _evaluate(workflow, dev, outputs))
 
 
 def _frozen_trainer(
     model: BertForSequenceClassification,
-    task: TextTask,
+    task: Task,
     train: FeatureSet,
-    dev: FeatureSet | None,
+    dev: Dev | None,
     config: FinetuneConfig,
     seed: int,
     cache: Path | None,
-) -> Trainer[VectorBatch]:
+) -> Trainer[Any]:
     vectors = torch.from_numpy(pooled_vectors(model, train, cache=cache, label="encoding train"))
     labels = torch.from_numpy(np.asarray(train.labels))
     plan = EpochPlan(
@@ -179,19 +216,17 @@ def _frozen_trainer(
     head = FrozenHead(model)
     dev_vectors: Floats | None = None
     if dev is not None:
-        dev_vectors = pooled_vectors(model, dev, cache=cache, label="encoding dev")
+        dev_vectors = pooled_vectors(model, dev.encoded, cache=cache, label="encoding dev")
 
-    def evaluate(check: Callable[[], None]) -> dict[str, float]:
-        assert dev is not None
-        assert dev.labels is not None
+    def outputs(dev: Dev, check: Check) -> Any:
         assert dev_vectors is not None
-        return score_logits(task, head.logits(dev_vectors), dev.labels)
+        return head.logits(dev_vectors)
 
-    return _trainer(head, plan, task, config, evaluate if dev is not None else None)
+    return _trainer(head, plan, task, config, _evaluate(workflow_of(task), dev, outputs))
 
 
 def _trainer(
-    module: nn.Module, plan: EpochPlan[Any], task: TextTask, config: FinetuneConfig, evaluate: Evaluate | None
+    module: nn.Module, plan: EpochPlan[Any], task: Task, config: FinetuneConfig, evaluate: Evaluate | None
 ) -> Trainer[Any]:
     assert config.learning_rate is not None, "settings must be resolved"
     assert config.epochs is not None, "settings must be resolved"
@@ -212,27 +247,3 @@ def _trainer(
 def _schedule(config: FinetuneConfig, num_steps: int) -> Schedule:
     make = original_schedule if config.protocol == "original" else linear_schedule
     return make(num_steps, warmup=config.warmup)
-
-
-def class_weights(task: TextTask, train: FeatureSet, config: FinetuneConfig) -> Tensor | None:
-    """``n / (C * count)`` for each label under ``class_weights="balanced"`` (scikit-learn's rule), else None.
-
-    A label without a training row, which the rule would give an infinite weight, gets 1.
-    """
-    if config.class_weights == "none" or task.is_regression:
-        return None
-    counts = np.bincount(np.asarray(train.labels), minlength=task.num_labels)
-    weights = len(train) / (np.count_nonzero(counts) * np.maximum(counts, 1))
-    return torch.tensor(np.where(counts > 0, weights, 1.0), dtype=torch.float32)
-
-
-def label_entropy(task: TextTask, train: FeatureSet, weights: Tensor | None = None) -> float:
-    """Loss of the best answer that ignores the text: entropy of the weighted label frequencies in nats, or variance."""
-    labels = np.asarray(train.labels)
-    if task.is_regression:
-        return float(labels.astype(np.float64).var())
-    mass = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
-    if weights is not None:
-        mass *= weights.numpy()
-    shares = mass[mass > 0] / mass.sum()
-    return float(-(shares * np.log(shares)).sum())

@@ -26,6 +26,7 @@ from bertkit.files import write_atomically
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.model.losses import class_loss
 from bertkit.model.output import ModelOutput
+from bertkit.model.packed import PackedModel
 from bertkit.training.scoring import Floats, encode_rows
 
 #: The cache keeps the features used last, up to this many bytes.
@@ -106,6 +107,13 @@ def pooled_vectors(
     if file is not None:
         _write(file, vectors)
     return vectors
+
+
+def freeze_encoder(model: PackedModel) -> None:
+    """Leave everything but the head's own parts out of training, for heads that :class:`FrozenHead` does not fit."""
+    prefixes = tuple(model.head_prefixes)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(prefixes))
 
 
 def cache_folder() -> Path:

@@ -67,6 +67,14 @@ def with_examples(
     return told
 
 
+def worst_rows(
+    rows: Sequence[Mapping[str, Any]], badness: npt.NDArray[np.floating[Any]], count: int
+) -> list[dict[str, Any]]:
+    """The ``count`` rows with the largest badness, the worst first, each with it as ``badness``; 0 is not bad."""
+    order = np.argsort(-badness, kind="stable")[:count].tolist()
+    return [{"badness": round(float(badness[row]), 6), **rows[row]} for row in order if badness[row] > 0]
+
+
 def to_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
     """One JSON object a line."""
     return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)

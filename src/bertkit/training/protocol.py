@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ import torch
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.files import sha256_file
 from bertkit.sources import resolve
-from bertkit.tasks import TextTask
+from bertkit.tasks.kinds import Task
 from bertkit.training.settings import FinetuneConfig
+
+#: What is trained with ``freeze_encoder``, by whether the head needs no more than pooled vectors.
+FROZEN = {True: "classifier on frozen pooled [CLS] features", False: "head on a frozen encoder"}
 
 
 def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
@@ -45,13 +48,16 @@ def hardware(device: torch.device | str | None) -> dict[str, Any]:
 
 
 def protocol_block(
-    task: TextTask,
+    task: Task,
     config: FinetuneConfig,
     *,
     start: dict[str, Any],
     data: dict[str, Any],
     seeds: Sequence[int],
     device: torch.device | str | None,
+    facts: Mapping[str, Any],
+    reads_vectors: bool = True,
+    search: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything that went into the scores.
 
@@ -62,6 +68,9 @@ def protocol_block(
         data: see :meth:`bertkit.training.data.TaskData.facts`.
         seeds: the seeds that ran.
         device: where.
+        facts: see :meth:`bertkit.training.workflow.Workflow.facts`.
+        reads_vectors: whether a frozen encoder ran once, and the head was trained on its vectors.
+        search: what was tried before these settings were chosen, and on what.
     """
     original = config.protocol == "original"
     return {
@@ -69,13 +78,12 @@ def protocol_block(
         "split": "dev",
         "metrics": list(task.metrics),
         "main_metric": task.main_metric,
-        "what_it_predicts": "score" if task.is_regression else "label",
-        "text_pairs": task.is_pair,
+        **facts,
         "selection": f"epoch with the best dev {task.main_metric}, of each seed",
         "seeds": list(seeds),
         "start_checkpoint": start,
         "data": data,
-        "what_is_trained": "classifier on frozen pooled [CLS] features" if config.freeze_encoder else "all parameters",
+        "what_is_trained": "all parameters" if not config.freeze_encoder else FROZEN[reads_vectors],
         "learning_rate": config.learning_rate,
         "epochs": config.epochs,
         "batch_size": config.batch_size * config.accumulation,
@@ -89,6 +97,7 @@ def protocol_block(
         "max_grad_norm": config.max_grad_norm,
         "class_weights": config.class_weights,
         "patience": config.patience,
+        "search": search,
         "versions": versions(),
         "hardware": hardware(device),
     }

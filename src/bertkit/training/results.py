@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,8 @@ class SeedResult:
     best_epoch, epochs: counted from 1. train_loss: mean over the last epoch. label_entropy: the loss of always
         answering with the label frequencies. dead: ``train_loss`` is not 2 % below it, so nothing was learned.
     seconds: spent in training steps, without evaluation, reading and tokenising.
+    interval: of the main metric, in which 95 % of its values lie when dev examples are drawn with replacement; None
+        where the kind of task does not tell one.
     """
 
     seed: int
@@ -30,6 +33,7 @@ class SeedResult:
     label_entropy: float
     dead: bool
     seconds: float
+    interval: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,12 @@ class FinetuneResult:
 
     scores: dev scores of the chosen seed, whose model the folder holds.
     mean, sd: over the seeds; sd is the sample standard deviation, None for one seed.
-    baseline: dev scores of TF-IDF with a linear model, or None.
+    baseline: dev scores of a simple system without a neural network, by its ``name``; or None.
     protocol: everything one has to know to compare the scores with others.
     notes: what a reader should be told in words.
+    median: over the seeds.
+    interval: of the mean main metric: 95 % of its values when seeds and dev examples are drawn with replacement.
+    replaced: dead runs whose place another seed took; their scores are in no mean.
     """
 
     folder: Path
@@ -54,18 +61,27 @@ class FinetuneResult:
     baseline: dict[str, Any] | None
     protocol: dict[str, Any]
     notes: tuple[str, ...] = field(default=())
+    median: dict[str, float] = field(default_factory=dict)
+    interval: Sequence[float] | None = None
+    replaced: tuple[SeedResult, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The content of ``metrics.json``."""
         values = asdict(self)
         del values["folder"]
-        return {**values, "seeds": [asdict(seed) for seed in self.seeds], "notes": list(self.notes)}
+        lists = {name: [asdict(seed) for seed in getattr(self, name)] for name in ("seeds", "replaced")}
+        return {**values, **lists, "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, folder: Path, values: Mapping[str, Any]) -> FinetuneResult:
         """Read back what :meth:`to_dict` gave."""
-        seeds = tuple(SeedResult(**seed) for seed in values["seeds"])
-        return cls(folder=folder, **{**values, "seeds": seeds, "notes": tuple(values["notes"])})
+        lists = {name: tuple(SeedResult(**seed) for seed in values.get(name, ())) for name in ("seeds", "replaced")}
+        return cls(folder=folder, **{**values, **lists, "notes": tuple(values["notes"])})
+
+    @property
+    def baseline_name(self) -> str:
+        """What the column of the baseline is called."""
+        return str((self.baseline or {}).get("name", "TF-IDF + linear"))
 
     def score_line(self, metric: str) -> str:
         """``0.912`` for one seed, ``0.909 ± 0.004 (3 seeds)`` for several."""
@@ -73,16 +89,25 @@ class FinetuneResult:
             return f"{self.mean[metric]:.4f}"
         return f"{self.mean[metric]:.4f} ± {self.sd[metric]:.4f} ({len(self.seeds)} seeds)"
 
+    def spread_line(self) -> str:
+        """Median and interval of the main metric in words."""
+        assert self.interval is not None
+        low, high = self.interval
+        drawn = "dev examples" if len(self.seeds) == 1 else "dev examples and seeds"
+        median = "" if len(self.seeds) == 1 else f"median {self.median[self.main_metric]:.4f}, "
+        return f"{self.main_metric}: {median}95 % interval {low:.4f} to {high:.4f} ({drawn} resampled)"
+
     def render(self) -> str:
         """The outcome as text: each metric beside its baseline, then notes and the folder."""
-        rows = [("metric", "BERT", "TF-IDF + linear" if self.baseline else "")]
+        rows = [("metric", "BERT", self.baseline_name if self.baseline else "")]
+        known = self.baseline["metrics"] if self.baseline else {}
         for metric in self.scores:
             if metric != "loss":
-                base = f"{self.baseline['metrics'][metric]:.4f}" if self.baseline else ""
-                rows.append((metric, self.score_line(metric), base))
+                rows.append((metric, self.score_line(metric), f"{known[metric]:.4f}" if metric in known else ""))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [f"{self.task}, {self.protocol['split']} ({self.protocol['data']['dev_rows']:,} rows)"]
         lines += ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += [f"  {self.spread_line()}"] if self.interval is not None else []
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join([*lines, f"  {self.folder}"])
 
@@ -95,14 +120,63 @@ def summarize(seeds: Sequence[SeedResult]) -> tuple[dict[str, float], dict[str, 
     return mean, {name: statistics.stdev(seed.scores[name] for seed in seeds) for name in seeds[0].scores}
 
 
+def medians(seeds: Sequence[SeedResult]) -> dict[str, float]:
+    """Median over the seeds of every score."""
+    return {name: statistics.median(seed.scores[name] for seed in seeds) for name in seeds[0].scores}
+
+
+def interval_of(values: Sequence[float] | None) -> list[float] | None:
+    """Where the middle 95 % of bootstrap values begin and end."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    cut = (len(ordered) - 1) * 0.025
+    return [_between(ordered, cut), _between(ordered, len(ordered) - 1 - cut)]
+
+
+def _between(ordered: Sequence[float], place: float) -> float:
+    """The value at a place that need not be whole, by linear interpolation."""
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
+    """Means over seeds drawn with replacement, one for each draw of the dev examples.
+
+    Args:
+        of_seeds: for each seed the metric of the same K draws of the dev examples.
+        seed: of the choice of seeds.
+
+    Returns:
+        K means: how far the mean could lie elsewhere for other dev examples and other seeds.
+    """
+    choose = random.Random(seed)
+    count = len(of_seeds)
+    return [statistics.fmean(of_seeds[choose.randrange(count)][k] for _ in of_seeds) for k in range(len(of_seeds[0]))]
+
+
 def choose_seed(seeds: Sequence[SeedResult], metric: str) -> SeedResult:
     """The seed with the best dev score; of equals the first."""
     return max(seeds, key=lambda seed: seed.scores[metric])
 
 
-def notes_on(seeds: Sequence[SeedResult], metric: str, baseline: Mapping[str, Any] | None) -> list[str]:
+def notes_on(
+    seeds: Sequence[SeedResult],
+    metric: str,
+    baseline: Mapping[str, Any] | None,
+    replaced: Sequence[SeedResult] = (),
+) -> list[str]:
     """Sentences that no score should hide."""
     told = []
+    if replaced:
+        gone = ", ".join(str(seed.seed) for seed in replaced)
+        told.append(
+            f"RESTARTED: seed {gone} ended dead (training loss no better than the label frequencies give) and was "
+            f"replaced by the next seed; the mean does not contain it ({metric} "
+            + ", ".join(f"{seed.scores[metric]:.4f}" for seed in replaced)
+            + ")"
+        )
     dead = [str(seed.seed) for seed in seeds if seed.dead]
     if dead:
         told.append(
@@ -112,8 +186,8 @@ def notes_on(seeds: Sequence[SeedResult], metric: str, baseline: Mapping[str, An
     best = max(seed.scores[metric] for seed in seeds)
     if len(seeds) > 1:
         told.append(f"the model in this folder is the best of {len(seeds)} seeds on dev ({metric} {best:.4f})")
-    if baseline is not None and not math.isnan(baseline["metrics"][metric]):
-        mean = statistics.fmean(seed.scores[metric] for seed in seeds)
-        if mean <= baseline["metrics"][metric]:
-            told.append(f"BERT is not better than TF-IDF with a linear model here ({metric})")
+    bound = math.nan if baseline is None else baseline["metrics"].get(metric, math.nan)
+    if baseline is not None and statistics.fmean(seed.scores[metric] for seed in seeds) <= bound:
+        simple = baseline.get("name", "TF-IDF with a linear model")
+        told.append(f"BERT is not better than {simple} here ({metric})")
     return told

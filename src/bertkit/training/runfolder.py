@@ -7,9 +7,13 @@
         metrics.json                 scores with the protocol they were made under; written last
         log.jsonl                    one line a step and an epoch, of the best seed
         predictions-dev.jsonl        text, gold, predicted, probabilities
+        errors-dev.jsonl             the worst of them, worst first
+        decision.json                what was chosen on dev, such as a threshold, where the kind of task has that
+        search.json                  what a search tried, and what came out
         loss.png  confusion.png
         seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, best/ and last/ (models)
             checkpoints/             training state while the seed is not finished
+        trial-000/ ...               the same of a search, until it is finished
 
 After pre-training::
 
@@ -33,11 +37,14 @@ from typing import Any, ClassVar, TextIO
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.files import try_lock, write_atomically
+from bertkit.tasks.kinds import task_from_dict
 from bertkit.training.checkpoint import remove_remains
+from bertkit.training.settings import FinetuneConfig
 
 #: Increased when a reader of an older version could misread a run folder.
 FORMAT_VERSION = 1
 SETTINGS, METRICS, LOG = "finetune.json", "metrics.json", "log.jsonl"
+SEARCH, BOOTSTRAP = "search.json", "bootstrap.json"
 PRETRAIN_SETTINGS, MODEL, CHECKPOINTS = "pretrain.json", "model", "checkpoints"
 
 
@@ -120,7 +127,7 @@ class RunFolder:
                 return
             if not resume:
                 raise ConfigError(f"{self.path} already holds a run: {self.how_to_resume}, or choose another --out")
-            _must_agree(path, read_json(path), _plain(settings), {*free, "versions"})
+            _must_agree(path, self._completed(read_json(path)), _plain(settings), {*free, "versions"})
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
         if others:
@@ -132,6 +139,10 @@ class RunFolder:
         """Write the settings; from now on the folder holds a run."""
         write_json(self.path / self.settings_file, _plain(settings))
 
+    def _completed(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Settings that an older version wrote, with the defaults of what it did not know."""
+        return settings
+
     def _has_steps(self) -> bool:
         """Whether a step of the run was taken: there is a state, a log, or a result."""
         log = Path(self.states).parent / LOG
@@ -141,7 +152,13 @@ class RunFolder:
 class FinetuneFolder(RunFolder):
     """The folder of a fine-tuning run, which has one folder a seed."""
 
-    settings_file, states, how_to_resume = SETTINGS, f"seed-*/{CHECKPOINTS}", "add --resume to go on"
+    settings_file, states, how_to_resume = SETTINGS, f"*-*/{CHECKPOINTS}", "add --resume to go on"
+
+    def _completed(self, settings: dict[str, Any]) -> dict[str, Any]:
+        config = FinetuneConfig(**settings["config"]).model_dump()
+        task = task_from_dict(settings["task"]).to_dict()
+        completed: dict[str, Any] = json.loads(json.dumps({**settings, "task": task, "config": config}))
+        return completed
 
     def seed(self, seed: int) -> Path:
         """Folder of one seed."""
@@ -157,8 +174,8 @@ class FinetuneFolder(RunFolder):
 
     def publish(self, seed: int) -> None:
         """Make one seed's model, log and predictions those of the run."""
-        sources = [*(self.seed(seed) / "best").iterdir(), *self.seed(seed).glob("*.jsonl")]
-        for source in sources:
+        own = [path for path in self.seed(seed).iterdir() if path.is_file() and path.name not in (METRICS, BOOTSTRAP)]
+        for source in [*(self.seed(seed) / "best").iterdir(), *own]:
             _link(source, self.path / source.name)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertkit.batch import Batch
 from bertkit.console import progress
-from bertkit.features import FeatureSet, collate, token_budget_batches
+from bertkit.features import FeatureSet, Ints, collate, token_budget_batches
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.model.losses import class_loss
 from bertkit.postprocess import predictions_of
@@ -20,12 +21,70 @@ Floats = npt.NDArray[np.float32]
 
 #: Tokens in one forward pass without gradients: large enough to keep the cores busy, small enough for their caches.
 SCORING_TOKENS = 4096
+#: Sets that are drawn for a bootstrap interval, always the same ones, so that seeds and systems can be paired.
+NUM_DRAWS = 1000
 
 
-def sorted_batches(features: FeatureSet, max_tokens: int = SCORING_TOKENS) -> list[list[int]]:
+def sorted_batches(lengths: Ints, max_tokens: int = SCORING_TOKENS) -> list[list[int]]:
     """All rows in batches of similar length, the longest first."""
-    budget = max(max_tokens, int(features.lengths.max()))
-    return token_budget_batches(features.lengths, max_tokens=budget, window=len(features))
+    budget = max(max_tokens, int(lengths.max()))
+    return token_budget_batches(lengths, max_tokens=budget, window=len(lengths))
+
+
+def forward_rows(
+    model: Any,
+    lengths: Ints,
+    collate: Callable[[Sequence[int]], Batch],
+    forward: Callable[[Any], Any],
+    *,
+    check: Callable[[], None] = lambda: None,
+    label: str = "scoring",
+) -> Iterator[tuple[list[int], Any]]:
+    """Row numbers and ``forward`` of their batch, for all rows by token-budget batches, without gradients.
+
+    Args:
+        model: put into eval mode, and left in it.
+        lengths: tokens of each row.
+        collate: row numbers to a batch.
+        forward: a batch on the model's device to whatever is wanted of it.
+        check: called before each batch; may raise to stop.
+        label: what the progress bar says.
+    """
+    model.prepack()
+    for rows in progress(sorted_batches(lengths), label=label, unit="batches"):
+        check()
+        with torch.inference_mode():
+            found = forward(collate(rows).to(model.device))
+        yield rows, found
+
+
+def token_outputs(
+    model: Any,
+    lengths: Ints,
+    collate: Callable[[Sequence[int]], Batch],
+    forward: Callable[[Any], Any],
+    *,
+    check: Callable[[], None] = lambda: None,
+    label: str = "scoring",
+) -> Floats:
+    """``forward`` of every token, rows end to end in their order: float32 ``(T, C)``.
+
+    Takes what :func:`forward_rows` takes. ``forward`` gives ``(tokens of the batch, C)``; row r owns
+    ``cumsum(lengths)[r - 1] : cumsum(lengths)[r]``.
+    """
+    ends = np.cumsum(lengths)
+    out: Floats | None = None
+    for rows, found in forward_rows(model, lengths, collate, forward, check=check, label=label):
+        values = found.float().cpu().numpy()
+        if out is None:
+            out = np.empty((int(ends[-1]), values.shape[1]), dtype=np.float32)
+        start = 0
+        for row in rows:
+            size = int(lengths[row])
+            out[ends[row] - size : ends[row]] = values[start : start + size]
+            start += size
+    assert out is not None, "there is always a row"
+    return out
 
 
 def predict_logits(
@@ -55,17 +114,28 @@ def encode_rows(
     label: str = "encoding",
 ) -> Floats:
     """``forward`` of every row by token-budget batches, gathered in the rows' order: float32 ``(n, width)``."""
-    model.prepack()
     out: Floats | None = None
-    with torch.inference_mode():
-        for rows in progress(sorted_batches(features), label=label, unit="batches"):
-            check()
-            values = forward(collate(features, rows).to(model.device)).float().cpu().numpy()
-            if out is None:
-                out = np.empty((len(features), values.shape[1]), dtype=np.float32)
-            out[rows] = values
+
+    def batch_of(rows: Sequence[int]) -> Batch:
+        return collate(features, rows)
+
+    for rows, found in forward_rows(model, features.lengths, batch_of, forward, check=check, label=label):
+        values = found.float().cpu().numpy()
+        if out is None:
+            out = np.empty((len(features), values.shape[1]), dtype=np.float32)
+        out[rows] = values
     assert out is not None, "a feature set is never empty"
     return out
+
+
+def row_losses(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Loss of each row ``(n,)``: minus the logarithm of the right label's probability, or the squared error."""
+    x = logits.astype(np.float64)
+    if task.is_regression:
+        return np.asarray((x[:, 0] - labels) ** 2, dtype=np.float64)
+    shifted = x - x.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
+    return np.asarray(losses, dtype=np.float64)
 
 
 def score_logits(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> dict[str, float]:
@@ -80,3 +150,9 @@ def score_logits(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> di
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
     scores = score(task, predictions_of(logits, task.problem_type), labels)
     return {**scores, "loss": float(term.total) / term.num_targets}
+
+
+def bootstrap_draws(num_examples: int, num_draws: int = NUM_DRAWS) -> Ints:
+    """Numbers of examples drawn with replacement: int64 ``(num_draws, num_examples)``, a function of its arguments."""
+    generator = np.random.Generator(np.random.PCG64([num_examples, 0xB0]))
+    return generator.integers(num_examples, size=(num_draws, num_examples), dtype=np.int64)

@@ -30,7 +30,7 @@ class FinetuneConfig(Settings):
         Literal["sane", "original"],
         Field(
             description="sane: AdamW with bias correction, enough steps; original: the 2018 recipe "
-            "(no bias correction, 3 epochs, learning rate 2e-5, warm-up from 0)"
+            "(no bias correction, warm-up from 0; rate of 2e-5, 3e-5, 5e-5 and epochs of 2, 3, 4 chosen on dev)"
         ),
     ] = "sane"
     learning_rate: Annotated[
@@ -76,6 +76,24 @@ class FinetuneConfig(Settings):
         float, Field(gt=0, le=0.5, description="share of the training rows kept for dev when there is no dev split")
     ] = 0.1
     baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
+    search: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Optuna trials over rate, epochs, batch size and warm-up (those not given), judged on dev, "
+            "before the seeds run",
+        ),
+    ] = None
+    restarts: Annotated[
+        int,
+        Field(
+            ge=0, le=100, description="dead runs that the next seed replaces, over all seeds; never with freeze_encoder"
+        ),
+    ] = 3
+    worst: Annotated[int, Field(ge=0, description="worst dev examples that errors-dev.jsonl lists")] = 50
+    label_all_pieces: Annotated[
+        bool, Field(description="ner: the loss looks at every piece of a word; otherwise at the first only")
+    ] = False
     checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
 
     @model_validator(mode="after")
@@ -84,20 +102,23 @@ class FinetuneConfig(Settings):
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
         return self
 
-    def resolved(self, *, task: str, model: BertConfig, num_train_rows: int) -> FinetuneConfig:
+    def resolved(
+        self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None
+    ) -> FinetuneConfig:
         """The same settings with every choice made, as they are used and recorded.
 
         Args:
             task: name of the task.
             model: shape of the encoder; its positions bound ``max_length``.
-            num_train_rows: training rows after any cut.
+            num_train_rows: training rows after any cut; of examples that are several rows each, all of these.
+            longest: ``max_length`` where nothing is set; None: by the name of the task.
         """
         updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
-        max_length = self.max_length or min(LONG_TEXT_TASKS.get(task, 128), model.max_position_embeddings)
-        if max_length > model.max_position_embeddings:
+        default = longest or LONG_TEXT_TASKS.get(task, 128)
+        max_length = self.max_length or min(default, model.max_input_length)
+        if max_length > model.max_input_length:
             raise ConfigError(
-                f"max_length={max_length} but the model has {model.max_position_embeddings} positions; "
-                f"give at most that many"
+                f"max_length={max_length} but the model has {model.max_input_length} positions; give at most that many"
             )
         return self.model_copy(
             update={

@@ -1,0 +1,296 @@
+"""What fine-tuning has to know of a kind of task: how its files become batches, and outputs become scores and answers.
+
+:func:`bertkit.training.finetune.finetune`, ``evaluate_run`` and ``predict`` are one engine for texts, spans, tokens and
+choices; a :class:`Workflow` is what differs. Its unit is the row: what the encoder sees at once and a batch counts. A
+text is one row, a long context several (its windows), a question with all its choices one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertkit.batch import Batch
+from bertkit.features import Ints, TextEncoder
+from bertkit.model.packed import PackedModel
+from bertkit.tasks.kinds import Task
+from bertkit.tasks.rows import OnError
+from bertkit.tasks.task import Examples, ExampleT, Split
+from bertkit.training.settings import FinetuneConfig
+
+#: The workflow of each kind of task (:attr:`bertkit.tasks.kinds.Task.form`); loaded when first used.
+WORKFLOWS: Mapping[str, str] = {
+    "text": "bertkit.training.workflow_text:TextWorkflow",
+    "span": "bertkit.training.workflow_spans:SpanWorkflow",
+    "token": "bertkit.training.workflow_tokens:TokenWorkflow",
+    "choice": "bertkit.training.workflow_choice:ChoiceWorkflow",
+}
+
+#: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
+Decision = Mapping[str, Any]
+#: Called before each batch of a long computation; may raise to stop it.
+Check = Callable[[], None]
+
+
+class Encoded(Protocol):
+    """Examples as token ids; :class:`bertkit.features.FeatureSet` is one. R rows, of one example or several each."""
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each row ``(R,)``; of a row that is several sequences, their sum."""
+
+    @property
+    def num_tokens(self) -> Ints:
+        """Tokens of each row before truncation ``(R,)``."""
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
+
+    def __len__(self) -> int:
+        """R."""
+        ...
+
+
+class Report(Protocol):
+    """What is in the data; :class:`bertkit.tasks.DataReport` is one."""
+
+    @property
+    def overlap(self) -> Mapping[str, int]:
+        """For each split other than train, the examples that also stand in train."""
+
+    def render(self) -> str:
+        """As text for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the model card says of a kind of task.
+
+    pipeline: name of the pipeline that uses the model, also the Hub's tag.
+    predicts: what comes out and for what, as the end of a sentence: "one of: `a`, `b` for a text".
+    call: a line of Python that uses ``pipe``.
+    limits: a sentence on what happens to long input.
+    """
+
+    pipeline: str
+    predicts: str
+    call: str
+    limits: str
+
+
+EncodedT = TypeVar("EncodedT", bound=Encoded)
+OutputsT = TypeVar("OutputsT")
+
+
+class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
+    """One kind of task. What has a body here is a default that a kind may keep.
+
+    Args:
+        task: the task. A workflow holds nothing else and can be made anew at any time.
+    """
+
+    #: The model with the kind's head.
+    model_class: ClassVar[type[PackedModel]]
+    #: Whether the head needs nothing but pooled [CLS] vectors of single rows, so that a frozen encoder runs only once.
+    reads_vectors: ClassVar[bool] = False
+    #: Longest input where the user says nothing; the model's positions bound it.
+    default_max_length: int = 128
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    # ------------------------------------------------------------------------------------------------------ data
+
+    @abstractmethod
+    def splits(self, data: str | Path) -> Collection[Split]:
+        """The splits that a folder or file has."""
+
+    @abstractmethod
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ExampleT]:
+        """The examples of one split; those of test may be without their answers.
+
+        Raises:
+            DataError: no such split, or a bad row: file, row, found, expected.
+        """
+
+    def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[ExampleT]]:
+        """Further labelled sets that a finished model is scored on, by name; their scores are ``METRIC_NAME``."""
+        return {}
+
+    @abstractmethod
+    def hold_out(
+        self, train: Examples[ExampleT], share: float, seed: int
+    ) -> tuple[Examples[ExampleT], Examples[ExampleT]]:
+        """What stays in train and what becomes dev, where a task has no dev file; nothing of one is in the other."""
+
+    @abstractmethod
+    def content(self, example: ExampleT) -> object:
+        """All that a model and its scores can see of an example, in plain values: what the data's hash is of."""
+
+    @abstractmethod
+    def has_labels(self, examples: Sequence[ExampleT]) -> bool:
+        """Whether the examples can be scored."""
+
+    def check_train(self, train: Examples[ExampleT]) -> None:
+        """See that there is something to learn.
+
+        Raises:
+            DataError: there is not.
+        """
+        return
+
+    @abstractmethod
+    def report(
+        self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], config: FinetuneConfig
+    ) -> Report:
+        """What is in the data, before anything is trained on it."""
+
+    # -------------------------------------------------------------------------------------------------- features
+
+    @abstractmethod
+    def encode(
+        self, examples: Sequence[ExampleT], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+    ) -> EncodedT:
+        """Token ids of all examples, and with ``labelled`` what the loss compares with.
+
+        Args:
+            examples: at least one.
+            tokenizer: of the start checkpoint.
+            config: resolved; ``max_length`` is set.
+            labelled: False for prediction: targets are left out, whether the examples have them or not.
+        """
+
+    @abstractmethod
+    def collate(self, encoded: EncodedT, rows: Sequence[int], *, labelled: bool) -> Batch:
+        """A packed batch of some rows, with targets if ``labelled``."""
+
+    # ----------------------------------------------------------------------------------------------------- model
+
+    @abstractmethod
+    def new_model(
+        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+    ) -> PackedModel:
+        """The start checkpoint with a head for the task.
+
+        A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
+        """
+
+    def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
+        """A checkpoint that has the head already.
+
+        Raises:
+            CheckpointError: it has not.
+        """
+        return self.model_class.from_pretrained(path, device=device)
+
+    def check_model(self, model: PackedModel, name: str) -> None:
+        """See that a loaded model fits the task.
+
+        Raises:
+            ConfigError: its labels are others; ``name`` says whose.
+        """
+        return
+
+    def set_up(self, model: Any, train: EncodedT, config: FinetuneConfig) -> None:
+        """What the model's loss has to know of the training rows, such as class weights."""
+        return
+
+    @abstractmethod
+    def loss_floor(self, model: Any, train: EncodedT) -> float:
+        """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
+
+    # ------------------------------------------------------------------------------------------ outputs and scores
+
+    @abstractmethod
+    def outputs(self, model: Any, encoded: EncodedT, *, check: Check, label: str) -> OutputsT:
+        """What the model says of every row, in the rows' order, in numpy.
+
+        Args:
+            model: put into eval mode, and left in it.
+            encoded: the rows.
+            check: called before each batch.
+            label: what the progress bar says.
+        """
+
+    def decide(self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT) -> dict[str, Any]:
+        """What is chosen on dev, by labelled examples, and applied ever after; plain values for ``decision.json``."""
+        return {}
+
+    @abstractmethod
+    def score(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> dict[str, float]:
+        """Every metric of the task, and ``loss``, the mean loss without class weights."""
+
+    @abstractmethod
+    def prediction_rows(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> list[dict[str, Any]]:
+        """One line for each example: where it stands, the input, ``gold`` where it is known, ``predicted``."""
+
+    def badness(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: there is none."""
+        return None
+
+    def main_metric_of(
+        self,
+        examples: Sequence[ExampleT],
+        encoded: EncodedT,
+        outputs: OutputsT,
+        decision: Decision,
+        draws: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64] | None:
+        """The main metric of K sets of examples, drawn with replacement; None: no interval is told.
+
+        ``draws`` has the numbers of the examples of each set, ``(K, len(examples))``; the result is ``(K,)``.
+        """
+        return None
+
+    def files(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision, split: str
+    ) -> dict[str, str]:
+        """Further files of a scored split, content by name, such as predictions in an official format."""
+        return {}
+
+    def baseline(self, train: Examples[ExampleT], dev: Examples[ExampleT], seed: int) -> dict[str, Any] | None:
+        """Dev scores without a neural network: ``model`` (in words), ``name`` (a column's head), ``metrics``."""
+        return None
+
+    # ----------------------------------------------------------------------------------------------------- words
+
+    @abstractmethod
+    def card(self) -> Card:
+        """What the model card says."""
+
+    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+        """What the protocol block says of this kind of task beside what it says of all."""
+        return {}
+
+    def draw(self, folder: Path) -> tuple[str, ...]:
+        """Pictures of ``predictions-dev.jsonl`` in a run folder; names of the files written.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        return ()
+
+
+#: A workflow whose kind does not matter: what the engine handles.
+AnyWorkflow = Workflow[Any, Any, Any]
+
+
+def workflow_of(task: Task) -> AnyWorkflow:
+    """The workflow of a task, by its kind."""
+    module, _, name = WORKFLOWS[task.form].partition(":")
+    return cast(AnyWorkflow, getattr(import_module(module), name)(task))
