@@ -86,9 +86,7 @@ class FinetuneConfig(Settings):
     ] = None
     restarts: Annotated[
         int,
-        Field(
-            ge=0, le=100, description="dead runs that the next seed replaces, over all seeds; never with freeze_encoder"
-        ),
+        Field(ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"),
     ] = 3
     worst: Annotated[int, Field(ge=0, description="worst dev examples that errors-dev.jsonl lists")] = 50
     label_all_pieces: Annotated[
