@@ -27,8 +27,17 @@ CONTEXTS_AT_ONCE = 256
 class SpanEncoder(TextEncoder, Protocol):
     """What this module needs of a tokenizer; :class:`bertkit.tokenization.BertTokenizer` has it."""
 
-    def __call__(self, text: Any, **options: Any) -> Any:
-        """Token ids of a list of texts; with ``return_offsets_mapping=True`` also the characters of each token."""
+    def __call__(
+        self,
+        text: Any,
+        *,
+        add_special_tokens: bool = True,
+        truncation: Any = None,
+        return_token_type_ids: bool | None = None,
+        return_attention_mask: bool | None = None,
+        return_offsets_mapping: bool = False,
+    ) -> Any:
+        """``input_ids`` of a list of texts, their ``offset_mapping`` if asked for, and ``word_ids(row)``."""
 
 
 class Question(Protocol):

@@ -133,7 +133,7 @@ def squad2_metrics(
         without = -np.array([bool(text) for text in texts], dtype=np.float64)  # of a question that has no answer
         for name, values in (("exact", points.exact), ("f1", points.f1)):
             gains = np.where(has_answer, values, without)
-            best, at = _official_best(gains[order], np.count_nonzero(~has_answer), nulls[order])
+            best, at = _official_best(gains[order], int(np.count_nonzero(~has_answer)), nulls[order])
             found |= {f"best_{name}": best, f"best_{name}_thresh": at}
     return found
 

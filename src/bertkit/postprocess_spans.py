@@ -266,7 +266,7 @@ def _mass(starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width:
     top_start, top_end = float(starts[may_start].max()), float(ends.max())
     padded = np.concatenate([np.exp(ends - top_end), np.zeros(width - 1)])
     of_ends = np.lib.stride_tricks.sliding_window_view(padded, width).sum(axis=1)
-    total = float((np.exp(starts - top_start) * of_ends)[may_start].sum())
+    total = float((np.exp(starts[may_start] - top_start) * of_ends[may_start]).sum())
     if total > 0.0:
         return top_start + top_end + float(np.log(total))
     # No span is within the range of floating point of the best start and the best end together: span by span.

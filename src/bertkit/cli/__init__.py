@@ -63,11 +63,16 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Use": {
         "fill-mask": ("use:fill_mask", "what may stand in place of [MASK]"),
         "next-sentence": ("use:next_sentence", "does the second text follow the first?"),
+        "answer": ("answer:answer", "answers to questions, as pieces of a text of any length"),
         "classify": ("use:classify", "labels of texts, with probabilities"),
+        "tag": ("tag:tag", "names and other entities in texts of any length"),
         "embed": ("vectors:embed", "texts to vectors: .npy, .jsonl or .parquet"),
         "similarity": ("vectors:similarity", "how near texts are to one another"),
     },
-    "Look": {"inspect": ("look:inspect", "what a model or a token store holds")},
+    "Look": {
+        "inspect": ("look:inspect", "what a model or a token store holds"),
+        "convert": ("convert:convert", "a TensorFlow or pickled checkpoint into a folder that loads"),
+    },
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -40,6 +41,8 @@ class Pipeline:
     """
 
     task: ClassVar[str]
+    #: What was chosen on dev for this model (thresholds and the like), see :mod:`bertkit.tasks.decision`.
+    decision: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, model: PackedModel, tokenizer: BertTokenizer) -> None:
         if len(tokenizer) > model.config.vocab_size:
@@ -58,7 +61,7 @@ class Pipeline:
     @property
     def max_length(self) -> int:
         """Most tokens of one input, special tokens included."""
-        return min(self.model.config.max_position_embeddings, self.tokenizer.model_max_length)
+        return min(self.model.config.max_input_length, self.tokenizer.model_max_length)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={type(self.model).__name__}, device={str(self.device)!r})"

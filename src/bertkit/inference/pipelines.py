@@ -8,17 +8,25 @@ from typing import Any
 import torch
 
 from bertkit.errors import ConfigError, InputError, did_you_mean
+from bertkit.inference.answer import QuestionAnsweringPipeline
 from bertkit.inference.base import Pipeline
+from bertkit.inference.choose import MultipleChoicePipeline
 from bertkit.inference.classify import NextSentencePipeline, TextClassificationPipeline
 from bertkit.inference.embed import FeatureExtractionPipeline, SentenceSimilarityPipeline
 from bertkit.inference.fill_mask import FillMaskPipeline
+from bertkit.inference.tokens import TokenClassificationPipeline
 from bertkit.model.bert import (
     BertForMaskedLM,
+    BertForMultipleChoice,
     BertForNextSentencePrediction,
+    BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
 )
 from bertkit.model.packed import PackedModel
+from bertkit.sources import resolve
+from bertkit.tasks.decision import read_decision
 from bertkit.tokenization import BertTokenizer
 
 #: Task name -> the pipeline and the model class that a checkpoint is loaded as.
@@ -26,10 +34,13 @@ TASKS: dict[str, tuple[type[Pipeline], type[PackedModel]]] = {
     "fill-mask": (FillMaskPipeline, BertForMaskedLM),
     "next-sentence": (NextSentencePipeline, BertForNextSentencePrediction),
     "text-classification": (TextClassificationPipeline, BertForSequenceClassification),
+    "token-classification": (TokenClassificationPipeline, BertForTokenClassification),
+    "question-answering": (QuestionAnsweringPipeline, BertForQuestionAnswering),
+    "multiple-choice": (MultipleChoicePipeline, BertForMultipleChoice),
     "feature-extraction": (FeatureExtractionPipeline, BertModel),
     "sentence-similarity": (SentenceSimilarityPipeline, BertModel),
 }
-ALIASES = {"sentiment-analysis": "text-classification"}
+ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 
 
 def pipeline(
@@ -45,6 +56,7 @@ def pipeline(
 
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
+            ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
             ``feature-extraction``, ``sentence-similarity``.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, or a model object. Loading is strict: a
             checkpoint without the task's head is an error, never a random head.
@@ -80,7 +92,9 @@ def pipeline(
         loaded = model_class.from_pretrained(model, revision=revision, device=place, dtype=dtype)
         if place.type == "cpu":
             loaded.prepack()  # nobody else holds this model, so the copy of its weights cannot go stale
-        return pipeline_class(loaded, chosen)
+        made = pipeline_class(loaded, chosen)
+        made.decision = read_decision(folder_of(model, revision))
+        return made
     _check_model(model, model_class, name)
     if tokenizer is None:
         raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
@@ -107,6 +121,12 @@ def find_device(device: str | torch.device | None) -> torch.device:
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("device 'mps' is not there")
     return found
+
+
+def folder_of(name_or_path: str | Path, revision: str | None = None) -> Path:
+    """The folder of a checkpoint: of a file the one it lies in."""
+    path = resolve(name_or_path, revision=revision)
+    return path if path.is_dir() else path.parent
 
 
 def _load_tokenizer(source: str | Path | BertTokenizer, revision: str | None) -> BertTokenizer:

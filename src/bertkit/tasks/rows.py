@@ -29,7 +29,8 @@ OnError = Literal["raise", "skip"]
 #: How a delimiter is typed on a command line.
 _TYPED = {"\t": "tab", ";": "';'", "|": "'|'"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
-_DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
+#: What reading a damaged or unreadable file raises.
+DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
 
 
 class BadRows:
@@ -116,7 +117,7 @@ class Lines:
                 for raw in iter(lambda: stream.readline(MAX_LINE), b""):
                     self.number += 1
                     yield self._decode(raw)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise DataError(f"{self.path}: damaged or cut short after line {self.number}: {error}") from None
 
     def _decode(self, raw: bytes) -> str:
@@ -308,7 +309,7 @@ class ParquetTable:
                 with open_binary(path) as stream:
                     self._file = pq.ParquetFile(io.BytesIO(stream.read()))
             self.columns = tuple(self._file.schema_arrow.names)
-        except (pa.ArrowException, *_DAMAGED) as error:
+        except (pa.ArrowException, *DAMAGED) as error:
             raise DataError(f"{path}: not a readable Parquet file: {error}") from None
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:

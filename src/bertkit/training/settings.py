@@ -43,7 +43,8 @@ class FinetuneConfig(Settings):
     batch_size: Annotated[int, Field(ge=1, le=65_536, description="sequences in a batch")] = 32
     accumulation: Annotated[int, Field(ge=1, le=4096, description="batches in one optimizer step")] = 1
     max_length: Annotated[
-        int | None, Field(ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, csv 256")
+        int | None,
+        Field(ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, squad 384, csv 256"),
     ] = None
     max_tokens: Annotated[
         int, Field(ge=1, description="tokens in memory at once; larger batches are split, with the same result")
@@ -89,6 +90,11 @@ class FinetuneConfig(Settings):
         Field(ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"),
     ] = 3
     worst: Annotated[int, Field(ge=0, description="worst dev examples that errors-dev.jsonl lists")] = 50
+    doc_stride: Annotated[
+        int, Field(ge=1, description="squad: tokens from one window of a long context to the next")
+    ] = 128
+    max_query_length: Annotated[int, Field(ge=1, description="squad: tokens of a question; the rest is cut off")] = 64
+    max_answer_length: Annotated[int, Field(ge=1, description="squad: most tokens of an answer")] = 30
     label_all_pieces: Annotated[
         bool, Field(description="ner: the loss looks at every piece of a word; otherwise at the first only")
     ] = False

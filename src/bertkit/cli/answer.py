@@ -1,0 +1,157 @@
+"""The command that answers questions from a text: answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.options import COMMON, Common, Model, with_texts, write_json, write_line
+from bertkit.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from bertkit.tasks.squad import SpanExample
+
+
+def answer(
+    *question: Annotated[str, Parameter(help="Questions about the context.")],
+    model: Model,
+    context: Annotated[str | None, Parameter(alias="-c", help="The text that holds the answers.")] = None,
+    context_file: Annotated[
+        Path | None, Parameter(help="Read the context from this text file (UTF-8); - reads standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None, Parameter(help="Answer the questions of this file: SQuAD's JSON, or rows in .jsonl or .parquet.")
+    ] = None,
+    out: Annotated[
+        Path | None, Parameter(alias="-o", help="With --file: write {id: answer}, as the official scripts read it.")
+    ] = None,
+    top_k: Annotated[int | None, Parameter(help="Answers shown for each question, best first.")] = None,
+    impossible: Annotated[
+        bool | None,
+        Parameter(
+            name="--impossible",
+            negative="--no-impossible",
+            help="A question may have no answer, which is then empty; default: as the model was trained.",
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None, Parameter(help="How much 'no answer' must be preferred; default: tuned on dev, else 0.")
+    ] = None,
+    max_answer_len: Annotated[int | None, Parameter(help="Most word pieces of an answer; default 30.")] = None,
+    max_seq_len: Annotated[int | None, Parameter(help="Most word pieces of a window; default: as trained.")] = None,
+    doc_stride: Annotated[int | None, Parameter(help="Word pieces from one window to the next; default 128.")] = None,
+    truncate: Annotated[
+        bool, Parameter(negative=(), help="Read only the beginning of a question that is too long.")
+    ] = False,
+    common: Common = COMMON,
+) -> None:
+    """Answer questions from a text of any length.
+
+    An answer is always a piece of the text, shown with its probability and the
+    characters where it stands. A model trained on squad2 may say that there is none.
+
+    For example:
+
+        bertkit answer --model run "Who wrote it?" --context "It was written by Ann Lee in 1912."
+        bertkit answer --model run "Who?" "When?" --context-file report.txt --top-k 3
+        bertkit answer --model run --file dev-v2.0.json --out predictions.json
+    """
+    questions = _questions(question, context, context_file, file)
+    if out is not None:
+        if file is None:
+            raise ConfigError("--out belongs to --file: without it the answers go to standard output")
+        if out.exists():
+            raise ConfigError(f"{out} exists already; remove it or choose another name")
+    common.begin()
+    from bertkit.inference.pipelines import pipeline
+
+    pipe = pipeline("question-answering", model=model, device=common.device)
+
+    def run(items: Iterator[SpanExample]) -> Any:
+        return pipe(
+            items,
+            top_k=top_k or 1,
+            handle_impossible_answer=impossible,
+            null_threshold=threshold,
+            max_answer_len=max_answer_len,
+            max_seq_len=max_seq_len,
+            doc_stride=doc_stride,
+            truncation=truncate,
+        )
+
+    predictions = {}
+    for asked, found in with_texts(questions, run):
+        if out is not None:
+            predictions[asked.id] = found[0]["answer"]
+        elif common.json:
+            identity = {"id": asked.id} if file is not None else {}
+            more = {"answers": found} if top_k is not None else {}
+            write_json({**identity, "question": asked.question, **found[0], **more})
+        else:
+            for one in found:
+                place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
+                write_line(f"{one['score']:.4f}  {place:<11}  {_one_line(one['answer'])}\t{_one_line(asked.question)}")
+    if out is not None:
+        _write(out, predictions, common)
+
+
+def _questions(
+    questions: tuple[str, ...], context: str | None, context_file: Path | None, file: Path | None
+) -> list[SpanExample]:
+    from bertkit.tasks.squad import SpanExample
+
+    if file is not None:
+        if questions or context is not None or context_file is not None:
+            raise ConfigError("--file has questions and contexts of its own: leave the others out")
+        if not file.is_file():
+            raise DataError(f"{file} is not a file")
+        return _of_file(file)
+    if (context is None) == (context_file is None):
+        raise ConfigError("give the text that holds the answers: either --context TEXT or --context-file FILE")
+    if not questions:
+        raise ConfigError('no question: give one or more, each in quotes, as in: bertkit answer "Who?" --context ...')
+    text = context if context_file is None else _read_context(context_file)
+    assert text is not None
+    return [SpanExample(str(number), one, text) for number, one in enumerate(questions)]
+
+
+def _of_file(file: Path) -> list[SpanExample]:
+    """Questions as they are, with answers or without."""
+    from bertkit.tasks.squad import SQUAD2
+    from bertkit.tasks.squad_reading import read_questions
+
+    return list(read_questions(SQUAD2, file, "test"))
+
+
+def _read_context(path: Path) -> str:
+    where = "standard input" if str(path) == STANDARD_STREAM else str(path)
+    if where != "standard input" and not path.is_file():
+        raise DataError(f"{path} is not a file")
+    raw = sys.stdin.buffer.read() if where == "standard input" else path.read_bytes()
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: not UTF-8 (byte {raw[error.start]:#04x} at {error.start}); convert it, for example with: iconv "
+            "-f latin1 -t utf-8"
+        ) from None
+
+
+def _write(out: Path, predictions: dict[str, str], common: Common) -> None:
+    from bertkit.console import say
+    from bertkit.files import write_atomically
+
+    write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
+    say(f"wrote {len(predictions):,} answers to {out}")
+    if common.json:
+        write_json({"out": str(out), "questions": len(predictions)})
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
