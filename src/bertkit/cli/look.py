@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from bertkit import __version__
 from bertkit.cli.options import COMMON, Common, write_json, write_line
-from bertkit.errors import CheckpointError, shorten
+from bertkit.errors import CheckpointError, ConfigError, shorten
 
 REQUIRED = (
     "torch",
@@ -47,12 +47,23 @@ def inspect(
     model: Annotated[str, Parameter(help="Model folder, .safetensors file, run folder, Hub name, or token store.")],
     /,
     *,
+    verify: Annotated[
+        bool, Parameter(negative=(), help="Run a fixed sentence and show what it does in every layer.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        Parameter(help="Model, or saved answer of --verify --json, that must compute the same; implies --verify."),
+    ] = None,
     common: Common = COMMON,
-) -> None:
-    """Show what a model or a token store holds.
+) -> int:
+    """Show what a model or a token store holds, or what it computes.
 
     Of a model: config, parameters, heads, every tensor, and a hash of its weights.
     Of a token store: counts, lengths of documents and sentences, and samples.
+
+    With --verify a fixed sentence is run, and a few numbers of every layer are shown: the fingerprint of what the model
+    computes. It is compared with --against, or with the fingerprint.json beside the weights (bertkit convert writes
+    one). Exit code 4 where they are not those of one model.
 
     For example:
 
@@ -60,10 +71,15 @@ def inspect(
         bertkit inspect run --json          after bertkit finetune
         bertkit inspect run/model           after bertkit pretrain
         bertkit inspect store               after bertkit prepare
+        bertkit inspect copy --against original
     """
     folder = Path(model).expanduser()
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     _refuse_training_state(folder, names)
+    if verify or against is not None:
+        if _is_store(names):
+            raise ConfigError(f"{folder} is a token store; only a model computes something that can be verified")
+        return _verify(model, against, common)
     report: Any
     if _is_store(names):
         from bertkit.data.store_report import inspect_store
@@ -77,6 +93,29 @@ def inspect(
         write_json(report.to_dict())
     else:
         write_line(report.render())
+    return 0
+
+
+def _verify(model: str, against: str | None, common: Common) -> int:
+    """The fingerprint of a model, beside the one it should have; returns the exit code."""
+    from bertkit.checkpoints.fingerprint import differences as compare
+    from bertkit.checkpoints.fingerprint import expected_fingerprint, fingerprint
+
+    common.begin()
+    found = fingerprint(model)
+    named, wanted = expected_fingerprint(model, against)
+    differences = [] if wanted is None else compare(found, wanted)
+    if common.json:
+        write_json({"fingerprint": found.to_dict(), "compared_with": named, "differences": differences})
+    else:
+        write_line(found.render())
+        if named is None:
+            write_line("\nnothing to compare with: give --against MODEL, or a saved answer of --verify --json")
+        else:
+            write_line(f"\ncompared with {named}: " + ("the same" if not differences else "NOT the same"))
+            for difference in differences:
+                write_line(f"  {difference}")
+    return CheckpointError.exit_code if differences else 0
 
 
 # The names below are those of bertkit.data.store_manifest and bertkit.training.checkpoint, which import pyarrow and

@@ -1,0 +1,210 @@
+"""Names of variables in TensorFlow checkpoints beside those of the published PyTorch files, and what is dropped.
+
+A line says: this variable is that tensor, in this layout. ``{i}`` stands for the layer. TensorFlow keeps the matrix of
+a linear layer as (inputs, outputs) and multiplies from the left; PyTorch keeps (outputs, inputs). The Keras versions
+split the axis of the heads as well. Sources: ``modeling.py``, ``run_classifier.py`` and ``run_squad.py`` of
+google-research/bert for the first table; the name replacements of ``tf1_checkpoint_converter_lib.py`` in
+tensorflow/models, with which the models on TF-Hub were made, for the second. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from math import prod
+from typing import Any
+
+import numpy.typing as npt
+
+
+class Layout(Enum):
+    """How the values of a variable become those of the published tensor."""
+
+    SAME = "same"  #: as they are
+    KERNEL = "kernel"  #: (inputs, outputs) to (outputs, inputs)
+    TO_HEADS = "to heads"  #: (width, heads, head size) to (width, width): queries, keys, values
+    FROM_HEADS = "from heads"  #: (heads, head size, width) to (width, width): what comes after attention
+    HEADS = "heads"  #: (heads, head size) to (width): the bias of queries, keys, values
+
+    def shape(self, theirs: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the published tensor; of a variable that has not the axes of this layout, its own."""
+        if len(theirs) != _AXES.get(self, len(theirs)):
+            return theirs
+        if self is Layout.KERNEL:
+            return theirs[::-1]
+        if self is Layout.TO_HEADS:
+            return (prod(theirs[1:]), theirs[0])
+        if self is Layout.FROM_HEADS:
+            return (theirs[2], prod(theirs[:2]))
+        return (prod(theirs),) if self is Layout.HEADS else theirs
+
+    def apply(self, theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The published tensor, a view wherever that is possible."""
+        if self is Layout.KERNEL:
+            return theirs.T
+        if self is Layout.TO_HEADS:
+            return theirs.reshape(len(theirs), -1).T
+        if self is Layout.FROM_HEADS:
+            return theirs.reshape(-1, theirs.shape[-1]).T
+        return theirs.reshape(-1) if self is Layout.HEADS else theirs
+
+    def undo(self, published: npt.NDArray[Any], theirs: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The variable, of the shape ``theirs``, from the published tensor."""
+        turned = self in (Layout.KERNEL, Layout.TO_HEADS, Layout.FROM_HEADS)
+        return (published.T if turned else published).reshape(theirs)
+
+
+_LAYER_NUMBER = re.compile(r"(?<=/layer_)(0|[1-9]\d{0,3})(?=/)")
+_AXES = {Layout.KERNEL: 2, Layout.TO_HEADS: 3, Layout.FROM_HEADS: 3, Layout.HEADS: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One variable, the published name of its tensor, and the layout."""
+
+    theirs: str
+    published: str
+    layout: Layout = Layout.SAME
+
+
+@dataclass(frozen=True)
+class VariableNames:
+    """All names of one way to write a model.
+
+    name: for messages.
+    model_type: family of the result.
+    anchor: the variable that every such checkpoint has; what stands before it is the prefix of all.
+    lines: the table.
+    """
+
+    name: str
+    model_type: str
+    anchor: str
+    lines: tuple[Line, ...]
+    _by_name: Mapping[str, Line] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {line.theirs: line for line in self.lines})
+
+    def find(self, variable: str) -> Line | None:
+        """The line of a variable, with its layer filled in; None for one that is not in the table."""
+        found = _LAYER_NUMBER.search(variable)
+        line = self._by_name.get(_LAYER_NUMBER.sub("{i}", variable, count=1))
+        if line is None:
+            return None
+        return Line(variable, line.published.replace("{i}", found[0]) if found else line.published, line.layout)
+
+
+def _dense(theirs: str, published: str, kernel: Layout = Layout.KERNEL, bias: Layout = Layout.SAME) -> Iterator[Line]:
+    yield Line(f"{theirs}/kernel", f"{published}.weight", kernel)
+    yield Line(f"{theirs}/bias", f"{published}.bias", bias)
+
+
+def _norm(theirs: str, published: str) -> Iterator[Line]:
+    yield Line(f"{theirs}/gamma", f"{published}.weight")
+    yield Line(f"{theirs}/beta", f"{published}.bias")
+
+
+def _head(theirs: str, published: str) -> Iterator[Line]:
+    """Heads that the original multiplies with the transpose: their matrix is (outputs, inputs) already."""
+    prefix = f"{theirs}/" if theirs else ""
+    yield Line(f"{prefix}output_weights", f"{published}.weight")
+    yield Line(f"{prefix}output_bias", f"{published}.bias")
+
+
+_EMBEDDINGS = "bert.embeddings."
+_LAYER = "bert.encoder.layer.{i}."
+_TRANSFORM = "cls.predictions.transform."
+
+
+def _original_layer(theirs: str) -> Iterator[Line]:
+    for part in ("query", "key", "value"):
+        yield from _dense(f"{theirs}attention/self/{part}", f"{_LAYER}attention.self.{part}")
+    for part in ("attention/output", "output"):
+        yield from _dense(f"{theirs}{part}/dense", f"{_LAYER}{part.replace('/', '.')}.dense")
+        yield from _norm(f"{theirs}{part}/LayerNorm", f"{_LAYER}{part.replace('/', '.')}.LayerNorm")
+    yield from _dense(f"{theirs}intermediate/dense", f"{_LAYER}intermediate.dense")
+
+
+def _keras_layer(theirs: str) -> Iterator[Line]:
+    for part in ("query", "key", "value"):
+        to_part = (f"{theirs}self_attention/{part}", f"{_LAYER}attention.self.{part}")
+        yield from _dense(*to_part, Layout.TO_HEADS, Layout.HEADS)
+    for output in ("self_attention/attention_output", "self_attention_output"):
+        yield from _dense(f"{theirs}{output}", f"{_LAYER}attention.output.dense", Layout.FROM_HEADS)
+    yield from _norm(f"{theirs}self_attention_layer_norm", f"{_LAYER}attention.output.LayerNorm")
+    yield from _dense(f"{theirs}intermediate", f"{_LAYER}intermediate.dense")
+    yield from _dense(f"{theirs}output", f"{_LAYER}output.dense")
+    yield from _norm(f"{theirs}output_layer_norm", f"{_LAYER}output.LayerNorm")
+
+
+ORIGINAL = VariableNames(
+    name="the original BERT",
+    model_type="bert",
+    anchor="bert/embeddings/word_embeddings",
+    lines=(
+        *(
+            Line(f"bert/embeddings/{kind}_embeddings", f"{_EMBEDDINGS}{kind}_embeddings.weight")
+            for kind in ("word", "position", "token_type")
+        ),
+        *_norm("bert/embeddings/LayerNorm", f"{_EMBEDDINGS}LayerNorm"),
+        *_original_layer("bert/encoder/layer_{i}/"),
+        *_dense("bert/pooler/dense", "bert.pooler.dense"),
+        *_dense("cls/predictions/transform/dense", f"{_TRANSFORM}dense"),
+        *_norm("cls/predictions/transform/LayerNorm", f"{_TRANSFORM}LayerNorm"),
+        Line("cls/predictions/output_bias", "cls.predictions.bias"),
+        *_head("cls/seq_relationship", "cls.seq_relationship"),
+        *_head("", "classifier"),
+        *_head("cls/squad", "qa_outputs"),
+    ),
+)
+
+KERAS = VariableNames(
+    name="BERT in TensorFlow 2",
+    model_type="bert",
+    anchor="word_embeddings/embeddings",
+    lines=(
+        Line("word_embeddings/embeddings", f"{_EMBEDDINGS}word_embeddings.weight"),
+        Line("position_embedding/embeddings", f"{_EMBEDDINGS}position_embeddings.weight"),
+        Line("type_embeddings/embeddings", f"{_EMBEDDINGS}token_type_embeddings.weight"),
+        *_norm("embeddings/layer_norm", f"{_EMBEDDINGS}LayerNorm"),
+        Line("embedding_postprocessor/position_embeddings", f"{_EMBEDDINGS}position_embeddings.weight"),
+        Line("embedding_postprocessor/type_embeddings", f"{_EMBEDDINGS}token_type_embeddings.weight"),
+        *_norm("embedding_postprocessor/layer_norm", f"{_EMBEDDINGS}LayerNorm"),
+        *_keras_layer("transformer/layer_{i}/"),
+        *_keras_layer("encoder/layer_{i}/"),
+        *_dense("pooler_transform", "bert.pooler.dense"),
+        *_dense("cls/predictions/transform/dense", f"{_TRANSFORM}dense"),
+        *_norm("cls/predictions/transform/LayerNorm", f"{_TRANSFORM}LayerNorm"),
+        Line("cls/predictions/output_bias/bias", "cls.predictions.bias"),
+        *_dense("predictions/transform/logits", "cls.seq_relationship"),
+    ),
+)
+
+TABLES = (ORIGINAL, KERAS)
+
+#: Endings of what optimizers keep beside a variable: of the original's AdamW and LAMB, then of TensorFlow's own.
+_SLOTS = (
+    "adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "AdamWeightDecay", "AdamWeightDecay_1", "LAMB", "LAMB_1",
+    "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1", "Momentum", "RMSProp", "RMSProp_1", "Adagrad", "m", "v",
+    "ExponentialMovingAverage",
+)  # fmt: skip
+_BOOKKEEPING = re.compile(
+    r"(.*/)?(global_step|save_counter|beta[12]_power|do_lower_case|signal_early_stopping/STOP|(current_)?loss_scale"
+    r"|(num_)?good_steps|learning_rate|decay|iter|iteration|beta_[12]|training_step)|optimizer/.*|keras_api/metrics/.*"
+)
+
+
+def why_dropped(variable: str, others: Container[str]) -> str | None:
+    """What a variable is that says nothing about the model: part of an optimizer, or a counter. None for any other.
+
+    Args:
+        variable: its name.
+        others: names of all variables; a slot is one only beside its own variable.
+    """
+    base, _, ending = variable.rpartition("/")
+    if ending in _SLOTS and base in others:
+        return "optimizer"
+    return "bookkeeping" if _BOOKKEEPING.fullmatch(variable) else None
