@@ -21,8 +21,27 @@ _MODULE_OF = {
             "BertForTokenClassification",
             "BertForQuestionAnswering",
             "BertForMultipleChoice",
+            "ElectraForPreTraining",
         ),
         "bertkit.model.bert",
+    ),
+    **dict.fromkeys(
+        (
+            "AlbertForPreTraining",
+            *(
+                f"{family}{head}"
+                for family in ("Albert", "Camembert", "DistilBert", "Electra", "Roberta", "XLMRoberta")
+                for head in (
+                    "Model",
+                    "ForMaskedLM",
+                    "ForMultipleChoice",
+                    "ForQuestionAnswering",
+                    "ForSequenceClassification",
+                    "ForTokenClassification",
+                )
+            ),
+        ),
+        "bertkit.model.aliases",
     ),
     **dict.fromkeys(
         (
@@ -52,7 +71,7 @@ _MODULE_OF = {
         ),
         "bertkit.errors",
     ),
-    "BertConfig": "bertkit.config",
+    **dict.fromkeys(("BertConfig", "AutoConfig"), "bertkit.config"),
     "BertClassifier": "bertkit.training.estimator",
     "pipeline": "bertkit.inference.pipelines",
 }

@@ -347,6 +347,10 @@ def _family(model_type: Any) -> Family:
     return FAMILIES[model_type]
 
 
+#: The name under which people look for the config of a family they do not name.
+AutoConfig = BertConfig
+
+
 def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
     """Pydantic's findings in one sentence each: field, what was given, what is expected.
 
