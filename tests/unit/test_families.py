@@ -1,4 +1,4 @@
-"""What sets the families apart: their configs, positions, places of dropout, layers that share weights, Auto classes."""
+"""What sets the families apart: configs, positions, places of dropout, layers that share weights, names of classes."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_published_configs(name: str) -> None:
     dropped = values.keys() - written.keys()
     assert dropped <= {
         "bos_token_id", "eos_token_id", "output_past", "use_cache", "position_embedding_type", "sinusoidal_pos_embds",
-        "tie_weights_", "down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks", "summary_activation",
-        "summary_type", "summary_use_proj",
+        "tie_weights_", "down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks",
+        "summary_activation", "summary_type", "summary_use_proj",
     }  # fmt: skip
     with torch.device("meta"):
         assert BertModel(config).num_parameters() == NUM_PARAMETERS[name]
@@ -97,7 +97,9 @@ def test_every_key_and_default_is_that_of_the_field(family: str) -> None:
     theirs = transformers.AutoConfig.for_model(family, num_labels=3)
     config = BertConfig.from_dict(theirs.to_dict())
     assert BertConfig(model_type=family, num_labels=3) == config
-    assert transformers.AutoConfig.for_model(**config.to_dict()).to_dict() == theirs.to_dict()
+    again = transformers.AutoConfig.for_model(**config.to_dict()).to_dict()
+    again.pop("position_embedding_type", None)  # older versions read it
+    assert again == theirs.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_auto_classes_load(shape: str, tmp_path: Path) -> None:
     assert isinstance(bertkit.AutoModel.from_pretrained(tmp_path), BertModel)
     assert bertkit.AutoConfig.from_pretrained(tmp_path) == model.config
     if SHAPES[shape][0] != "bert":
-        with pytest.raises(CheckpointError, match="has no BertForNextSentencePrediction.*it has"):
+        with pytest.raises(CheckpointError, match=r"has no BertForNextSentencePrediction.*it has"):
             bertkit.AutoModelForNextSentencePrediction.from_pretrained(tmp_path)
 
 
