@@ -46,7 +46,6 @@ _MODULE_OF = {
     **dict.fromkeys(
         (
             "AutoModel",
-            "AutoTokenizer",
             "AutoModelForMaskedLM",
             "AutoModelForMultipleChoice",
             "AutoModelForNextSentencePrediction",
@@ -57,7 +56,22 @@ _MODULE_OF = {
         ),
         "bertkit.checkpoints.pretrained",
     ),
-    **dict.fromkeys(("BertTokenizer", "BasicTokenizer", "WordpieceTokenizer", "FullTokenizer"), "bertkit.tokenization"),
+    **dict.fromkeys(
+        (
+            "AlbertTokenizer",
+            "AutoTokenizer",
+            "BasicTokenizer",
+            "BertTokenizer",
+            "CamembertTokenizer",
+            "DistilBertTokenizer",
+            "ElectraTokenizer",
+            "FullTokenizer",
+            "RobertaTokenizer",
+            "WordpieceTokenizer",
+            "XLMRobertaTokenizer",
+        ),
+        "bertkit.tokenization",
+    ),
     **dict.fromkeys(
         (
             "BertkitError",

@@ -17,7 +17,15 @@ from pathlib import Path
 from bertkit.errors import CheckpointError, InputError, ResourceError, did_you_mean
 
 #: What is fetched of a Hub repository: weights as safetensors, configs, vocabularies. Never a pickle, never code.
-HUB_FILES = ("model*.safetensors", "*.json", "vocab.txt", "merges.txt", "*/config.json")
+HUB_FILES = (
+    "model*.safetensors",
+    "*.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "*/config.json",
+)
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -23,9 +23,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.model.bert import MODEL_CLASSES
 from bertkit.model.pretrained import PretrainedModel, initialize
 from bertkit.sources import resolve
-
-if TYPE_CHECKING:
-    from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import AutoTokenizer as AutoTokenizer
 
 ModelT = TypeVar("ModelT", bound=PretrainedModel)
 
@@ -236,17 +234,3 @@ class AutoModelForMultipleChoice(_AutoModel):
     """The right one of several continuations."""
 
     classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMultipleChoice")
-
-
-class AutoTokenizer:
-    """Chooses the tokenizer of a checkpoint; makes no object of its own."""
-
-    def __new__(cls) -> NoReturn:
-        raise InputError("AutoTokenizer is not a tokenizer: call AutoTokenizer.from_pretrained(name_or_path)")
-
-    @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> BertTokenizer:
-        """Load the tokenizer beside a checkpoint; arguments and errors as ``BertTokenizer.from_pretrained``."""
-        from bertkit.tokenization import BertTokenizer
-
-        return BertTokenizer.from_pretrained(name_or_path, **options)

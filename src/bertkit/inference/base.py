@@ -19,7 +19,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.inference import engine
 from bertkit.inference.inputs import Request
 from bertkit.model.packed import PackedModel
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import PreTrainedTokenizer
 
 R = TypeVar("R")
 
@@ -44,7 +44,7 @@ class Pipeline:
     #: What was chosen on dev for this model (thresholds and the like), see :mod:`bertkit.tasks.decision`.
     decision: Mapping[str, Any] = MappingProxyType({})
 
-    def __init__(self, model: PackedModel, tokenizer: BertTokenizer) -> None:
+    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
         if len(tokenizer) > model.config.vocab_size:
             raise CheckpointError(
                 f"the tokenizer has {len(tokenizer):,} tokens but the model's table {model.config.vocab_size:,}: "

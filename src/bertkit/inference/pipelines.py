@@ -27,7 +27,7 @@ from bertkit.model.bert import (
 from bertkit.model.packed import PackedModel
 from bertkit.sources import resolve
 from bertkit.tasks.decision import read_decision
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Task name -> the pipeline and the model class that a checkpoint is loaded as.
 TASKS: dict[str, tuple[type[Pipeline], type[PackedModel]]] = {
@@ -46,7 +46,7 @@ ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classifica
 def pipeline(
     task: str,
     model: str | Path | PackedModel | None = None,
-    tokenizer: str | Path | BertTokenizer | None = None,
+    tokenizer: str | Path | PreTrainedTokenizer | None = None,
     device: str | torch.device | None = None,
     *,
     revision: str | None = None,
@@ -129,10 +129,10 @@ def folder_of(name_or_path: str | Path, revision: str | None = None) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def _load_tokenizer(source: str | Path | BertTokenizer, revision: str | None) -> BertTokenizer:
+def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | None) -> PreTrainedTokenizer:
     if not isinstance(source, str | Path):
         return source
-    return BertTokenizer.from_pretrained(source, revision=revision)
+    return AutoTokenizer.from_pretrained(source, revision=revision)
 
 
 def _check_model(model: Any, model_class: type[PackedModel], task: str) -> None:

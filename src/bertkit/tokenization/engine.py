@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from tokenizers import AddedToken as EngineToken
 from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
-from tokenizers.models import BPE, WordPiece
+from tokenizers.models import BPE, Unigram, WordPiece
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization.chunks import Int64
-from bertkit.tokenization.ragged import kept_lengths
-from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, Vocabulary
+from bertkit.tokenization.ragged import Template, kept_lengths
+from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, UnigramVocabulary, Vocabulary
 
 _surrogate = re.compile("[\ud800-\udfff]")
 #: A text, or its words.
@@ -111,6 +111,49 @@ def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenize
         add_prefix_space=vocabulary.add_prefix_space,
     )
     return engine, bare, parts
+
+
+def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engine for a unigram vocabulary: as :func:`build_bpe`; the last is for parts of text between white space.
+
+    Raises:
+        CheckpointError: as :func:`build`.
+    """
+    model = Unigram(list(vocabulary.pieces), unk_id=vocabulary.vocab[vocabulary.unk_token], byte_fallback=False)
+    normalizer = _unigram_normalizer(vocabulary)
+    scheme = "always" if vocabulary.add_prefix_space else "never"
+    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare, parts):
+        if normalizer is not None:
+            each.normalizer = normalizer
+        each.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
+        )
+        each.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    for each in (engine, bare):
+        _add_tokens(each, vocabulary)
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    last = 1 if template.segments else 0
+    between = [f"{sep}:0"] * template.between
+    engine.post_processor = processors.TemplateProcessing(
+        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
+        pair=[f"{cls}:0", "$A:0", *between, f"$B:{last}", f"{sep}:{last}"],
+        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
+    )
+    return engine, bare, parts
+
+
+def _unigram_normalizer(vocabulary: UnigramVocabulary) -> normalizers.Normalizer | None:
+    steps: list[normalizers.Normalizer] = []
+    if vocabulary.replace_quotes:
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not vocabulary.keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if vocabulary.do_lower_case:
+        steps.append(normalizers.Lowercase())
+    if vocabulary.charsmap:
+        steps.append(normalizers.Precompiled(vocabulary.charsmap))
+    return normalizers.Sequence(steps) if len(steps) > 1 else steps[0] if steps else None
 
 
 def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:

@@ -57,15 +57,20 @@ class Kind:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file that is not absurdly large."""
+def read_bytes(path: Path) -> bytes:
+    """The content of a file that is not absurdly large."""
     try:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise CheckpointError(f"{path} has {size:,} bytes; a tokenizer file has at most {MAX_FILE_BYTES:,}")
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file that is not absurdly large."""
+    data = read_bytes(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from bertkit.errors import CheckpointError, shorten
+from bertkit.tokenization.sentencepiece import check_charsmap
 
 SPECIAL_TOKENS = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 #: Words longer than this become ``[UNK]``. The first release of the original code had 200; every fast tokenizer, and
@@ -169,6 +171,58 @@ class BpeVocabulary(TokenTable):
 
     def whole(self, token: str) -> AddedToken:
         """The mask takes the white space before it, as in every published file: ``a <mask>`` is two tokens."""
+        return replace(super().whole(token), lstrip=token == self.mask_token)
+
+
+@dataclass(frozen=True)
+class UnigramVocabulary(TokenTable):
+    """Everything that makes up a unigram tokenizer: ALBERT's, CamemBERT's, XLM-R's.
+
+    pieces: every token with its score, a logarithm of its probability; its place is its id.
+    charsmap: SentencePiece's compiled table of characters to replace; None or empty: none are.
+    replace_quotes, keep_accents, do_lower_case: what is done to text before that, in this order.
+    add_prefix_space: begin every word with ``▁``.
+    model: the SentencePiece file that these are from, to be written back; None if they are from elsewhere.
+    """
+
+    pieces: tuple[tuple[str, float], ...]
+    charsmap: bytes | None = None
+    added: tuple[AddedToken, ...] = ()
+    replace_quotes: bool = False
+    keep_accents: bool = True
+    do_lower_case: bool = False
+    add_prefix_space: bool = True
+    unk_token: str = "<unk>"
+    sep_token: str = "</s>"
+    pad_token: str = "<pad>"
+    cls_token: str = "<s>"
+    mask_token: str = "<mask>"
+    model: bytes | None = field(default=None, compare=False, repr=False)
+    source: str = field(default="the vocabulary", compare=False)
+    vocab: Mapping[str, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        vocab = {piece: number for number, (piece, _) in enumerate(self.pieces)}
+        if len(vocab) != len(self.pieces):
+            repeated = next(piece for number, (piece, _) in enumerate(self.pieces) if vocab[piece] != number)
+            raise CheckpointError(f"{self.source} has {repeated!r} twice; each piece can stand only once")
+        wrong = next((piece for piece, score in self.pieces if not math.isfinite(score)), None)
+        if wrong is not None:
+            raise CheckpointError(f"{self.source}: the score of {wrong!r} is no finite number")
+        object.__setattr__(self, "vocab", vocab)
+        self.check_tokens()
+        if self.unk_token not in vocab:
+            raise CheckpointError(f"{self.source}: {self.unk_token!r} must be a piece, not an added token")
+        if self.charsmap:
+            check_charsmap(self.charsmap, self.source)
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """As everywhere, and ``bos_token`` and ``eos_token``, which are second names."""
+        return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
+
+    def whole(self, token: str) -> AddedToken:
+        """The mask takes the white space before it, as in every published file."""
         return replace(super().whole(token), lstrip=token == self.mask_token)
 
 

@@ -78,7 +78,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
         from bertkit.features import featurize_texts
-        from bertkit.tokenization import BertTokenizer
+        from bertkit.tokenization import AutoTokenizer
         from bertkit.training.fit import fit_classifier, new_classifier
         from bertkit.training.generators import seeded
 
@@ -90,7 +90,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         task = self._task()
         with seeded(self.seed), quiet(not self.verbose):
             model = new_classifier(self.model, task, seed=self.seed, device=self.device)
-            self.tokenizer_ = BertTokenizer.from_pretrained(self.model)
+            self.tokenizer_ = AutoTokenizer.from_pretrained(self.model)
             self.config_ = self._settings().resolved(task="text", model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             features = _with_labels(features, numbers.astype(np.int64))

@@ -1,0 +1,165 @@
+"""SentencePiece model files, read without the ``sentencepiece`` package.
+
+Such a file is a protocol buffer (``sentencepiece_model.proto`` of google/sentencepiece): a list of pieces with their
+scores, how the model was trained, how text is normalized. Only what a tokenizer needs is read. The normalization is a
+table of its own, ``precompiled_charsmap``: a trie of byte strings to replace, as a double array, and their
+replacements. (Kudo 2018, "Subword regularization"; Kudo & Richardson 2018.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertkit.errors import CheckpointError
+
+#: Kinds of pieces.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+_UNIGRAM = 1
+_ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """What a model file says.
+
+    pieces: every piece and its score, in the order of their ids.
+    kinds: the kind of each, such as :data:`CONTROL`.
+    charsmap: the compiled normalization; None where there is none.
+    """
+
+    pieces: tuple[tuple[str, float], ...]
+    kinds: tuple[int, ...]
+    charsmap: bytes | None
+
+
+class _BadModelError(Exception):
+    """What is wrong with the bytes."""
+
+
+def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
+    """Read the bytes of a unigram model file.
+
+    Args:
+        data: the bytes.
+        path: how error messages name them.
+
+    Raises:
+        CheckpointError: not such a file, a damaged one, or a model of another algorithm than unigram.
+    """
+    pieces: list[tuple[str, float]] = []
+    kinds: list[int] = []
+    charsmap, algorithm = None, _UNIGRAM
+    try:
+        for number, value in _fields(data):
+            if number == 1:
+                piece, score, kind = _piece(_message(value))
+                pieces.append((piece, score))
+                kinds.append(kind)
+            elif number == 2:
+                found = dict(_fields(_message(value)))
+                algorithm = found.get(3, _UNIGRAM)
+            elif number == 3:
+                charsmap = _message(dict(_fields(_message(value))).get(2, b"")) or None
+    except _BadModelError as error:
+        where = f" (piece {len(pieces):,})" if pieces else ""
+        raise CheckpointError(f"{path} is not a SentencePiece model, or is damaged: {error}{where}") from None
+    if algorithm != _UNIGRAM:
+        name = _ALGORITHMS.get(algorithm, repr(algorithm)) if isinstance(algorithm, int) else repr(algorithm)
+        raise CheckpointError(f"{path} is a SentencePiece model of the algorithm {name}; only unigram is read")
+    if not pieces:
+        raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
+    return SentencePieceModel(tuple(pieces), tuple(kinds), charsmap)
+
+
+def _piece(data: bytes) -> tuple[str, float, int]:
+    text, score, kind = "", 0.0, NORMAL
+    for number, value in _fields(data):
+        if number == 1:
+            try:
+                text = _message(value).decode()
+            except UnicodeDecodeError:
+                raise _BadModelError("a piece is not UTF-8 text") from None
+        elif number == 2:
+            score = value if isinstance(value, float) else float("nan")
+        elif number == 3:
+            kind = value if isinstance(value, int) else 0
+    if not text or not NORMAL <= kind <= BYTE or score != score:
+        raise _BadModelError(f"a piece is {text!r:.40} of kind {kind}, score {score}")
+    return text, score, kind
+
+
+def _message(value: bytes | int | float) -> bytes:
+    if not isinstance(value, bytes):
+        raise _BadModelError("a number stands where bytes are expected")
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
+    """Number and value of each field of a message; 32-bit fields are read as floating-point numbers."""
+    at, end = 0, len(data)
+    while at < end:
+        key, at = _varint(data, at)
+        kind = key & 7
+        value: bytes | int | float
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+        else:
+            size, at = _varint(data, at) if kind == _BYTES else ({_FIXED32: 4, _FIXED64: 8}.get(kind, -1), at)
+            if not 0 <= size <= end - at:
+                raise _BadModelError(f"a field of {size:,} bytes at byte {at:,}, of {end:,}")
+            value = data[at : at + size]
+            at += size
+            if kind == _FIXED32:
+                (value,) = struct.unpack("<f", value)
+        yield key >> 3, value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise _BadModelError(f"it ends inside a number, at byte {at:,}")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def check_charsmap(charsmap: bytes, source: str) -> None:
+    """See that no lookup in a compiled normalization can leave it.
+
+    Its first four bytes are the size of the trie, a double array of 32-bit units; the replacements follow, each ended
+    by a zero byte. A unit either leads to 256 other units or holds the place of a replacement.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    try:
+        (size,) = struct.unpack_from("<I", charsmap)
+        if size % 4 or size == 0 or 4 + size > len(charsmap):
+            raise ValueError(f"a trie of {size:,} bytes in {len(charsmap):,}")
+        units = np.frombuffer(charsmap, "<u4", size // 4, 4)
+        replacements = charsmap[4 + size :]
+        replacements.decode()
+        holds = units >> 31 == 1
+        places = (units[holds] & 0x7FFFFFFF).astype(np.int64)
+        if len(places) and int(places.max()) >= len(replacements):
+            raise ValueError("a replacement outside the table")
+        starts = np.frombuffer(replacements, np.uint8)[places]
+        if (starts >> 6 == 2).any():
+            raise ValueError("a replacement that begins inside a character")
+        inner = units[~holds].astype(np.int64)
+        offsets = (inner >> 10) << ((inner & 0x200) >> 6)
+        reached = (np.flatnonzero(~holds) ^ offsets) | 0xFF
+        if len(reached) and int(reached.max()) >= len(units):
+            raise ValueError("a unit that leads outside the trie")
+    except (ValueError, struct.error) as error:
+        raise CheckpointError(f"{source}: its precompiled_charsmap is damaged: {error}") from None

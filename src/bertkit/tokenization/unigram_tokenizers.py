@@ -1,0 +1,241 @@
+"""``AlbertTokenizer``, ``XLMRobertaTokenizer``, ``CamembertTokenizer``: SentencePiece's unigram model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tokenizers import Tokenizer
+
+from bertkit.errors import CheckpointError, InputError
+from bertkit.tokenization import engine as engines
+from bertkit.tokenization import ragged
+from bertkit.tokenization.base import PreTrainedTokenizer
+from bertkit.tokenization.chunks import ChunkEncoder
+from bertkit.tokenization.fast_unigram import fast_unigram
+from bertkit.tokenization.files_bpe import BEGIN_AND_END
+from bertkit.tokenization.files_unigram import Pieces, read_model, read_unigram_tokenizer, write_unigram_tokenizer
+from bertkit.tokenization.roberta import BeginAndEnd
+from bertkit.tokenization.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
+from bertkit.tokenization.settings import COMMON_FILES, Kind
+from bertkit.tokenization.vocabulary import AddedToken, UnigramVocabulary
+
+
+class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
+    """What the tokenizers with unigram pieces share; use :class:`AlbertTokenizer` and its like.
+
+    They are equal to those of transformers in ids, offsets and word numbers. Lone surrogates become U+FFFD.
+
+    Args:
+        vocab: every piece with its score, in the order of their ids; or the path of a SentencePiece ``.model`` file.
+        vocab_file: the path of such a file, in the place of ``vocab``.
+        precompiled_charsmap: SentencePiece's table of characters to replace; a ``.model`` file has its own.
+        do_lower_case: lower-case text.
+        keep_accents: False takes text apart into letters and accents and drops the accents.
+        add_prefix_space: begin every word with ``▁``.
+        unk_token, sep_token, pad_token, cls_token, mask_token: names of the special tokens; None: the usual ones. In a
+            text they are kept whole and given their own ids; the mask takes the white space before it with it.
+        added_tokens: more tokens that are never split.
+        model_max_length, padding_side, truncation_side, clean_up_tokenization_spaces: see :class:`PreTrainedTokenizer`.
+        model: the SentencePiece file that ``vocab`` is from, which :meth:`save_pretrained` writes back.
+        source: how error messages name the vocabulary.
+
+    Raises:
+        CheckpointError: a special token that the vocabulary lacks, ids that are not 0 ... n-1, a damaged file or table.
+        InputError: neither or both of ``vocab`` and ``vocab_file``.
+    """
+
+    #: The name of its SentencePiece file.
+    model_file: ClassVar[str]
+    kind: ClassVar[Kind]
+    special_names: ClassVar[Mapping[str, str]] = {}
+    replace_quotes: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        vocab: Sequence[tuple[str, float]] | str | Path | None = None,
+        *,
+        vocab_file: str | Path | None = None,
+        precompiled_charsmap: bytes | None = None,
+        do_lower_case: bool = False,
+        keep_accents: bool = True,
+        add_prefix_space: bool = True,
+        unk_token: str | None = None,
+        sep_token: str | None = None,
+        pad_token: str | None = None,
+        cls_token: str | None = None,
+        mask_token: str | None = None,
+        added_tokens: Iterable[AddedToken] = (),
+        model_max_length: int = 512,
+        padding_side: str = "right",
+        truncation_side: str = "right",
+        clean_up_tokenization_spaces: bool = False,
+        model: bytes | None = None,
+        source: str | None = None,
+    ) -> None:
+        if (vocab is None) == (vocab_file is None):
+            raise InputError(f"pass either vocab (pieces with scores) or vocab_file (the path of a {self.model_file})")
+        given = vocab_file if vocab is None else vocab
+        if isinstance(given, str | Path):
+            read = read_model(Path(given), self._number)
+            pieces, model = read["vocab"], read["model"]
+            precompiled_charsmap, source = precompiled_charsmap or read["precompiled_charsmap"], source or str(given)
+        else:
+            pieces = tuple((piece, float(score)) for piece, score in given or ())
+        names = {"unk_token": unk_token, "sep_token": sep_token, "pad_token": pad_token, "cls_token": cls_token}
+        chosen = {name: token for name, token in {**names, "mask_token": mask_token}.items() if token is not None}
+        vocabulary = UnigramVocabulary(
+            pieces,
+            precompiled_charsmap or None,
+            tuple(added_tokens),
+            self.replace_quotes,
+            keep_accents,
+            do_lower_case,
+            add_prefix_space,
+            **{**self.special_names, **chosen},
+            model=model,
+            source=source or "the vocabulary",
+        )
+        super().__init__(
+            vocabulary,
+            model_max_length=model_max_length,
+            padding_side=padding_side,
+            truncation_side=truncation_side,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+        )
+
+    @classmethod
+    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
+        """The pieces of a SentencePiece file as the model numbers them."""
+        raise NotImplementedError
+
+    def _set_up(self, vocabulary: UnigramVocabulary, clean_up_tokenization_spaces: bool) -> None:
+        super()._set_up(vocabulary, clean_up_tokenization_spaces)
+        self._vocabulary: UnigramVocabulary = vocabulary
+        self.do_lower_case = vocabulary.do_lower_case
+        self.keep_accents = vocabulary.keep_accents
+        self.add_prefix_space = vocabulary.add_prefix_space
+
+    def _engines(self, vocabulary: UnigramVocabulary) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        engine, bare, parts = engines.build_unigram(vocabulary, self.template)
+        return engine, bare, fast_unigram(vocabulary, parts)
+
+    @classmethod
+    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = read_unigram_tokenizer(path, cls.model_file, cls.kind, cls.template, cls._number)
+        return {**arguments, **overrides}
+
+    def _own_settings(self) -> dict[str, Any]:
+        return {}
+
+    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
+        """Write ``tokenizer.json``, the files of settings, and the SentencePiece file if the pieces came from one.
+
+        transformers reads them back as the same tokenizer. Returns the paths written.
+        """
+        settings = {"tokenizer_class": type(self).__name__, **self._own_settings(), **self._settings()}
+        return write_unigram_tokenizer(Path(folder), self._vocabulary, self._engine, settings, self.model_file)
+
+
+class AlbertTokenizer(UnigramTokenizer):
+    """ALBERT's tokenizer (Lan et al. 2020): unigram pieces; rows as BERT's, with segments.
+
+    transformers 5 leaves ``token_type_ids`` out of what a call returns; they are here, as ALBERT reads them. A piece
+    that is a number and a comma (``2000,``) is not used, as in the original code; in transformers 5 only a
+    ``tokenizer.json`` sees to that.
+
+    Args and Raises: see :class:`UnigramTokenizer`; ``do_lower_case`` and ``keep_accents`` are those of the published
+    models unless given.
+    """
+
+    model_file = "spiece.model"
+    files = ("spiece.model", *COMMON_FILES)
+    kind = Kind(
+        "AlbertTokenizer",
+        frozenset({"AlbertTokenizer"}),
+        settings={"do_lower_case": bool, "keep_accents": bool, "add_prefix_space": bool},
+        required={"remove_space": True, "sp_model_kwargs": {}},
+        aliases=BEGIN_AND_END,
+    )
+    special_names: ClassVar[Mapping[str, str]] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+    replace_quotes = True
+    template = ragged.BERT
+
+    def __init__(
+        self,
+        vocab: Sequence[tuple[str, float]] | str | Path | None = None,
+        do_lower_case: bool = True,
+        keep_accents: bool = False,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(vocab, do_lower_case=do_lower_case, keep_accents=keep_accents, **arguments)
+
+    @classmethod
+    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
+        return tuple((piece, score - 100 if _is_number_and_comma(piece) else score) for piece, score in model.pieces)
+
+    def _own_settings(self) -> dict[str, Any]:
+        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
+
+
+def _is_number_and_comma(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+class XLMRobertaTokenizer(UnigramTokenizer):
+    """XLM-R's tokenizer (Conneau et al. 2020): unigram pieces of 100 languages, numbered as fairseq does.
+
+    Rows are ``<s> A </s>`` and ``<s> A </s></s> B </s>``; there are no segments.
+
+    Args and Raises: see :class:`UnigramTokenizer`.
+    """
+
+    model_file = "sentencepiece.bpe.model"
+    files = ("sentencepiece.bpe.model", *COMMON_FILES)
+    kind = Kind(
+        "XLMRobertaTokenizer",
+        frozenset({"XLMRobertaTokenizer"}),
+        settings={"add_prefix_space": bool},
+        required={"sp_model_kwargs": {}},
+        aliases=BEGIN_AND_END,
+    )
+    model_input_names = ("input_ids", "attention_mask")
+    template = ragged.ROBERTA
+
+    @classmethod
+    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
+        if model.kinds[:3] != (UNKNOWN, CONTROL, CONTROL):
+            raise CheckpointError(
+                f"{path} must begin with <unk>, <s>, </s>, as XLM-R's pieces do, got {model.pieces[:3]}"
+            )
+        first = (("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0))
+        return (*first, *model.pieces[3:], ("<mask>", 0.0))
+
+
+class CamembertTokenizer(UnigramTokenizer):
+    """CamemBERT's tokenizer (Martin et al. 2020): unigram pieces of French, numbered as fairseq does.
+
+    Rows are ``<s> A </s>`` and ``<s> A </s></s> B </s>``; there are no segments.
+
+    Args and Raises: see :class:`UnigramTokenizer`.
+    """
+
+    model_file = "sentencepiece.bpe.model"
+    files = ("sentencepiece.bpe.model", *COMMON_FILES)
+    kind = Kind(
+        "CamembertTokenizer",
+        frozenset({"CamembertTokenizer"}),
+        settings={"add_prefix_space": bool},
+        required={"sp_model_kwargs": {}},
+        aliases=BEGIN_AND_END,
+    )
+    model_input_names = ("input_ids", "attention_mask")
+    template = ragged.ROBERTA
+
+    @classmethod
+    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
+        if model.kinds[0] != UNKNOWN:
+            raise CheckpointError(f"{path} must begin with <unk>, as CamemBERT's pieces do, got {model.pieces[:1]}")
+        first = (("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0))
+        return (*first, *model.pieces[1:], ("<mask>", 0.0))
