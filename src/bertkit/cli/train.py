@@ -28,10 +28,15 @@ if TYPE_CHECKING:
     from bertkit.tasks import TextTask
     from bertkit.tasks.rows import OnError
     from bertkit.training.evaluate import Run
+    from bertkit.training.glue_suite import GlueResult
+    from bertkit.training.results import FinetuneResult
 
 Task = Annotated[
     str,
-    Parameter(help="cola, sst2, mrpc, stsb, qqp, rte, wnli, qnli, imdb, tweets; ner; or csv for a file of your own."),
+    Parameter(
+        help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; "
+        "swag, codah, arc; imdb, tweets; or csv for a file of your own."
+    ),
 ]
 FILE_GROUP = Group("Files of your own (task csv)", sort_key=1)
 Column = Annotated[str | None, Parameter(help="Default: guessed from the file, and told.")]
@@ -129,27 +134,32 @@ def finetune(
     with a linear model. RUN then holds the model, metrics.json with its protocol,
     predictions, pictures and a model card. Ctrl-C saves; --resume goes on.
 
+    Task glue is all of GLUE that DATA has, with one table at the end, and the
+    files of a submission for the tasks that have a test file.
+
     For example:
 
         bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
         bertkit finetune csv --data reviews.csv --text body --label stars \
             --model bert-base-uncased --out run --seeds 3
         bertkit finetune tweets --data tweets --model DIR --out run --freeze-encoder
+        bertkit finetune glue --data GLUE --model bert-base-uncased --out runs --seeds 5
     """
     from bertkit.console import set_quiet
     from bertkit.inference.pipelines import find_device
     from bertkit.training.finetune import finetune as run_finetune
+    from bertkit.training.glue_suite import finetune_glue
 
     set_quiet(output.quiet)
-    result = run_finetune(
-        _find_task(task, data, columns, config.on_error, tags),
-        data,
-        model,
-        out,
-        config,
-        resume=resume,
-        device=str(find_device(output.device)),
-    )
+    device = str(find_device(output.device))
+    result: FinetuneResult | GlueResult
+    if task == "glue":
+        if columns.are_given or tags != TAG_COLUMNS:
+            raise ConfigError("the columns of the files of glue are known: leave out the options that name them")
+        result = finetune_glue(data, model, out, config, resume=resume, device=device)
+    else:
+        chosen = _find_task(task, data, columns, config.on_error, tags)
+        result = run_finetune(chosen, data, model, out, config, resume=resume, device=device)
     if output.json:
         write_json({"folder": str(result.folder), **result.to_dict()})
     else:
@@ -181,8 +191,11 @@ def evaluate(
     data: Annotated[Path, Parameter(help="Folder with the task's files, or one labelled file.")],
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
     split: Annotated[
-        Literal["train", "dev", "test"] | None,
-        Parameter(help="Default: dev of a folder; a file as a whole, or the rows its run held out of it."),
+        str | None,
+        Parameter(
+            help="train, dev or test; of mnli also mismatched. Default: dev of a folder; a file as a whole, or the "
+            "rows its run held out of it."
+        ),
     ] = None,
     columns: LabelledColumns = LABELLED_COLUMNS,
     tags: TagColumns = TAG_COLUMNS,

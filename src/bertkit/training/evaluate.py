@@ -26,6 +26,7 @@ from bertkit.training.data import examples_hash
 from bertkit.training.one_seed import score_set
 from bertkit.training.predictions import prediction_rows, with_texts
 from bertkit.training.protocol import hardware, model_hash, versions
+from bertkit.training.results import interval_of
 from bertkit.training.runfolder import METRICS, SETTINGS, read_json, write_json
 from bertkit.training.scoring import predict_logits
 from bertkit.training.settings import FinetuneConfig
@@ -84,7 +85,11 @@ class Classifier(Run):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores on one split, with their protocol; ``predictions`` has a row for each row of the split."""
+    """Scores on one split, with their protocol; ``predictions`` has a row for each example of the split.
+
+    interval: of the main metric: 95 % of its values when examples are drawn with replacement; None where the kind of
+        task tells none.
+    """
 
     task: str
     split: str
@@ -92,6 +97,7 @@ class Evaluation:
     num_rows: int
     protocol: dict[str, Any]
     predictions: list[dict[str, Any]]
+    interval: list[float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Without the predictions: the content of ``evaluation-SPLIT.json``."""
@@ -99,14 +105,20 @@ class Evaluation:
             "task": self.task,
             "split": self.split,
             "scores": self.scores,
+            "interval": self.interval,
             "num_rows": self.num_rows,
             "protocol": self.protocol,
         }
 
     def render(self) -> str:
-        """Two lines a person can read."""
+        """A few lines a person can read."""
         told = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        return f"{self.task}, {self.split} ({self.num_rows:,} rows)\n  {told}"
+        lines = [f"{self.task}, {self.split} ({self.num_rows:,} rows)", f"  {told}"]
+        if self.interval is not None:
+            low, high = self.interval
+            main = self.protocol["main_metric"]
+            lines.append(f"  {main}: 95 % interval {low:.4f} to {high:.4f} (examples resampled)")
+        return "\n".join(lines)
 
 
 def load_run(run: str | Path, *, device: str | None = None, revision: str | None = None) -> Classifier:
@@ -221,6 +233,7 @@ def evaluate_run(
         protocol={
             "split": split,
             "metrics": list(task.metrics),
+            "main_metric": task.main_metric,
             "file": "" if examples.path is None else examples.path.name,
             "data_sha256": examples_hash(workflow, examples),
             "bad_rows_left_out": len(examples.skipped),
@@ -232,6 +245,7 @@ def evaluate_run(
             "hardware": hardware(device),
         },
         predictions=scored.rows,
+        interval=interval_of(scored.bootstrap),
     )
     if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache
         for name, text in scored.files.items():

@@ -111,7 +111,7 @@ def pooled_vectors(
 
 def freeze_encoder(model: PackedModel) -> None:
     """Leave everything but the head's own parts out of training, for heads that :class:`FrozenHead` does not fit."""
-    prefixes = tuple(model.head_prefixes)
+    prefixes = tuple(prefix for prefix in model.head_prefixes if not prefix.startswith("bert."))
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(prefixes))
 

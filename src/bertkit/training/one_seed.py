@@ -118,7 +118,9 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     scores, files = dict(scored.scores), dict(scored.files)
     for name, encoded in job.data.more.items():
         examples, where = job.data.rows.more[name], f"dev-{name}"
-        more = score_set(job.workflow, trained.model, examples, encoded, where, decision=scored.decision)
+        more = score_set(
+            job.workflow, trained.model, examples, encoded, where, decision=scored.decision, resample=False
+        )
         scores |= {f"{metric}_{name}": value for metric, value in more.scores.items() if metric != "loss"}
         files |= more.files
     for name, text in files.items():
@@ -155,6 +157,7 @@ def score_set(
     *,
     worst: int = 0,
     decision: dict[str, Any] | None = None,
+    resample: bool = True,
 ) -> Scored:
     """Score a labelled set and say what is written of it.
 
@@ -166,6 +169,7 @@ def score_set(
         split: names the files: ``predictions-SPLIT.jsonl`` and, of the ``worst`` examples, ``errors-SPLIT.jsonl``.
         worst: examples to list; 0 lists none.
         decision: made on dev; None means that these examples are dev and decide.
+        resample: also score the examples drawn with replacement.
     """
 
     def unchecked() -> None:
@@ -179,7 +183,7 @@ def score_set(
     badness = workflow.badness(*given) if worst else None
     if badness is not None:
         files[f"errors-{split}.jsonl"] = to_jsonl(worst_rows(rows, badness, worst))
-    drawn = workflow.main_metric_of(*given, bootstrap_draws(len(examples))) if decision is None else None
+    drawn = workflow.main_metric_of(*given, bootstrap_draws(len(examples))) if resample else None
     values = None if drawn is None else [round(value, 6) for value in drawn.tolist()]
     return Scored(workflow.score(*given), rows, files, dict(chosen), values)
 

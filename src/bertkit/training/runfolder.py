@@ -160,6 +160,9 @@ class FinetuneFolder(RunFolder):
         completed: dict[str, Any] = json.loads(json.dumps({**settings, "task": task, "config": config}))
         return completed
 
+    def _has_steps(self) -> bool:
+        return super()._has_steps() or (self.path / SEARCH).exists()
+
     def seed(self, seed: int) -> Path:
         """Folder of one seed."""
         return self.path / f"seed-{seed}"

@@ -21,8 +21,8 @@ Floats = npt.NDArray[np.float32]
 
 #: Tokens in one forward pass without gradients: large enough to keep the cores busy, small enough for their caches.
 SCORING_TOKENS = 4096
-#: Sets that are drawn for a bootstrap interval, always the same ones, so that seeds and systems can be paired.
-NUM_DRAWS = 1000
+#: Sets that are drawn for a bootstrap interval; fewer of many examples, so that all draws have at most DRAWN numbers.
+NUM_DRAWS, FEWEST_DRAWS, DRAWN = 1000, 100, 10_000_000
 
 
 def sorted_batches(lengths: Ints, max_tokens: int = SCORING_TOKENS) -> list[list[int]]:
@@ -152,7 +152,17 @@ def score_logits(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> di
     return {**scores, "loss": float(term.total) / term.num_targets}
 
 
-def bootstrap_draws(num_examples: int, num_draws: int = NUM_DRAWS) -> Ints:
-    """Numbers of examples drawn with replacement: int64 ``(num_draws, num_examples)``, a function of its arguments."""
+def bootstrap_draws(num_examples: int, num_draws: int | None = None) -> Ints:
+    """Numbers of examples drawn with replacement, always the same ones, so that seeds and systems can be paired.
+
+    Args:
+        num_examples: n.
+        num_draws: K; None means 1,000, and fewer from 10,000 examples on.
+
+    Returns:
+        int64 ``(K, n)``, a function of its arguments.
+    """
+    if num_draws is None:
+        num_draws = min(NUM_DRAWS, max(FEWEST_DRAWS, DRAWN // num_examples))
     generator = np.random.Generator(np.random.PCG64([num_examples, 0xB0]))
     return generator.integers(num_examples, size=(num_draws, num_examples), dtype=np.int64)

@@ -197,7 +197,8 @@ def new_classifier(
     """
     path = resolve(name_or_path, revision=revision)
     file = BertConfig.from_json_file(config_path(path))
-    same = "BertForSequenceClassification" in (file.architectures or ()) and file.id2label == task.id2label
+    classifier = any(name.endswith("ForSequenceClassification") for name in file.architectures or ())
+    same = classifier and file.id2label == task.id2label
     return BertForSequenceClassification.from_pretrained(
         path, id2label=task.id2label, problem_type=task.problem_type, new_head=not same, seed=seed, device=device
     )

@@ -1,0 +1,280 @@
+"""All of GLUE with one command: a run for each task that is there, one table, and the files of a submission."""
+
+from __future__ import annotations
+
+import statistics
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.console import clock, say
+from bertkit.errors import ConfigError, DataError
+from bertkit.files import write_atomically
+from bertkit.tasks import TextTask, load_split, splits_of
+from bertkit.tasks.files import beside
+from bertkit.tasks.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
+from bertkit.training.data import read_rows
+from bertkit.training.evaluate import Classifier, load_run
+from bertkit.training.finetune import finetune
+from bertkit.training.results import FinetuneResult
+from bertkit.training.runfolder import write_json
+from bertkit.training.scoring import predict_logits
+from bertkit.training.settings import FinetuneConfig
+
+#: Name of each file of a submission, as the GLUE server wants it.
+SUBMISSION_FILES: Mapping[str, str] = {
+    "cola": "CoLA.tsv",
+    "sst2": "SST-2.tsv",
+    "mrpc": "MRPC.tsv",
+    "stsb": "STS-B.tsv",
+    "qqp": "QQP.tsv",
+    "mnli": "MNLI-m.tsv",
+    "mnli mismatched": "MNLI-mm.tsv",
+    "qnli": "QNLI.tsv",
+    "rte": "RTE.tsv",
+    "wnli": "WNLI.tsv",
+    "ax": "AX.tsv",
+}
+
+#: Names under which the diagnostic set is found.
+DIAGNOSTIC_FILES = ("AX.tsv", "diagnostic.tsv", "test.tsv")
+
+
+@dataclass(frozen=True, slots=True)
+class GlueResult:
+    """What a run of the whole benchmark found.
+
+    results: by task, in the benchmark's order, those that ran.
+    missing: why the others did not, by task.
+    submission: names of the submission files that were written, and why others were not.
+    """
+
+    folder: Path
+    results: dict[str, FinetuneResult]
+    missing: dict[str, str]
+    submission: tuple[str, ...] = ()
+    not_submitted: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of ``glue.json``; each task's own folder has its ``metrics.json``."""
+        return {
+            "tasks": {name: _row_of(result) for name, result in self.results.items()},
+            "missing": self.missing,
+            "macro_average": self.macro_average(with_wnli=True),
+            "macro_average_without_wnli": self.macro_average(with_wnli=False),
+            "tasks_in_average": len(self.results),
+            "submission": list(self.submission),
+            "not_submitted": self.not_submitted,
+        }
+
+    def macro_average(self, *, with_wnli: bool) -> float | None:
+        """Mean over the tasks that ran; a task with several metrics counts with their mean, as on the leaderboard."""
+        scores = [task_score(result) for name, result in self.results.items() if with_wnli or name != WNLI.name]
+        return statistics.fmean(scores) if scores else None
+
+    def render(self) -> str:
+        """One table for people, then what is missing."""
+        head = ("task", "train", "dev", "metric", "BERT", "baseline", "time")
+        rows = [head]
+        for name, result in self.results.items():
+            data, known = result.protocol["data"], (result.baseline or {"metrics": {}})["metrics"]
+            spent = clock(sum(seed.seconds for seed in (*result.seeds, *result.replaced)))
+            for number, metric in enumerate(metric for metric in result.mean if metric != "loss"):
+                base = f"{known[metric]:.4f}" if metric in known else ""
+                held = " (held out)" if data["dev_held_out_of_train"] else ""
+                first = (
+                    (name, f"{data['train_rows']:,}", f"{data['dev_rows']:,}{held}") if number == 0 else ("", "", "")
+                )
+                rows.append((*first, metric, result.score_line(metric), base, spent if number == 0 else ""))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*lines, *self._averages(), *self._absent(), str(self.folder)])
+
+    def _averages(self) -> list[str]:
+        told = []
+        for with_wnli, words in ((True, "with WNLI"), (False, "without WNLI")):
+            count = sum(with_wnli or name != WNLI.name for name in self.results)
+            average = self.macro_average(with_wnli=with_wnli)
+            if average is not None:
+                whole = len(WHOLE_GLUE) - (not with_wnli)
+                told.append(f"macro average {words}: {average:.4f} ({count} of {whole} tasks, dev, mean of the seeds)")
+        return told
+
+    def _absent(self) -> list[str]:
+        told = [f"not run: {name}: {why}" for name, why in self.missing.items()]
+        if self.submission:
+            told.append(f"submission files: {', '.join(self.submission)}")
+            told += [f"no submission file {SUBMISSION_FILES[name]}: {why}" for name, why in self.not_submitted.items()]
+        return told
+
+
+def task_score(result: FinetuneResult) -> float:
+    """One number for a task: the mean of its metrics, each the mean over the seeds."""
+    return statistics.fmean(value for metric, value in result.mean.items() if not metric.startswith("loss"))
+
+
+def finetune_glue(
+    data: str | Path,
+    model: str | Path,
+    out: str | Path,
+    config: FinetuneConfig | None = None,
+    *,
+    resume: bool = False,
+    device: str | None = None,
+    revision: str | None = None,
+    cache: str | Path | None = "auto",
+) -> GlueResult:
+    """Fine-tune on every task of GLUE whose files are there.
+
+    Args:
+        data: a folder with the tasks' folders (``CoLA``, ``SST-2`` ...). A task without a train file is left out and
+            named; one without a dev file has rows held out of train, and the table says so.
+        model: start checkpoint; every task starts from it.
+        out: gets a run folder for each task, ``glue.json``, and in ``submission`` the predictions for the test files.
+        config: settings of every task; None means all defaults.
+        resume: go on; finished tasks are taken as they are.
+        device: ``"cpu"`` (default) or ``"cuda"``.
+        revision: branch, tag or commit of a Hub checkpoint.
+        cache: folder for the features of a frozen encoder, see :func:`bertkit.training.finetune.finetune`.
+
+    Raises:
+        DataError: no task is there, or a file is wrong; nothing was trained.
+        as :func:`bertkit.training.finetune.finetune`.
+    """
+    config, out = config or FinetuneConfig(), Path(out)
+    if out.exists() and any(out.iterdir()) and not resume:
+        raise ConfigError(f"{out} is not empty: add --resume to go on, or choose another --out")
+    tasks, missing = _present(Path(data))
+    if not tasks:
+        raise DataError(f"{data} has no task of GLUE to train: {'; '.join(f'{k}: {v}' for k, v in missing.items())}")
+    for task in tasks:
+        read_rows(task, data, config)
+    for name, why in missing.items():
+        say(f"not run: {name}: {why}")
+    results: dict[str, FinetuneResult] = {}
+    for task in tasks:
+        say(f"--- {task.name} ({len(results) + 1} of {len(tasks)}): {task.about}")
+        results[task.name] = finetune(
+            task, data, model, out / task.name, config, resume=resume, device=device, revision=revision, cache=cache
+        )
+        write_json(out / "glue.json", GlueResult(out, results, missing).to_dict())
+    written, absent = write_submission(out, data, {name: out / name for name in results}, device=device)
+    result = GlueResult(out, results, missing, written, absent)
+    write_json(out / "glue.json", result.to_dict())
+    write_atomically(out / "README.md", f"# GLUE\n\n```\n{result.render()}\n```\n")
+    return result
+
+
+def write_submission(
+    out: str | Path, data: str | Path, runs: Mapping[str, Path], *, device: str | None = None
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Predictions for the test files in the form that the GLUE server takes.
+
+    Each file has the columns ``index`` and ``prediction``: label names of the data files, and scores from 0 to 5. When
+    all eleven are there, ``submission.zip`` holds them.
+
+    Args:
+        out: files go to ``out/submission``.
+        data: folder with the tasks' folders.
+        runs: finished run folder of each task.
+        device: where to predict.
+
+    Returns:
+        Names of the files written, and why others are not, by key of :data:`SUBMISSION_FILES`.
+    """
+    folder = Path(out) / "submission"
+    written, absent = [], {}
+    for key, file in SUBMISSION_FILES.items():
+        name, _, word = key.partition(" ")
+        trained = MNLI.name if name == DIAGNOSTIC.name else name
+        test = _test_file(name, word, data)
+        if trained not in runs:
+            absent[key] = f"{trained} was not run"
+        elif test is None:
+            absent[key] = "no test file"
+        else:
+            task = next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name)
+            write_atomically(folder / file, submission_text(task, test, load_run(runs[trained], device=device)))
+            written.append(file)
+    if not absent:
+        with zipfile.ZipFile(folder / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in written:
+                archive.write(folder / file, file)
+    return tuple(written), absent
+
+
+def submission_text(task: TextTask, test: Path, run: Classifier) -> str:
+    """One file of a submission.
+
+    Raises:
+        DataError: a bad row in the test file: none may be left out, or the answers would move.
+    """
+    examples = load_split(task, test, "test")
+    encoded = run.workflow.encode(examples, run.tokenizer, run.config, labelled=False)
+    logits = predict_logits(run.model, encoded, label=f"predicting {test.name}")
+    if task.is_regression:
+        low, high = STSB.score_range or (0.0, 5.0)
+        answers: Sequence[str] = [f"{value:.3f}" for value in np.clip(logits[:, 0], low, high).tolist()]
+    else:
+        names = task.raw_labels or task.labels or ()
+        answers = [names[number] for number in logits.argmax(axis=1).tolist()]
+    lines = ["index\tprediction", *(f"{number}\t{answer}" for number, answer in enumerate(answers))]
+    return "\n".join(lines) + "\n"
+
+
+def _present(data: Path) -> tuple[list[TextTask], dict[str, str]]:
+    """The tasks that can be trained, and why the others cannot."""
+    tasks, missing = [], {}
+    if not data.is_dir():
+        raise DataError(f"data {data} is not a folder: task glue needs the folder that holds CoLA, SST-2, MRPC ...")
+    for task in WHOLE_GLUE:
+        try:
+            splits = _own_splits(task, data)
+        except DataError as error:
+            missing[task.name] = str(error)
+            continue
+        if not splits:
+            missing[task.name] = f"no files (looked for a folder {' or '.join(task.folders)})"
+        elif "train" not in splits:
+            missing[task.name] = f"no train file, only {', '.join(splits)}"
+        else:
+            tasks.append(task)
+    return tasks, missing
+
+
+def _own_splits(task: TextTask, data: Path) -> dict[Any, Path]:
+    """The files in a folder of the task's own name; files beside those folders belong to no task."""
+    folders = [task.folders[0], f"glue/{task.folders[0]}", f"GLUE/{task.folders[0]}"]
+    near = [folder for name in (*task.folders, *folders) if (folder := data / name).is_dir()]
+    return dict(splits_of(task, near[0])) if near and any(near[0].iterdir()) else {}
+
+
+def _test_file(name: str, word: str, data: str | Path) -> Path | None:
+    task = next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name)
+    if task is DIAGNOSTIC:
+        files = [Path(data) / folder / file for folder in task.folders for file in DIAGNOSTIC_FILES]
+        return next((file for file in files if file.is_file()), None)
+    try:
+        return beside(task, data, "test", word) if word else _own_splits(task, Path(data)).get("test")
+    except DataError:
+        return None
+
+
+def _row_of(result: FinetuneResult) -> dict[str, Any]:
+    data = result.protocol["data"]
+    return {
+        "score": task_score(result),
+        "mean": result.mean,
+        "sd": result.sd,
+        "median": result.median,
+        "interval": result.interval,
+        "baseline": None if result.baseline is None else result.baseline["metrics"],
+        "train_rows": data["train_rows"],
+        "dev_rows": data["dev_rows"],
+        "dev_held_out_of_train": data["dev_held_out_of_train"],
+        "seconds": sum(seed.seconds for seed in (*result.seeds, *result.replaced)),
+    }

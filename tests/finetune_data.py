@@ -1,0 +1,60 @@
+"""A tiny model with a vocabulary of whole words, and data that it can learn, for the tests of fine-tuning runs."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertkit.config import BertConfig
+from bertkit.model.bert import BertModel
+from bertkit.tokenization import BertTokenizer
+
+GOOD = ["good", "fine", "great", "lovely"]
+BAD = ["bad", "poor", "awful", "sad"]
+OTHER = ["the", "a", "film", "book", "day", "was", "is", "it", "very", "and"]
+QUICK = {"learning_rate": 3e-3, "epochs": 2, "batch_size": 16, "max_length": 24, "baseline": False}
+
+
+def tiny_start(folder: Path, *, width: int = 16) -> Path:
+    """A random BERT of one layer and its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *OTHER]
+    (folder / "words.txt").write_text("\n".join(words) + "\n")
+    BertTokenizer(vocab_file=folder / "words.txt", model_max_length=32).save_pretrained(folder)
+    (folder / "words.txt").unlink()
+    torch.manual_seed(0)
+    shape = BertConfig(
+        vocab_size=len(words),
+        hidden_size=width,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=2 * width,
+        max_position_embeddings=32,
+    )
+    BertModel(shape).save_pretrained(folder)
+    return folder
+
+
+def labelled_texts(num_rows: int, seed: int) -> list[tuple[str, int]]:
+    """Texts with two words of their label."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for _ in range(num_rows):
+        label = int(generator.integers(2))
+        words = [*generator.choice(OTHER, generator.integers(2, 8)), *generator.choice([BAD, GOOD][label], 2)]
+        generator.shuffle(words)
+        rows.append((" ".join(words), label))
+    return rows
+
+
+def write_table(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, delimiter: str = "\t") -> Path:
+    """A TSV or CSV file with a header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter=delimiter, quoting=quoting).writerows([columns, *rows])
+    return path

@@ -1,0 +1,179 @@
+"""All of GLUE with one command, on small files in the official format."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bertkit.errors import ConfigError, DataError
+from bertkit.tasks import get_task, load_split, splits_of
+from bertkit.tasks.files import beside
+from bertkit.training.evaluate import evaluate_run
+from bertkit.training.glue_suite import SUBMISSION_FILES, finetune_glue
+from bertkit.training.settings import FinetuneConfig
+from finetune_data import QUICK, labelled_texts, tiny_start, write_table
+
+NLI = ("entailment", "neutral", "contradiction")
+MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "sentence1", "sentence2", "label1", "gold_label")
+
+
+def pairs_of_texts(count: int, seed: int) -> list[tuple[tuple[str, str], int]]:
+    """Pairs, each with how many of its two texts are good."""
+    both = zip(labelled_texts(count, seed), labelled_texts(count, seed + 1), strict=True)
+    return [((first, second), a + b) for (first, a), (second, b) in both]
+
+
+def write_mnli(folder: Path) -> None:
+    def rows(count: int, seed: int) -> list[tuple[str, ...]]:
+        return [
+            (str(number), "1", "1e", "fiction", *texts, NLI[labels], NLI[labels])
+            for number, (texts, labels) in enumerate(pairs_of_texts(count, seed))
+        ]
+
+    write_table(folder / "train.tsv", MNLI_COLUMNS, rows(48, 0))
+    for seed, split in enumerate(("dev_matched", "dev_mismatched"), start=10):
+        write_table(folder / f"{split}.tsv", MNLI_COLUMNS, rows(12 + seed, seed))
+    for seed, split in enumerate(("test_matched", "test_mismatched"), start=20):
+        write_table(folder / f"{split}.tsv", MNLI_COLUMNS[:6], [row[:6] for row in rows(5 + seed, seed)])
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SST-2 whole, MNLI whole, the diagnostic set, STS-B without dev, QNLI without train."""
+    folder = tmp_path_factory.mktemp("glue")
+    write_table(folder / "SST-2/train.tsv", ("sentence", "label"), labelled_texts(64, 1))
+    write_table(folder / "SST-2/dev.tsv", ("sentence", "label"), labelled_texts(24, 2))
+    tests = [(number, text) for number, (text, _) in enumerate(labelled_texts(9, 3))]
+    write_table(folder / "SST-2/test.tsv", ("index", "sentence"), tests)
+    write_mnli(folder / "MNLI")
+    pairs = [(n, *texts) for n, (texts, _) in enumerate(pairs_of_texts(7, 4))]
+    write_table(folder / "AX/AX.tsv", ("index", "sentence1", "sentence2"), pairs)
+    scored = [(*texts, 2.5 * labels) for texts, labels in pairs_of_texts(60, 6)]
+    write_table(folder / "STS-B/train.tsv", ("sentence1", "sentence2", "score"), scored)
+    write_table(folder / "STS-B/test.tsv", ("index", "sentence1", "sentence2"), pairs)
+    write_table(folder / "QNLI/dev.tsv", ("question", "sentence", "label"), [("a day", "the film", "entailment")])
+    return folder
+
+
+def test_mnli_has_two_dev_and_two_test_sets(glue: Path) -> None:
+    task = get_task("mnli")
+    files = splits_of(task, glue)  # type: ignore[arg-type]
+    assert [path.name for path in files.values()] == ["train.tsv", "dev_matched.tsv", "test_matched.tsv"]
+    assert beside(task, glue, "dev", "mismatched") == glue / "MNLI" / "dev_mismatched.tsv"  # type: ignore[arg-type]
+    assert beside(get_task("sst2"), glue, "dev", "mismatched") is None  # type: ignore[arg-type]
+    first = load_split(task, glue, "dev")[0]  # type: ignore[arg-type]
+    assert (first.row, first.text_pair is not None) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def whole(glue: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("glue-run")
+    config = FinetuneConfig(**QUICK, seeds=2, restarts=0)
+    result = finetune_glue(glue, tiny_start(folder / "start"), folder / "run", config)
+    (folder / "table.txt").write_text(result.render())
+    return folder
+
+
+def test_what_is_there_runs_and_what_is_not_is_said(whole: Path) -> None:
+    told = json.loads((whole / "run/glue.json").read_text())
+    assert list(told["tasks"]) == ["sst2", "stsb", "mnli"]
+    assert set(told["missing"]) == {"cola", "mrpc", "qqp", "qnli", "rte", "wnli"}
+    assert told["missing"]["qnli"] == "no train file, only dev"
+    assert "CoLA" in told["missing"]["cola"]
+    assert told["tasks"]["stsb"]["dev_held_out_of_train"]
+    table = (whole / "table.txt").read_text()
+    assert "not run: qnli: no train file, only dev" in table
+    assert "accuracy_mismatched" in table
+    assert "(held out)" in table
+    assert (whole / "run/sst2/model.safetensors").exists()
+
+
+def test_the_macro_average_is_over_tasks_and_their_metrics(whole: Path) -> None:
+    told = json.loads((whole / "run/glue.json").read_text())
+    means = [
+        statistics.fmean(value for name, value in task["mean"].items() if name != "loss")
+        for task in told["tasks"].values()
+    ]
+    assert told["macro_average"] == pytest.approx(statistics.fmean(means))
+    assert len(told["tasks"]["mnli"]["mean"]) == 3  # accuracy, loss, accuracy_mismatched
+    assert told["macro_average_without_wnli"] == told["macro_average"]
+    assert "3 of 9 tasks" in (whole / "table.txt").read_text()
+    assert "3 of 8 tasks" in (whole / "table.txt").read_text()
+
+
+def test_the_mismatched_score_is_that_of_the_mismatched_file(whole: Path, glue: Path) -> None:
+    run = whole / "run/mnli"
+    scores = json.loads((run / "metrics.json").read_text())["scores"]
+    assert evaluate_run("mnli", glue, run, "mismatched").scores["accuracy"] == pytest.approx(
+        scores["accuracy_mismatched"]
+    )
+    assert evaluate_run("mnli", glue, run).scores["accuracy"] == pytest.approx(scores["accuracy"])
+    with pytest.raises(ConfigError, match="use train, dev, test, mismatched"):
+        evaluate_run("mnli", glue, run, "mismached")
+
+
+def test_submission_files_are_in_the_official_form(whole: Path, glue: Path) -> None:
+    folder = whole / "run/submission"
+    told = json.loads((whole / "run/glue.json").read_text())
+    assert set(told["submission"]) == {"SST-2.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
+    assert {path.name for path in folder.iterdir()} == set(told["submission"])
+    assert told["not_submitted"]["cola"] == "cola was not run"
+    for name, count, answers in (
+        ("SST-2", 9, {"0", "1"}),
+        ("MNLI-m", 25, set(NLI)),
+        ("MNLI-mm", 26, set(NLI)),
+        ("AX", 7, set(NLI)),
+    ):
+        lines = [line.split("\t") for line in (folder / f"{name}.tsv").read_text().splitlines()]
+        assert lines[0] == ["index", "prediction"]
+        assert [line[0] for line in lines[1:]] == [str(number) for number in range(count)]
+        assert {line[1] for line in lines[1:]} <= answers
+    scores = [float(line.split("\t")[1]) for line in (folder / "STS-B.tsv").read_text().splitlines()[1:]]
+    assert all(0 <= score <= 5 for score in scores)
+    rows = [json.loads(line) for line in predictions(whole / "run/sst2", glue / "SST-2/test.tsv")]
+    right = [str(["negative", "positive"].index(row["predicted"])) for row in rows]
+    assert right == [line.split("\t")[1] for line in (folder / "SST-2.tsv").read_text().splitlines()[1:]]
+
+
+def predictions(run: Path, source: Path) -> list[str]:
+    from bertkit.training.bulk import predict_file
+
+    out = run / "test-predictions.jsonl"
+    predict_file(run, source, out)
+    return out.read_text().splitlines()
+
+
+def test_eleven_files_make_a_zip(whole: Path, glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertkit.training import glue_suite
+
+    wanted = {key: name for key, name in SUBMISSION_FILES.items() if key in ("sst2", "mnli", "mnli mismatched", "ax")}
+    monkeypatch.setattr(glue_suite, "SUBMISSION_FILES", wanted)
+    runs = {name: whole / "run" / name for name in ("sst2", "mnli")}
+    written, absent = glue_suite.write_submission(tmp_path, glue, runs)
+    assert not absent
+    with zipfile.ZipFile(tmp_path / "submission/submission.zip") as archive:
+        assert set(archive.namelist()) == set(written) == set(wanted.values())
+
+
+def test_a_finished_suite_is_not_trained_again(whole: Path, glue: Path) -> None:
+    before = (whole / "run/sst2/metrics.json").stat().st_mtime_ns
+    config = FinetuneConfig(**QUICK, seeds=2, restarts=0)
+    with pytest.raises(ConfigError, match="add --resume"):
+        finetune_glue(glue, whole / "start", whole / "run", config)
+    result = finetune_glue(glue, whole / "start", whole / "run", config, resume=True)
+    assert (whole / "run/sst2/metrics.json").stat().st_mtime_ns == before
+    assert result.render() == (whole / "table.txt").read_text()
+
+
+def test_nothing_is_trained_where_a_file_is_wrong(glue: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has no task of GLUE"):
+        finetune_glue(tmp_path, "no-model", tmp_path / "run")
+    write_table(tmp_path / "SST-2/train.tsv", ("sentence", "label"), [*labelled_texts(20, 1), ("a film", "7")])
+    write_table(tmp_path / "SST-2/dev.tsv", ("sentence", "label"), labelled_texts(8, 2))
+    with pytest.raises(DataError, match=r"train.tsv:22: column 'label'"):
+        finetune_glue(tmp_path, "no-model", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
