@@ -47,8 +47,10 @@ class OffsetTokenizer(Protocol):
     def sep_token_id(self) -> int:
         """What a row ends with."""
 
-    def __call__(self, text: Any, **arguments: Any) -> Any:
-        """Token ids, and with ``return_offsets_mapping`` the characters of each."""
+    def __call__(
+        self, text: Any, /, *, add_special_tokens: bool, truncation: bool, return_offsets_mapping: bool
+    ) -> Any:
+        """Token ids, the characters of each, and ``word_ids``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,21 @@ class TextPieces:
         """Pieces ``begin ... end - 1`` of all, which are those of ``text``."""
         return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], pieces.inside[begin:end])
 
+    def visible(self) -> npt.NDArray[np.int64]:
+        """Numbers of the pieces that stand for something; some tokenizers have pieces of nothing but white space."""
+        return np.flatnonzero(self.ends > self.starts)
+
+    def select(self, numbers: npt.NDArray[np.int64]) -> TextPieces:
+        """Some pieces of the text, one or more."""
+        words = np.cumsum(~self.inside)[numbers]
+        inside = np.concatenate([[False], words[1:] == words[:-1]])
+        return TextPieces(self.text, self.starts[numbers], self.ends[numbers], inside)
+
+    def characters(self) -> npt.NDArray[np.int64]:
+        """Numbers of the pieces that begin something new, and not the next byte of the same character."""
+        before = np.maximum.accumulate(np.concatenate([[0], self.ends[:-1]]))
+        return np.flatnonzero(self.starts >= before)
+
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Characters of some neighbouring pieces, with the marks after them that the tokenizer dropped."""
         start, end = int(self.starts[first : last + 1].min()), int(self.ends[first : last + 1].max())
@@ -88,9 +103,10 @@ def find_entities(
         pieces: of the text.
         probabilities_PC: of each label for each piece, ``(p, C)``.
         id2label: names of the labels.
-        strategy: "none": every piece by itself. "simple": neighbouring pieces become one entity by their labels.
-            "first", "average", "max": the same by words; the label of a word is that of its first piece, of the mean of
-            its pieces' probabilities, or of its piece that is surest.
+        strategy: "none": every piece by itself. "simple": neighbouring pieces become one entity by their labels (of the
+            bytes of one character, which some tokenizers keep apart, the first counts). "first", "average", "max": the
+            same by words; the label of a word is that of its first piece, of the mean of its pieces' probabilities, or
+            of its piece that is surest.
         ignore_labels: labels ("none") or types (else) that are left out.
 
     Returns:
@@ -98,15 +114,14 @@ def find_entities(
         is 0), ``word``, ``start``, ``end``. Else: ``entity_group`` (type), ``score`` (mean over its words or pieces),
         ``word``, ``start``, ``end``. Always ``word == text[start:end]``.
     """
-    if not len(probabilities_PC):
+    visible = pieces.visible()
+    if not len(visible):
         return []
     if strategy == "none":
-        return _single_pieces(pieces, probabilities_PC, id2label, ignore_labels)
-    if strategy == "simple":
-        numbers = np.arange(len(probabilities_PC))
-        labelled = _labelled(probabilities_PC, numbers, numbers, id2label)
-    else:
-        labelled = _words(pieces, probabilities_PC, id2label, strategy)
+        return _single_pieces(pieces, visible, probabilities_PC, id2label, ignore_labels)
+    pieces, probabilities_PC = pieces.select(visible), probabilities_PC[visible]
+    firsts = pieces.characters() if strategy == "simple" else np.flatnonzero(~pieces.inside)
+    labelled = _labelled(probabilities_PC, firsts, strategy, id2label)
     notation = notation_of(id2label.values())
     found = []
     for kind, members in group_labels(labelled, notation):
@@ -157,11 +172,16 @@ def word_labels(logits_PC: Floats, windows: TokenWindows, outside: int = 0) -> l
 
 
 def _single_pieces(
-    pieces: TextPieces, probabilities_PC: Floats, id2label: Mapping[int, str], ignore_labels: Collection[str]
+    pieces: TextPieces,
+    visible: npt.NDArray[np.int64],
+    probabilities_PC: Floats,
+    id2label: Mapping[int, str],
+    ignore_labels: Collection[str],
 ) -> list[dict[str, Any]]:
     found = []
-    best = probabilities_PC.argmax(axis=-1).tolist()
-    for place, number in enumerate(best):
+    best = probabilities_PC.argmax(axis=-1)
+    for place in visible.tolist():
+        number = int(best[place])
         label = id2label[number]
         if label in ignore_labels:
             continue
@@ -179,31 +199,20 @@ def _single_pieces(
     return found
 
 
-def _words(
-    pieces: TextPieces, probabilities_PC: Floats, id2label: Mapping[int, str], strategy: Strategy
+def _labelled(
+    probabilities_PC: Floats, firsts: npt.NDArray[np.int64], strategy: Strategy, id2label: Mapping[int, str]
 ) -> list[Labelled]:
-    firsts = np.flatnonzero(~pieces.inside)
-    lasts = np.append(firsts[1:], len(pieces.inside)) - 1
-    if strategy == "first":
-        chosen = probabilities_PC[firsts]
-    elif strategy == "average":
-        sums = np.add.reduceat(probabilities_PC, firsts, axis=0)
-        chosen = sums / (lasts - firsts + 1)[:, None]
-    else:
+    """The label of each run of pieces; runs begin at ``firsts`` and end where the next one begins."""
+    lasts = np.append(firsts[1:], len(probabilities_PC)) - 1
+    if strategy == "average":
+        chosen = np.add.reduceat(probabilities_PC, firsts, axis=0) / (lasts - firsts + 1)[:, None]
+    elif strategy == "max":
         surest = probabilities_PC.max(axis=-1)
         best = [first + int(surest[first : last + 1].argmax()) for first, last in zip(firsts, lasts, strict=True)]
         chosen = probabilities_PC[best]
-    return _labelled(chosen, firsts, lasts, id2label)
-
-
-def _labelled(
-    probabilities: Floats, firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64], id2label: Mapping[int, str]
-) -> list[Labelled]:
-    best = probabilities.argmax(axis=-1)
-    scores = np.take_along_axis(probabilities, best[:, None], axis=-1)[:, 0]
-    return [
-        Labelled(id2label[number], score, first, last)
-        for number, score, first, last in zip(
-            best.tolist(), scores.tolist(), firsts.tolist(), lasts.tolist(), strict=True
-        )
-    ]
+    else:
+        chosen = probabilities_PC[firsts]
+    numbers = chosen.argmax(axis=-1)
+    scores = np.take_along_axis(chosen, numbers[:, None], axis=-1)[:, 0]
+    rows = zip(numbers.tolist(), scores.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
+    return [Labelled(id2label[number], score, first, last) for number, score, first, last in rows]

@@ -1,0 +1,249 @@
+"""Named entities as a user meets them: CoNLL files, a run folder, scores, tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from seqeval.metrics import f1_score
+
+from bertkit import BertConfig, BertForTokenClassification, BertModel, BertTokenizer, pipeline
+from bertkit.cli import main
+from bertkit.errors import ConfigError, DataError
+from bertkit.tags import read_entities
+from bertkit.tasks import ner_task
+from bertkit.training.evaluate import evaluate_run
+from bertkit.training.finetune import finetune
+from bertkit.training.runfolder import read_log
+from bertkit.training.settings import FinetuneConfig
+
+FIRST = ["ann", "bob", "eve", "tom", "zoe", "max"]
+LAST = ["lee", "ray", "kim", "fox"]
+TOWNS = ["rome", "oslo", "bonn", "lima", "riga"]
+OTHER = ["the", "a", "went", "to", "saw", "in", "and", "then", "home", "late", "by", "train"]
+QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 8, "batch_size": 16, "max_length": 24}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random BERT whose vocabulary cuts towns in two."""
+    folder = tmp_path_factory.mktemp("start")
+    towns = sorted({town[:2] for town in TOWNS} | {f"##{town[2:]}" for town in TOWNS})
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *FIRST, *LAST, *OTHER, *towns, *".,!?"]
+    (folder / "words.txt").write_text("\n".join(words) + "\n")
+    BertTokenizer(vocab_file=folder / "words.txt", model_max_length=32).save_pretrained(folder)
+    (folder / "words.txt").unlink()
+    torch.manual_seed(0)
+    shape = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
+    BertModel(shape).save_pretrained(folder)
+    return folder
+
+
+def sentences(count: int, seed: int, longest: int = 5) -> str:
+    """CoNLL text: people of two names, towns, and words that are neither."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for _ in range(count):
+        for _ in range(int(rng.integers(1, longest))):
+            kind = int(rng.integers(3))
+            if kind == 0:
+                lines += [f"{rng.choice(FIRST).title()}\tB-PER", f"{rng.choice(LAST).title()}\tI-PER"]
+            elif kind == 1:
+                lines += ["in\tO", f"{rng.choice(TOWNS).title()}\tB-LOC"]
+            lines += [f"{rng.choice(OTHER)}\tO"]
+        lines += [".\tO", ""]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "train.conll").write_text(sentences(200, 1))
+    # Some dev sentences are longer than the model reads, so that they are several windows.
+    (folder / "dev.conll").write_text(sentences(40, 2) + sentences(6, 3, longest=30))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_folder(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    finetune("ner", data, start, out, FinetuneConfig(**QUICK, seeds=2), cache=None)
+    return out
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*argv: object) -> tuple[int, str, str]:
+        code = main([str(part) for part in argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_the_run_folder_tells_scores_by_type_and_beside_a_baseline(run_folder: Path) -> None:
+    metrics = read(run_folder / "metrics.json")
+    assert set(metrics["scores"]) == {
+        *("f1", "precision", "recall", "macro_f1", "strict_f1", "tag_accuracy", "loss"),
+    }
+    assert metrics["main_metric"] == "f1"
+    assert metrics["scores"]["f1"] > 0.9
+    assert metrics["baseline"]["metrics"]["f1"] > 0.9
+    assert metrics["protocol"]["labelled_pieces"] == "first of a word"
+    assert metrics["protocol"]["data"]["truncated_share"] == {"train": 0.0, "dev": 0.0}
+    table = read(run_folder / "entities-dev.json")
+    assert set(table["default"]["by_type"]) == {"LOC", "PER"}
+    assert table["default"]["micro"]["f1"] == pytest.approx(metrics["scores"]["f1"], abs=1e-12)
+    assert table["strict"]["micro"]["f1"] == pytest.approx(metrics["scores"]["strict_f1"], abs=1e-12)
+    card = (run_folder / "README.md").read_text()
+    assert "token-classification" in card
+    assert "`LOC`, `PER`" in card
+
+
+def test_the_scores_are_those_of_seqeval_on_the_written_predictions(run_folder: Path) -> None:
+    rows = read_log(run_folder / "predictions-dev.jsonl")
+    gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
+    scores = read(run_folder / "metrics.json")["scores"]
+    assert f1_score(gold, predicted) == pytest.approx(scores["f1"], abs=1e-12)
+    assert max(len(row["words"]) for row in rows) > 40, "long sentences are among them, whole"
+    for row in rows:
+        assert len(row["words"]) == len(row["gold"]) == len(row["predicted"])
+        assert [entity["type"] for entity in row["entities"]] == [
+            entity.type for entity in read_entities(row["predicted"])
+        ]
+        assert all(row["text"][e["start"] : e["end"]] == e["word"] for e in row["entities"])
+    blocks = (run_folder / "predictions-dev.conll").read_text().split("\n\n")
+    assert [line.split("\t") for line in blocks[0].splitlines()] == [
+        [word, right, tag] for word, right, tag in zip(rows[0]["words"], gold[0], predicted[0], strict=True)
+    ]
+
+
+def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, run: Run) -> None:
+    scores = read(run_folder / "metrics.json")["scores"]
+    again = evaluate_run("ner", data, run_folder)
+    assert again.scores == pytest.approx(scores, abs=1e-6)
+    code, out, _ = run("evaluate", "ner", "--data", data / "dev.conll", "--model", run_folder, "--json", "-q")
+    assert code == 0
+    assert json.loads(out)["scores"] == pytest.approx(scores, abs=1e-6)
+
+
+def test_a_model_with_labels_in_another_order_scores_the_same(run_folder: Path, tmp_path: Path) -> None:
+    short = tmp_path / "dev.conll"
+    short.write_text(sentences(20, 4))
+    model = BertForTokenClassification.from_pretrained(run_folder)
+    names = list(model.config.id2label.values())
+    order = [3, 1, 0, 4, 2]
+    other = BertForTokenClassification(model.config.replace(id2label={n: names[o] for n, o in enumerate(order)}))
+    state = model.state_dict()
+    state["classifier.weight"], state["classifier.bias"] = (
+        state["classifier.weight"][order],
+        state["classifier.bias"][order],
+    )
+    other.load_state_dict(state)
+    other.save_pretrained(tmp_path / "m")
+    BertTokenizer.from_pretrained(run_folder).save_pretrained(tmp_path / "m")
+    (tmp_path / "m" / "tokenizer_config.json").write_bytes((run_folder / "tokenizer_config.json").read_bytes())
+    theirs = evaluate_run("ner", short, tmp_path / "m", write=False).scores
+    assert theirs == pytest.approx(evaluate_run("ner", short, run_folder, write=False).scores, abs=1e-6)
+
+
+def test_types_that_the_model_does_not_know_are_an_error(run_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "dev.conll"
+    file.write_text("Ann B-PER\nof O\nRome B-GPE\n")
+    with pytest.raises(DataError, match=r"dev.conll:3: tag 'B-GPE' is of no known type.*'LOC', 'PER'"):
+        evaluate_run("ner", file, run_folder)
+    with pytest.raises(ConfigError, match=r"predicts .* tagged in BIO"):
+        evaluate_run(ner_task(file), file, run_folder)
+
+
+def test_the_pipeline_finds_what_the_evaluation_found(run_folder: Path) -> None:
+    """Serving and scoring are one: same windows, same pieces, same tags."""
+    rows = read_log(run_folder / "predictions-dev.jsonl")
+    pipe = pipeline("ner", model=run_folder, device="cpu")
+    found = pipe([row["text"] for row in rows], aggregation_strategy="first", max_length=24)
+    for row, entities in zip(rows, found, strict=True):
+        assert [(e["entity_group"], e["start"], e["end"], e["word"]) for e in entities] == [
+            (e["type"], e["start"], e["end"], e["word"]) for e in row["entities"]
+        ]
+
+
+def test_tag(run_folder: Path, run: Run, tmp_path: Path) -> None:
+    text = "Ann Lee saw the train in Oslo."
+    code, out, _ = run("tag", "-m", run_folder, text, "home late")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == text
+    assert [(line.split()[0], line.split()[2], line.split()[3]) for line in lines[1:3]] == [
+        ("PER", "0:7", "Ann"),
+        ("LOC", "25:29", "Oslo"),
+    ]
+    assert lines[3] == "home late"
+    file = tmp_path / "texts.txt"
+    file.write_text(text + "\r\nthe train\n", newline="")
+    code, out, _ = run("tag", "-m", run_folder, "--file", file, "--json", "--strategy", "average")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["text"] for row in rows] == [text, "the train"]
+    assert [entity["word"] for entity in rows[0]["entities"]] == ["Ann Lee", "Oslo"]
+    code, out, _ = run("tag", "-m", run_folder, "--strategy", "none", "in Rome")
+    assert out.splitlines()[1].split()[0] == "B-LOC"
+    code, _, err = run("tag", "-m", run_folder, "--strategy", "firstt", "x")
+    assert (code, "first" in err) == (2, True)
+
+
+def test_predict_tags_a_file_of_words(run_folder: Path, run: Run, tmp_path: Path) -> None:
+    file, out = tmp_path / "test.conll", tmp_path / "out.jsonl"
+    file.write_text("Bob\nFox\nwent\nin\nLima\n\nthe\n")
+    code, _, err = run("predict", "--model", run_folder, file, "--out", out)
+    assert code == 0, err
+    first, second = (json.loads(line) for line in out.read_text().splitlines())
+    assert first["predicted"] == ["B-PER", "I-PER", "O", "O", "B-LOC"]
+    assert "gold" not in first
+    assert second["entities"] == []
+
+
+def test_finetune_on_one_file_with_options(start: Path, data: Path, tmp_path: Path, run: Run) -> None:
+    """Held-out sentences, other columns, every piece labelled; and the same again by --resume."""
+    lines = [
+        f"x\t{tag}\t{word}" if line else ""
+        for line in (data / "train.conll").read_text().split("\n")
+        for word, _, tag in [line.partition("\t")]
+    ]
+    file = tmp_path / "words.txt"
+    file.write_text("\n".join(lines))
+    arguments: list[object] = ["finetune", "ner", "--data", file, "--model", start, "--out", tmp_path / "run"]
+    arguments += ["--word-column", 3, "--tag-column", 2, "--label-all-pieces", "--epochs", 2, "--max-length", 24]
+    code, out, err = run(*arguments, "--json")
+    assert code == 0, err
+    protocol = json.loads(out)["protocol"]
+    assert protocol["labelled_pieces"] == "all of a word"
+    assert protocol["data"]["dev_held_out_of_train"]
+    assert "entities: LOC" in err
+    code, again, _ = run(*arguments, "--json", "--resume")
+    assert json.loads(again)["scores"] == json.loads(out)["scores"]
+    code, _, err = run("finetune", "ner", "--data", file, "--model", start, "--out", tmp_path / "r2", "--text", "x")
+    assert (code, "belong to task csv" in err) == (2, True)
+    code, _, err = run("finetune", "sst2", "--data", file, "-m", start, "-o", tmp_path / "r2", "--tag-column", 2)
+    assert (code, "belong to task ner" in err) == (2, True)
+
+
+def test_settings_without_meaning_are_refused(start: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="class_weights"):
+        finetune("ner", data, start, tmp_path / "run", FinetuneConfig(**QUICK, class_weights="balanced"))
