@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bertkit.cli import main
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import get_task, load_split, splits_of
 from bertkit.tasks.files import beside
@@ -177,3 +178,28 @@ def test_nothing_is_trained_where_a_file_is_wrong(glue: Path, tmp_path: Path) ->
     with pytest.raises(DataError, match=r"train.tsv:22: column 'label'"):
         finetune_glue(tmp_path, "no-model", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_command_gives_the_table_and_names_what_is_wrong(
+    whole: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = [
+        "--model",
+        str(whole / "start"),
+        "--out",
+        str(whole / "run"),
+        "--resume",
+        "--seeds",
+        "2",
+        "--restarts",
+        "0",
+    ]
+    settings = ["--learning-rate", "3e-3", "--epochs", "2", "--batch-size", "16", "--max-length", "24", "--no-baseline"]
+    assert main(["finetune", "glue", "--data", str(glue), *again, *settings]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == (whole / "table.txt").read_text()
+    assert main(["finetune", "glue", "--data", str(glue), *again, *settings, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"]["sst2"]["dev_rows"] == 24
+    assert main(["finetune", "glue", "--data", str(tmp_path), "--model", "m", "--out", str(tmp_path / "run")]) == 3
+    assert "has no task of GLUE to train: cola: no files" in capsys.readouterr().err
+    assert main(["finetune", "glue", "--data", str(glue), *again, "--label", "label"]) == 2
+    assert "leave out the options that name them" in capsys.readouterr().err
