@@ -13,8 +13,8 @@ import torch
 from bertkit import BertConfig, BertForTokenClassification, BertTokenizer, pipeline
 from bertkit.features_tokens import find_pieces, window_starts, windows_of_texts, windows_of_words
 from bertkit.inference.tokens import TokenClassificationPipeline
-from bpe_helpers import bpe_contestants
 from pipeline_helpers import VOCABULARY
+from tokenizer_families import small
 
 LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
 #: Letters that join, mark, turn, vanish or need no blanks around them; line ends of every kind.
@@ -86,12 +86,13 @@ def check_places(text: str, entities: list[dict[str, Any]], *, pieces: bool) -> 
         before = end
 
 
-@pytest.fixture(scope="module", params=["uncased", "cased", "bytes"])
+@pytest.fixture(scope="module", params=["uncased", "cased", "roberta", "albert", "xlm-roberta"])
 def pipe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TokenClassificationPipeline:
-    if request.param != "bytes":
-        folder = make_tagger(tmp_path_factory.mktemp("tagger"), lower=request.param == "uncased")
+    folder = tmp_path_factory.mktemp("tagger")
+    if request.param in ("uncased", "cased"):
+        make_tagger(folder, lower=request.param == "uncased")
         return pipeline("token-classification", model=folder, device="cpu")  # type: ignore[no-any-return]
-    tokenizer = bpe_contestants(request.getfixturevalue("shared")).ours
+    tokenizer: Any = small(request.param, request.getfixturevalue("shared"), folder)
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -103,7 +104,7 @@ def pipe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         initializer_range=0.5,
         id2label=LABELS,
     )
-    return TokenClassificationPipeline(BertForTokenClassification(config), tokenizer)
+    return pipeline("ner", BertForTokenClassification(config), tokenizer)  # type: ignore[no-any-return]
 
 
 def test_every_entity_is_a_slice_of_its_text(pipe: TokenClassificationPipeline) -> None:
