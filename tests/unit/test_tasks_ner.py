@@ -8,16 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.metrics_ner import entity_scores
 from bertkit.tags import Entity, notation_of, read_entities, read_strictly, spelling_of, to_bio, write_tags
-from bertkit.tasks.conll import conll_file, conll_files
 from bertkit.tasks.kinds import task_from_dict
 from bertkit.tasks.ner import TaggedExample, TokenTask, load_tagged, ner_task, score_tags
 from bertkit.tasks.ner_baseline import MajorityTagger, majority_baseline
 from bertkit.tasks.ner_split import hold_out_sentences, sentence_key
+from bertkit.tasks.tagged_files import tagged_file, tagged_files
 from bertkit.tasks.task import Examples
 
 ANN = (Entity("PER", 0, 2), Entity("LOC", 3, 4))
@@ -89,6 +91,59 @@ def test_documents_are_counted_and_rows_point_at_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "train.conll", "-DOCSTART- O\n\na O\n\nb B-PER\n\n-DOCSTART- O\nc O\nd O\n")
     assert [(example.document, example.row) for example in read(path)] == [(1, 3), (1, 5), (2, 8)]
     assert read(path)[1].where == f"{path}:5"
+
+
+def write_parquet(path: Path, rows: list[dict[str, object]], names: list[str] | None) -> Path:
+    """As the Hub writes it: with names, tags are numbers, and the names stand in the notes of the schema."""
+    table = pa.Table.from_pylist(rows)
+    if names is not None:
+        feature = {"feature": {"names": names, "_type": "ClassLabel"}, "_type": "List"}
+        notes = {"info": {"features": {"tokens": {}, "ner_tags": feature}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(notes)})
+    pq.write_table(table, path)
+    return path
+
+
+def test_rows_of_words_and_tags(tmp_path: Path) -> None:
+    words = ["Ann", "Bee", "in", "Rome"]
+    file = tmp_path / "train.jsonl"
+    rows = [{"id": 1, "words": words, "tags": ["B-PER", "I-PER", "O", "B-LOC"]}, {"words": [], "tags": []}]
+    write(file, "".join(json.dumps(row) + "\n" for row in rows))
+    (example,) = read(file)
+    assert (example.words, example.entities, example.row) == (tuple(words), ANN, 1)
+    numbers = [{"tokens": words, "ner_tags": [3, 4, 0, 1]}] * 2
+    named = write_parquet(tmp_path / "x.parquet", numbers, ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])  # type: ignore[arg-type]
+    task = ner_task(named)
+    assert task.types == ("LOC", "PER")
+    assert [(example.entities, example.row) for example in read(named, task)] == [(ANN, 1), (ANN, 2)]
+    test = write(tmp_path / "test.jsonl", '{"tokens": ["Ann", "spoke"]}\n')
+    assert load_tagged(TASK, test, "test")[0].entities is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "tags": []}\n',
+            r":2: column 'tags' holds 0 tags for 1 words",
+        ),
+        ('{"tokens": "a b", "tags": ["O"]}\n', r":1: column 'tokens' holds 'a b', expected a list of words"),
+        ('{"tokens": ["a"], "tags": [1]}\n', r":1: .*numbers whose names the file does not tell"),
+        ('{"text": "a", "tags": ["O"]}\n', r"no column of words: looked for 'tokens', 'words'; the columns are"),
+        ('{"tokens": ["a"], "x": ["O"]}\n', r"no column of tags: looked for 'ner_tags'"),
+        ('{"tokens": [], "tags": []}\n', r"but no sentence"),
+        ('{"tokens": ["a"], "tags": ["B-TOWN"]}\n', r":1: tag 'B-TOWN' is of no known type"),
+    ],
+)
+def test_a_bad_row_is_named(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=said):
+        read(write(tmp_path / "train.jsonl", text))
+
+
+def test_numbers_of_no_tag_are_named(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "train.parquet", [{"tokens": ["a"], "ner_tags": [7]}], ["O", "B-PER"])
+    with pytest.raises(DataError, match=r":1: column 'ner_tags' holds \[7\], expected numbers from 0 to 1"):
+        read(file)
 
 
 # ----------------------------------------------------------------------------------------------------------- faults
@@ -167,23 +222,25 @@ def test_the_wrong_column_is_noticed(tmp_path: Path) -> None:
 def test_names_tell_the_split(names: list[str], expected: list[str], tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).touch()
-    assert [path.name for path in conll_files(tmp_path).values()] == expected
+    assert [path.name for path in tagged_files(tmp_path).values()] == expected
 
 
 def test_what_is_not_clear_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        conll_files(tmp_path / "nowhere")
+        tagged_files(tmp_path / "nowhere")
     for name in ("a.conll", "b.conll"):
         write(tmp_path / name, "Ann B-PER\n")
-    with pytest.raises(DataError, match=r"no CoNLL files in .* whose names say train, dev or test; found 'a.conll'"):
-        conll_files(tmp_path)
-    assert conll_file(tmp_path / "a.conll", "test") == tmp_path / "a.conll"
+    with pytest.raises(
+        DataError, match=r"no CoNLL, JSONL or Parquet files in .* whose names say train, dev or test; found 'a.conll'"
+    ):
+        tagged_files(tmp_path)
+    assert tagged_file(tmp_path / "a.conll", "test") == tmp_path / "a.conll"
     for name in ("a.train.conll", "b.train.conll"):
         write(tmp_path / name, "Ann B-PER\n")
     with pytest.raises(DataError, match=r"has 2 files for train: 'a.train.conll', 'b.train.conll'"):
-        conll_files(tmp_path)
+        tagged_files(tmp_path)
     with pytest.raises(DataError, match=r"no dev file in .*only train"):
-        conll_file(tmp_path / "a.train.conll", "dev")
+        tagged_file(tmp_path / "a.train.conll", "dev")
 
 
 def test_a_test_file_may_have_words_alone(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
 from bertkit.metrics_ner import entity_scores, tag_accuracy
 from bertkit.tags import OUTSIDE, Entity, Spelling, notation_of, read_entities, spelling_of, write_tags
-from bertkit.tasks.conll import ConllColumns, Sentence, conll_file, conll_files, read_conll
+from bertkit.tasks.conll import ConllColumns, Sentence
 from bertkit.tasks.rows import BadRows, OnError
+from bertkit.tasks.tagged_files import tagged_file, tagged_files
+from bertkit.tasks.tagged_rows import read_sentences
 from bertkit.tasks.task import Examples, SkippedRow, Split
 
 #: More types than this in a user's file are a sign that the tag column is another one.
@@ -165,7 +167,7 @@ def ner_task(
     """The task of finding what the entities in CoNLL files are.
 
     Args:
-        data: a folder with train, dev and test files, or one file; see :func:`bertkit.tasks.conll.conll_files`.
+        data: a folder with train, dev and test files, or one file; see :func:`bertkit.tasks.tagged_files.tagged_files`.
         name: of the task.
         types: names of the entity types, when a model fixes them; None takes those of the train and dev files, sorted.
         word_column: the column of the words, counted from 1.
@@ -183,9 +185,9 @@ def ner_task(
         return TokenTask(name, tuple(types), columns, joiner, about=about)
     found: dict[str, int] = {}
     notes = []
-    files = {split: path for split, path in conll_files(data).items() if split != "test"} or conll_files(data)
+    files = {split: path for split, path in tagged_files(data).items() if split != "test"} or tagged_files(data)
     for split, path in files.items():
-        sentences = list(read_conll(path, columns, BadRows(on_error)))
+        sentences = list(read_sentences(path, columns, BadRows(on_error)))
         spelling = spelling_of([sentence.tags for sentence in sentences])
         _check_types(path, spelling, sum(len(sentence.words) for sentence in sentences))
         notes.append(f"{split} is tagged in {_described(spelling)}")
@@ -209,9 +211,9 @@ def load_tagged(task: TokenTask, data: str | Path, split: Split, *, on_error: On
     Raises:
         DataError: no such split, no sentence, or a bad line: named with file, line, found, expected.
     """
-    path = conll_file(data, split)
+    path = tagged_file(data, split)
     bad = BadRows(on_error)
-    sentences = list(read_conll(path, task.columns, bad, tagged=None if split == "test" else True))
+    sentences = list(read_sentences(path, task.columns, bad, tagged=None if split == "test" else True))
     tagged = bool(sentences[0].tags)
     spelling = spelling_of([sentence.tags for sentence in sentences]) if tagged else None
     rows = []

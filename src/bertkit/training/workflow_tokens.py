@@ -30,12 +30,12 @@ from bertkit.model.bert import BertForTokenClassification
 from bertkit.model.packed import PackedModel
 from bertkit.postprocess_tokens import word_labels
 from bertkit.tags import OUTSIDE, read_entities
-from bertkit.tasks.conll import conll_files
 from bertkit.tasks.ner import TaggedExample, TokenTask, load_tagged, score_tags
 from bertkit.tasks.ner_baseline import majority_baseline
 from bertkit.tasks.ner_report import PieceCounts, TaggedReport, tagged_report
 from bertkit.tasks.ner_split import hold_out_sentences
 from bertkit.tasks.rows import OnError
+from bertkit.tasks.tagged_files import tagged_files
 from bertkit.tasks.task import Examples, Split
 from bertkit.training.scoring import Floats, token_outputs
 from bertkit.training.settings import FinetuneConfig
@@ -54,7 +54,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     # ------------------------------------------------------------------------------------------------------ data
 
     def splits(self, data: str | Path) -> Collection[Split]:
-        return conll_files(data)
+        return tagged_files(data)
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
         return load_tagged(self.task, data, split, on_error=on_error)
