@@ -5,9 +5,9 @@
 Tiny random models, written by ``transformers`` and read by bertkit. A line of the table is one class: the largest error
 of all its outputs, hidden states and attentions (padded call), of the same sequences packed, of the loss, and of the
 gradients of all parameters, each the larger one of eval and training mode; and whether ``transformers`` loads what
-bertkit saves, with nothing missing or left over, and has the same bits again. An error is ``max |ours - theirs| / max(1,
-max |theirs|)`` in float32. The last line is a control: two rows of one matrix exchanged. Ends with status 1 when an error
-is above the limit.
+bertkit saves, with nothing missing or left over, and has the same bits again. An error is the largest difference over
+the largest value, or over 1 where no value is larger, in float32. The last line is a control: two rows of one matrix
+exchanged. Ends with status 1 when an error is above the limit.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def main() -> None:
         "",
         *block(about(torch.get_num_threads())),
         "",
-        f"{len(found)} classes. Limit {LIMIT:.0e}; the largest error is {max(p.worst for p in found.values()):.1e}. What a "
-        "column means is in `benchmarks/families.py`.",
+        f"{len(found)} classes. Limit {LIMIT:.0e}; the largest error is {max(p.worst for p in found.values()):.1e}. "
+        "What a column means is in `benchmarks/families.py`.",
         "",
         "| family | class | forward | packed | loss | gradients | saved and loaded back |",
         "|---|---|---|---|---|---|---|",
@@ -74,7 +74,7 @@ def line(shape: str, head: str, parity: Parity) -> str:
 
 
 def swapped_weights() -> float:
-    """Error of a model of ours in which two rows of a matrix have changed places: what a wrong name would do at least."""
+    """Error of a model of ours in which two rows of a matrix have changed places; a wrong name would do more."""
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         theirs, ours = pair("roberta", "BertModel", Path(folder))
         weight = ours.encoder.layer[0].attention.qkv.weight
