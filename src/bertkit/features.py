@@ -108,7 +108,7 @@ class FeatureSet:
     token_type_ids: int8 ``(T,)``, the segment of each token.
     boundaries: int64 ``(B + 1,)``; row b owns tokens ``boundaries[b] : boundaries[b + 1]``.
     num_tokens: int64 ``(B,)``, tokens before truncation.
-    labels: int64 ``(B,)`` label numbers, float32 ``(B,)`` scores, or None.
+    labels: int64 ``(B,)`` label numbers, float32 ``(B,)`` scores, float32 ``(B, C)`` of 1 and 0, or None.
     """
 
     input_ids: npt.NDArray[np.int32]
@@ -236,15 +236,17 @@ def featurize_texts(
 
 
 def collate(
-    features: FeatureSet, rows: npt.ArrayLike, kind: Literal["classification", "regression"] | None = None
+    features: FeatureSet,
+    rows: npt.ArrayLike,
+    kind: Literal["classification", "regression", "multi_label"] | None = None,
 ) -> Batch:
     """A packed batch of some rows.
 
     Args:
         features: where they come from.
         rows: row numbers, in the order wanted; any sequence of integers.
-        kind: what ``targets["labels"]`` holds: int64 ``(B,)`` for classification, float32 ``(B,)`` for regression;
-            None leaves labels out, for prediction.
+        kind: what ``targets["labels"]`` holds: int64 ``(B,)`` for classification, float32 ``(B,)`` for regression,
+            float32 ``(B, C)`` for several labels a row; None leaves labels out, for prediction.
 
     Raises:
         InputError: no rows, or ``kind`` given for rows without labels.
@@ -259,7 +261,7 @@ def collate(
     if kind is not None:
         if features.labels is None:
             raise InputError("these rows have no labels; pass kind=None to predict")
-        dtype = np.float32 if kind == "regression" else np.int64
+        dtype = np.int64 if kind == "classification" else np.float32
         targets["labels"] = torch.from_numpy(features.labels[chosen].astype(dtype, copy=False))
     return Batch(
         input_ids=torch.from_numpy(features.input_ids[tokens].astype(np.int64)),

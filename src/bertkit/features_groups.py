@@ -170,13 +170,14 @@ def featurize_windows(
     return GroupSet(sequences, groups, whole.num_tokens_before, np.zeros(len(texts), dtype=np.bool_))
 
 
-def collate_groups(rows_of: GroupSet, rows: npt.ArrayLike, *, labelled: bool) -> Batch:
+def collate_groups(rows_of: GroupSet, rows: npt.ArrayLike, *, labelled: bool, label_each: bool = False) -> Batch:
     """A packed batch of all sequences of some rows, in their order.
 
     Args:
         rows_of: where they come from.
         rows: row numbers, in the order wanted.
         labelled: whether ``targets["labels"]`` holds the labels of the rows, one a row.
+        label_each: one a sequence instead: that of its row.
 
     Raises:
         InputError: no rows, or ``labelled`` for rows without labels.
@@ -186,7 +187,10 @@ def collate_groups(rows_of: GroupSet, rows: npt.ArrayLike, *, labelled: bool) ->
     if labelled:
         if rows_of.labels is None:
             raise InputError("these rows have no labels; pass labelled=False to predict")
-        batch = batch.with_target("labels", torch.from_numpy(rows_of.labels[chosen]))
+        labels = rows_of.labels[chosen]
+        if label_each:
+            labels = np.repeat(labels, rows_of.sizes[chosen], axis=0)
+        batch = batch.with_target("labels", torch.from_numpy(labels))
     return batch
 
 

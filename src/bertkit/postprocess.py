@@ -127,13 +127,16 @@ def label_scores(
 
 
 def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> npt.NDArray[Any]:
-    """Label numbers int64 ``(B,)`` of logits ``(B, C)``, or the scores float ``(B,)`` of regression logits ``(B, 1)``.
+    """Label numbers int64 ``(B,)`` of logits ``(B, C)``, or the scores float ``(B,)`` of regression logits ``(B, 1)``;
+    1 and 0, int64 ``(B, C)``, of labels that do not exclude each other.
 
     Of equal logits the lower label number wins. What :func:`bertkit.tasks.score` takes.
     """
     x = _floats(logits)
     if problem_type == "regression" or (problem_type is None and x.shape[-1] == 1):
         return x[:, 0]
+    if problem_type == "multi_label_classification":
+        return (x >= 0).astype(np.int64)
     best: npt.NDArray[np.int64] = x.argmax(axis=-1).astype(np.int64, copy=False)
     return best
 

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.calibration import Bins, confidences
+from bertkit.calibration import reliability as calibration_bins
 from bertkit.errors import InputError, require
 
 #: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
 WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
 #: Colours that stay apart for colour-blind readers and in grey (Okabe & Ito).
 BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#999999", "#000000"
+SCORE_COLOURS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
 #: From this many labels on, the numbers in a confusion matrix would not be readable.
 MOST_NUMBERS = 25
 
@@ -211,6 +214,67 @@ def confusion_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], 
     for row in rows:
         matrix[number[row["gold"]], number[row["predicted"]]] += 1
     return confusion(matrix, labels, path)
+
+
+def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
+    """How often the model was right against how sure it was; on the diagonal probabilities mean what they say.
+
+    Args:
+        bins: a curve for each name, from :func:`bertkit.calibration.reliability`.
+        path: PNG file to write.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure, axes = _figure(6.0, 6.0)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="as sure as right")
+    for (name, found), color in zip(bins.items(), (BLUE, ORANGE, GREEN, BLACK), strict=False):
+        size = 12 + 240 * found.count / found.count.sum()
+        axes.plot(found.confidence, found.accuracy, color=color, linewidth=1.4, alpha=0.7)
+        axes.scatter(
+            found.confidence, found.accuracy, s=size, color=color, label=f"{name}: error {found.error:.3f}", zorder=3
+        )
+    axes.set_xlabel("probability")
+    axes.set_ylabel("share that was right")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_aspect("equal")
+    axes.legend(frameon=False, loc="upper left")
+    return _save(figure, path)
+
+
+def reliability_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], path: str | Path) -> Path:
+    """:func:`reliability` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``probabilities``)."""
+    shares = np.array([[row["probabilities"][label] for label in labels] for row in rows])
+    if isinstance(rows[0]["gold"], list):
+        right = np.array([[label in row["gold"] for label in labels] for row in rows], dtype=np.int64)
+    else:
+        number = {label: index for index, label in enumerate(labels)}
+        right = np.array([number[row["gold"]] for row in rows])
+    return reliability({"dev": calibration_bins(*confidences(np.clip(shares, 0, 1), right))}, path)
+
+
+def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path) -> Path:
+    """Precision, recall and F1 of each type, the most frequent type first (``by_type`` of an ``entities-*.json``).
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    kinds = sorted(by_type, key=lambda kind: (-by_type[kind]["support"], kind))[:MOST_NUMBERS]
+    figure, axes = _figure(6.5, 1.2 + 0.55 * max(len(kinds), 1))
+    places = np.arange(len(kinds))
+    for shift, (name, colour) in zip((-0.26, 0.0, 0.26), SCORE_COLOURS.items(), strict=True):
+        values = [by_type[kind][name] for kind in kinds]
+        axes.barh(places + shift, values, height=0.24, color=colour, label=name)
+        for place, value in zip(places + shift, values, strict=True):
+            axes.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=8, color="#404040")
+    axes.set_yticks(places, [f"{kind} ({int(by_type[kind]['support']):,})" for kind in kinds])
+    axes.invert_yaxis()
+    axes.set_xlim(0.0, 1.08)
+    axes.set_xlabel("score of the entities of a type (how many there are)")
+    axes.grid(visible=False, axis="y")
+    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return _save(figure, path)
 
 
 def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:

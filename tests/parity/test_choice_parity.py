@@ -89,5 +89,7 @@ def test_steps_and_logits_equal_a_hand_written_loop(tmp_path: Path, max_tokens: 
     with torch.no_grad():
         expected = theirs(**padded(found, list(range(len(found))))).logits.numpy()
     logits = ChoiceWorkflow(SWAG).outputs(ours.eval(), found, check=lambda: None, label="scoring")
+    # The bias moves all choices alike, so its gradient is rounding alone, and Adam makes a step of it.
+    logits, expected = (x - x.mean(axis=1, keepdims=True) for x in (logits, expected))
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     assert np.abs(logits - logits[::-1]).max() > 1e-3, "control: questions differ"

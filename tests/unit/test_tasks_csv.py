@@ -157,7 +157,7 @@ def test_what_cannot_be_learned(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no row with a label"):
         csv_task(write(tmp_path / "f.csv", "text,label\n"))
     with pytest.raises(DataError, match=r":1: column 'label' holds a list; expected one label a row"):
-        csv_task(write(tmp_path / "g.jsonl", '{"text": "a", "label": ["x", "y"]}\n'))
+        csv_task(write(tmp_path / "g.jsonl", '{"text": "a", "label": ["x", "y"]}\n'), problem="classification")
 
 
 def test_labels_of_an_earlier_run(tmp_path: Path) -> None:

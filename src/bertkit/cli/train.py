@@ -76,22 +76,35 @@ class TextColumns:
 class LabelledColumns(TextColumns):
     """How a table holds its texts and labels."""
 
-    label: Column = None
+    label: Annotated[
+        str | None,
+        Parameter(
+            help="Default: guessed from the file, and told. Several (a,b,c): each holds 1 or 0 for its own label."
+        ),
+    ] = None
+    multi_label: Annotated[
+        bool, Parameter(negative=(), help="The label column holds any number of labels a row, as in 'news|sport'.")
+    ] = False
+    label_separator: Annotated[str, Parameter(help="Between the labels of a row, with --multi-label.")] = "|"
 
     @property
     def are_given(self) -> bool:
         """Whether the user said anything."""
-        return any(value is not None for value in (self.text, self.text_pair, self.label, self.delimiter, self.quoting))
+        named = (self.text, self.text_pair, self.label, self.delimiter, self.quoting)
+        return self.multi_label or any(value is not None for value in named)
 
     def task(self, data: Path, **known: Any) -> TextTask:
         """The task ``csv`` of a file; ``known`` as in :func:`bertkit.tasks.csv_task`."""
         from bertkit.tasks import csv_task
 
+        if self.multi_label:
+            known = {**known, "problem": "multi_label"}
         return csv_task(
             data,
             text=self.text,
             text_pair=self.text_pair,
-            label=self.label,
+            label=self.label.split(",") if self.label and "," in self.label else self.label,
+            label_separator=self.label_separator,
             delimiter=self.separator,
             quoting=self.quoting,
             **known,
@@ -158,7 +171,7 @@ def finetune(
             raise ConfigError("the columns of the files of glue are known: leave out the options that name them")
         result = finetune_glue(data, model, out, config, resume=resume, device=device)
     else:
-        chosen = _find_task(task, data, columns, config.on_error, tags)
+        chosen = find_task(task, data, columns, config.on_error, tags)
         result = run_finetune(chosen, data, model, out, config, resume=resume, device=device)
     if output.json:
         write_json({"folder": str(result.folder), **result.to_dict()})
@@ -166,9 +179,10 @@ def finetune(
         write_line(result.render())
 
 
-def _find_task(
+def find_task(
     name: str, data: Path, columns: LabelledColumns, on_error: OnError, tags: TagColumns = TAG_COLUMNS
 ) -> AnyTask:
+    """The task of a name on the command line, with the columns that were named beside it."""
     from bertkit.tasks import get_task, ner_task
 
     if name == "csv":
@@ -223,7 +237,7 @@ def evaluate(
         chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **asdict(tags))
         run = open_run(model, chosen, device=device)
     else:
-        known = None if task == "csv" else _find_task(task, data, columns, on_error, tags)
+        known = None if task == "csv" else find_task(task, data, columns, on_error, tags)
         run = open_run(model, known, device=device)
         chosen = _task_of_run(task, data, run, columns, on_error)
     result = evaluate_run(chosen, data, model, split or _split_of(data, run), device=device, on_error=on_error)
@@ -292,11 +306,12 @@ def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_e
     if known is not None and known.name == name and not columns.are_given:
         return cast("AnyTask", known)
     if name != "csv":
-        return _find_task(name, data, columns, on_error)
+        return find_task(name, data, columns, on_error)
     config = run.model.config
     if config.problem_type == "regression" or config.num_labels == 1:
         return columns.task(data, problem="regression", on_error=on_error)
-    return columns.task(data, problem="classification", labels=list(config.id2label.values()), on_error=on_error)
+    problem = "multi_label" if config.problem_type == "multi_label_classification" else "classification"
+    return columns.task(data, problem=problem, labels=list(config.id2label.values()), on_error=on_error)
 
 
 def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
@@ -342,11 +357,14 @@ def _show(row: dict[str, Any], common: Common) -> None:
     if common.json:
         write_json(row)
         return
-    if "truncated" not in row:  # of another kind than texts and labels
+    if "truncated" not in row or "text" not in row:  # of another kind than texts and labels
         write_line(json.dumps(row, ensure_ascii=False))
         return
-    probability = row["probabilities"][row["predicted"]] if "probabilities" in row else None
-    shown = row["predicted"] if probability is None else f"{row['predicted']}\t{probability:.4f}"
+    shown, shares = row["predicted"], row.get("probabilities")
+    if isinstance(shown, list):
+        shown = "|".join(shown) + "\t" + "|".join(f"{shares[label]:.4f}" for label in shown)
+    elif shares is not None:
+        shown = f"{shown}\t{shares[shown]:.4f}"
     texts = "\t".join(row[key] for key in ("text", "text_pair") if key in row)
     write_line(f"{shown}\t{texts}" + ("\t(cut)" if row["truncated"] else ""))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from bertkit.batch import Batch
 from bertkit.errors import InputError
-from bertkit.inference.base import Pipeline, to_numpy
-from bertkit.inference.engine import Done
-from bertkit.inference.inputs import join_pairs, read_request
+from bertkit.features_groups import featurize_windows
+from bertkit.inference.base import Pipeline, eval_mode, shown, to_numpy
+from bertkit.inference.engine import Done, draw_windows, run_window
+from bertkit.inference.inputs import Request, join_pairs, read_request
 from bertkit.model.packed import PackedModel
 from bertkit.postprocess import sigmoid, softmax
 from bertkit.postprocess import top_k as highest
+from bertkit.postprocess_labels import LabelDecision
 
 Function = Literal["softmax", "sigmoid", "none"]
 
@@ -44,9 +46,9 @@ class TextClassificationPipeline(LogitsPipeline):
         inputs: Any,
         text_pair: Any = None,
         *,
-        top_k: int | Literal["best"] | None = "best",
+        top_k: int | Literal["best", "chosen"] | None = "best",
         function_to_apply: Function | None = None,
-        truncation: bool = False,
+        truncation: bool | Literal["windows"] = False,
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Any:
@@ -56,10 +58,13 @@ class TextClassificationPipeline(LogitsPipeline):
             inputs: a text; a pair ``{"text": ..., "text_pair": ...}`` or ``("first", "second")``; a collection or an
                 iterable of those.
             text_pair: the second text (or texts) when they are not in ``inputs``.
-            top_k: as many labels, best first; None for all; not given: the best one.
+            top_k: as many labels, best first; None for all; not given: the best one. ``"chosen"``: those that reach
+                their threshold, half a probability where none was chosen on dev; perhaps none.
             function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
-                model, sigmoid for a multi-label model and for any other model of one label, softmax else.
-            truncation: see :class:`~bertkit.inference.base.Pipeline`.
+                model, sigmoid for a multi-label model and for any other model of one label, softmax else; at the
+                temperature that was fitted on dev, where there is one.
+            truncation: see :class:`~bertkit.inference.base.Pipeline`; ``"windows"`` reads a long text (no pair) whole,
+                in overlapping windows, and takes the mean of their logits.
             max_length: see :class:`~bertkit.inference.base.Pipeline`.
             progress: see :class:`~bertkit.inference.base.Pipeline`.
 
@@ -73,7 +78,8 @@ class TextClassificationPipeline(LogitsPipeline):
             CheckpointError: the model computes values that are not finite.
         """
         ranked = top_k != "best"
-        count = 1 if top_k == "best" else self._read_top_k(top_k)
+        chosen = self._chosen() if top_k == "chosen" else None
+        count = 1 if top_k == "best" else self._read_top_k(None if top_k == "chosen" else top_k)
         function = self._read_function(function_to_apply)
         labels = self.model.config.id2label
 
@@ -81,21 +87,61 @@ class TextClassificationPipeline(LogitsPipeline):
             scores = function(done.value)
             note = {"truncated": done.truncated} if truncation else {}
             numbers, values = (array.tolist() for array in highest(scores, count))
+            kept = range(len(labels)) if chosen is None else chosen(done.value)
             found = [
-                {"label": labels[number], "score": value, **note} for number, value in zip(numbers, values, strict=True)
+                {"label": labels[number], "score": value, **note}
+                for number, value in zip(numbers, values, strict=True)
+                if number in kept
             ]
             return found if ranked else found[0]
 
         inputs = join_pairs(inputs, text_pair)
-        results = self._run(
-            read_request(inputs, tuple_is_pair=True),
-            self._logits,
-            present,
-            truncation=truncation,
-            max_length=max_length,
-            progress=progress,
-        )
+        request = read_request(inputs, tuple_is_pair=True)
+        if truncation == "windows":
+            results = self._run_in_windows(request, present, max_length, progress)
+        else:
+            results = self._run(
+                request, self._logits, present, truncation=truncation, max_length=max_length, progress=progress
+            )
         return [results] if isinstance(inputs, str) and not ranked else results
+
+    def _run_in_windows(
+        self, request: Request, present: Callable[[Done[Any]], Any], max_length: int | None, progress: bool | None
+    ) -> Any:
+        """As :meth:`_run`, of texts that are read whole, in windows whose logits are averaged."""
+        _, limit = self._read_limits(True, max_length)
+
+        def answers() -> Iterator[Any]:
+            index = 0
+            with shown(request.total, self.task, progress) as advance:
+                for texts in draw_windows(request.texts, lazy=request.shape == "lazy"):
+                    if any(text.pair is not None for text in texts):
+                        raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
+                    rows = featurize_windows([text.text for text in texts], self.tokenizer, limit)
+                    with eval_mode(self.model):
+                        logits = rows.mean(np.stack(run_window(rows.sequences, self._logits, self.device, None)))
+                    for text, value, size in zip(texts, logits, rows.num_tokens.tolist(), strict=True):
+                        yield present(Done(index, text, value, size, False))
+                        index += 1
+                    if advance is not None:
+                        advance(len(texts))
+
+        if request.shape == "lazy":
+            return answers()
+        results = list(answers())
+        return results[0] if request.shape == "one" else results
+
+    def _chosen(self) -> Callable[[NDArray[Any]], set[int]]:
+        """The numbers of the labels that logits ``(C,)`` choose, by the thresholds of this model."""
+        config = self.model.config
+        several = config.problem_type == "multi_label_classification"
+        decision = LabelDecision.of(self.decision, list(config.id2label.values()))
+
+        def chosen(logits: NDArray[Any]) -> set[int]:
+            found = decision.labels(logits[None], several=several)[0]
+            return set(np.flatnonzero(found).tolist()) if several else {int(found)}
+
+        return chosen
 
     def _read_top_k(self, top_k: int | str | None) -> int:
         if top_k is None:
@@ -106,6 +152,7 @@ class TextClassificationPipeline(LogitsPipeline):
 
     def _read_function(self, name: str | None) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
         config = self.model.config
+        temperature = float(self.decision.get("temperature", 1.0)) if name is None else 1.0
         if name is None:
             if config.problem_type == "regression":
                 name = "none"
@@ -115,7 +162,8 @@ class TextClassificationPipeline(LogitsPipeline):
                 name = "softmax"
         if name not in FUNCTIONS:
             raise InputError(f"function_to_apply={name!r} is unknown; choose from {', '.join(FUNCTIONS)}")
-        return FUNCTIONS[name]
+        function = FUNCTIONS[name]
+        return function if temperature == 1.0 else lambda logits: function(logits / temperature)
 
 
 class NextSentencePipeline(LogitsPipeline):

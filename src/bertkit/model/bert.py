@@ -186,6 +186,7 @@ class BertForPreTraining(WordHeadModel):
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.prediction_logits = self._predict_words(encoded)
+        assert encoded.pooler_output is not None
         out.seq_relationship_logits = self.cls.follows(encoded.pooler_output)
         terms = {}
         if "labels" in batch.targets:
@@ -223,6 +224,7 @@ class BertForNextSentencePrediction(HeadModel):
         self.cls = self._head_part(PreTrainingHeads(config, next_sentence=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
+        assert encoded.pooler_output is not None
         out.logits = self.cls.follows(encoded.pooler_output)
         return {"loss": class_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
@@ -234,7 +236,8 @@ class BertForSequenceClassification(HeadModel):
     one output. ``config.problem_type`` decides; where it is None: one output is regression, integers are one label.
 
     ``class_weights``: None, or float ``(C,)``; each example's loss is multiplied by its label's weight, and the mean is
-    over the sum of the weights, as in ``torch.nn.CrossEntropyLoss``.
+    over the sum of the weights, as in ``torch.nn.CrossEntropyLoss``. For several labels it is the weight of a label
+    that is there, ``pos_weight`` of ``torch.nn.BCEWithLogitsLoss``.
     """
 
     targets = ("labels",)

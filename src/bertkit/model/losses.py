@@ -32,7 +32,8 @@ def class_loss(
         logits_BC: ``(B, C)``.
         labels: int64 ``(B,)``, float ``(B, C)``, or float ``(B,)``; see ``BertForSequenceClassification``.
         problem_type: None decides by C and the type of the labels.
-        class_weights: ``(C,)``, for one label only.
+        class_weights: ``(C,)``; for one label the weight of each, for several what a label that is there weighs against
+            one that is not (``pos_weight``).
 
     Raises:
         InputError: labels of another shape or type, or a label outside ``0 ... C - 1``.
@@ -53,7 +54,8 @@ def class_loss(
     labels_BC = labels.view_as(logits_BC).to(logits_BC.dtype)
     if problem_type == "regression":
         return LossTerm(F.mse_loss(logits_BC, labels_BC, reduction="sum"), float(labels.numel()))
-    total = F.binary_cross_entropy_with_logits(logits_BC, labels_BC, reduction="sum")
+    weights = None if class_weights is None else class_weights.to(logits_BC.device, logits_BC.dtype)
+    total = F.binary_cross_entropy_with_logits(logits_BC, labels_BC, reduction="sum", pos_weight=weights)
     return LossTerm(total, float(labels.numel()))
 
 

@@ -37,7 +37,9 @@ def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextT
     """
     started = time.perf_counter()
     right_train, right_dev = _labels(train, "train"), _labels(dev, "dev")
-    if len(np.unique(right_train)) < 2:
+    if task.multi_label:
+        right_train, right_dev = task.label_array(right_train.tolist()), task.label_array(right_dev.tolist())
+    elif len(np.unique(right_train)) < 2:
         raise DataError("the baseline needs two labels or more in train")
     build = pair_features if task.is_pair else _text_features
     x_train, x_dev = build(train, dev)
@@ -56,11 +58,28 @@ def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextT
 def _fit_and_predict(task: TextTask, x_train: Any, right: npt.NDArray[Any], x_dev: Any) -> npt.NDArray[Any]:
     from sklearn.linear_model import LogisticRegression, Ridge
 
+    if task.multi_label:
+        return _fit_each_label(x_train, right, x_dev)
     if task.is_regression:
         predicted = Ridge(alpha=RIDGE_PENALTY, solver="sparse_cg", tol=1e-6).fit(x_train, right).predict(x_dev)
         return np.clip(predicted, *task.score_range) if task.score_range else np.asarray(predicted)
     model = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000).fit(x_train, right)
     return np.asarray(model.predict(x_dev))
+
+
+def _fit_each_label(x_train: Any, right: npt.NDArray[Any], x_dev: Any) -> npt.NDArray[np.int64]:
+    """A logistic regression for each label; one that all training rows have, or none, is always given, or never."""
+    from sklearn.linear_model import LogisticRegression
+
+    predicted = np.zeros((x_dev.shape[0], right.shape[1]), dtype=np.int64)
+    for label, column in enumerate(right.T):
+        if len(np.unique(column)) < 2:
+            predicted[:, label] = int(column[0])
+        else:
+            predicted[:, label] = (
+                LogisticRegression(C=INVERSE_PENALTY, max_iter=1000).fit(x_train, column).predict(x_dev)
+            )
+    return predicted
 
 
 def _vectorizer() -> Any:
@@ -116,4 +135,8 @@ def _labels(rows: Sequence[Example], name: str) -> npt.NDArray[Any]:
     labels = [row.label for row in rows]
     if not labels or any(label is None for label in labels):
         raise DataError(f"the baseline needs labelled {name} rows: {len(rows):,} rows, some without a label")
+    if isinstance(labels[0], tuple):
+        several = np.empty(len(labels), dtype=object)
+        several[:] = labels
+        return several
     return np.array(labels)

@@ -34,21 +34,22 @@ def load_split(task: TextTask, data: str | Path, split: Split, *, on_error: OnEr
     names, has_label = _columns_of(task, path, table, split)
     checks = _TextChecks(path, bad, task.columns.empty_pair)
     rows = []
-    source, pair = str(path), task.is_pair
+    source, pair, flags = str(path), task.is_pair, bool(task.columns.label_columns)
     hidden = -1 if task.hub_labels and split == "test" else object()
     for line, values in table.rows(names):
         if not checks.usable(line, names, values[: 2 if pair else 1]):
             continue
-        label: int | float | None = None
+        label: int | float | tuple[int, ...] | None = None
         if has_label:
+            cell = values[2 if pair else 1 :] if flags else values[-1]
             try:
-                label = None if hidden == values[-1] else task.label_of(values[-1])
+                label = None if not flags and hidden == cell else task.label_of(cell)
             except DataError as error:
-                kind = "missing label" if looks_missing(str(values[-1])) else "unknown label"
-                bad.report(path, line, kind, f"column {names[-1]!r}: {error}")
+                kind = "missing label" if not flags and looks_missing(str(cell)) else "unknown label"
+                bad.report(path, line, kind, str(error) if flags else f"column {names[-1]!r}: {error}")
                 continue
             if label is None and split != "test":
-                bad.report(path, line, "missing label", f"column {names[-1]!r} has no label ({values[-1]!r})")
+                bad.report(path, line, "missing label", f"column {names[-1]!r} has no label ({cell!r})")
                 continue
         rows.append(Example(values[0], values[1] if pair else None, label, line, source))
     if not rows:
@@ -80,6 +81,11 @@ def _columns_of(task: TextTask, path: Path, table: Table, split: Split) -> tuple
     names = [find_column(path, table.columns, layout.text, "text", "--text")]
     if layout.text_pair:
         names.append(find_column(path, table.columns, layout.text_pair, "second text", "--text-pair"))
+    if layout.label_columns:
+        there = [name for name in layout.label_columns if name in table.columns]
+        if there or split != "test":
+            names += [find_column(path, table.columns, [name], "label", "--label") for name in layout.label_columns]
+        return names, bool(there)
     has_label = any(name in table.columns for name in layout.label)
     if has_label or split != "test":
         names.append(find_column(path, table.columns, layout.label, "label", "--label"))

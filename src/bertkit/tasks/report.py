@@ -150,7 +150,7 @@ def _split_report(
     if task.labels is None:
         scores = (float(min(given)), float(np.mean(given)), float(max(given))) if given else None
     else:
-        found = Counter(given)
+        found = Counter(number for label in given for number in (label if isinstance(label, tuple) else (label,)))
         counts = {label: found[number] for number, label in enumerate(task.labels)}
     groups = _labels_by_key(rows, keys)
     torn = {key for key, labels in groups.items() if len(labels) > 1}

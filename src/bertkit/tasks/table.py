@@ -14,6 +14,7 @@ from bertkit.tasks.files import kind_of, splits_of
 from bertkit.tasks.hub import label_names
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import BadRows, OnError, Table, open_table
+from bertkit.tasks.several import listed_labels
 from bertkit.tasks.task import Columns, Quoting, TextTask, is_missing, looks_missing, whole_text
 
 #: Column names taken for the text when none is given, the likeliest first; compared without case.
@@ -40,7 +41,7 @@ LABEL_NAMES = (
 #: More labels than this, with more than half of the rows each under a label of its own, is a column of something else.
 MANY_LABELS = 20
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-Problem = Literal["classification", "regression"]
+Problem = Literal["classification", "regression", "multi_label"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,11 @@ def csv_task(
     path: str | Path,
     text: str | None = None,
     text_pair: str | None = None,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     *,
     problem: Problem | None = None,
     labels: Sequence[str] | None = None,
+    label_separator: str = "|",
     quoting: Quoting | None = None,
     delimiter: str | None = None,
     on_error: OnError = "raise",
@@ -69,10 +71,13 @@ def csv_task(
         path: a file, or a folder with a train file (and perhaps dev and test).
         text: column of the text; None guesses among common names, and finds common pairs of columns as well.
         text_pair: column of the second text; None means none when ``text`` is given.
-        label: column of the label; None guesses.
-        problem: None means regression when some label is a number with a fraction, else classification.
+        label: column of the label; None guesses. Several columns are labels that do not exclude each other, each with 1
+            or 0 in a column of its own.
+        problem: None means regression when some label is a number with a fraction, else classification, of several
+            labels a row where the column holds lists (JSON, Parquet). "multi_label" says that a text holds several.
         labels: the labels in their order, for example those of an earlier run; None takes those of the train file,
             numbers by value, other text in natural order ("item 2" before "item 10").
+        label_separator: what stands between several labels in one text.
         quoting: see :class:`bertkit.tasks.Columns`.
         delimiter: see :class:`bertkit.tasks.Columns`.
         on_error: "skip" passes over rows without a usable label here; :func:`bertkit.tasks.load_split` counts them.
@@ -85,9 +90,11 @@ def csv_task(
         DataError: a missing column (with the nearest name), nothing to guess from, a row without a label, one label
             only, labels that are as good as unique.
     """
-    columns = Columns(text=("",), quoting=quoting, delimiter=delimiter)
+    columns = Columns(text=("",), quoting=quoting, delimiter=delimiter, label_separator=label_separator)
     file = _file_to_look_at(path, columns)
     table = open_table(file, columns, BadRows(on_error))
+    if label is not None and not isinstance(label, str):
+        return _flagged_task(file, table, columns, text, text_pair, label)
     first, second, target = _choose_columns(file, table.columns, text, text_pair, label)
     columns = replace(
         columns,
@@ -95,6 +102,8 @@ def csv_task(
         text_pair=(second.name,) if second else (),
         label=(target.name,),
     )
+    if problem == "multi_label" or (problem is None and _holds_lists(table, target.name)):
+        return _listed_task(file, table, columns, (first, second, target), labels)
     named = label_names(file, target.name) if kind_of(file) == ".parquet" and problem != "regression" else None
     notes = [_note("text", first)] + ([_note("second text", second)] if second else []) + [_note("label", target)]
     if labels is not None:
@@ -120,6 +129,67 @@ def csv_task(
         hub_labels=named is not None and names == named,
         notes=tuple(notes),
     )
+
+
+def _flagged_task(
+    file: Path, table: Table, columns: Columns, text: str | None, text_pair: str | None, labels: Sequence[str]
+) -> TextTask:
+    """A task whose labels have a column each."""
+    if len(set(labels)) < 2:
+        raise ConfigError(f"label={list(labels)}: several labels need two columns or more; one is named by a str")
+    first, second, _ = _choose_columns(file, table.columns, text, text_pair, labels[0])
+    names = tuple(find_column(file, table.columns, [name], "label", "--label") for name in labels)
+    taken = {choice.name for choice in (first, second) if choice} & set(names)
+    if taken:
+        raise ConfigError(f"{file}: one column cannot be two things: {sorted(taken)} is text and label")
+    columns = replace(
+        columns, text=(first.name,), text_pair=(second.name,) if second else (), label=names, label_columns=names
+    )
+    notes = [_note("text", first), *([_note("second text", second)] if second else [])]
+    notes.append(f"{len(names)} labels, a column each: {shorten(names, limit=12)}")
+    return _several_task(file, columns, names, notes)
+
+
+def _listed_task(
+    file: Path,
+    table: Table,
+    columns: Columns,
+    chosen: tuple[_Choice, _Choice | None, _Choice],
+    labels: Sequence[str] | None,
+) -> TextTask:
+    """A task whose labels stand together in one column."""
+    kinds = zip(("text", "second text", "label"), chosen, strict=True)
+    notes = [_note(what, choice) for what, choice in kinds if choice is not None]
+    target = chosen[2].name
+    names = tuple(labels) if labels is not None else ()
+    if labels is None:
+        found: Counter[str] = Counter()
+        for _, (value,) in table.rows([target]):
+            found.update([] if value is None else listed_labels(value, columns.label_separator))
+        if len(found) < 2:
+            raise DataError(f"{file}: column {target!r} holds {len(found)} different labels; expected two or more")
+        names = tuple(sorted(found, key=_natural))
+    notes.append(f"{len(names)} labels, any number of them a row: {shorten(names, limit=12)}")
+    return _several_task(file, columns, names, notes)
+
+
+def _several_task(file: Path, columns: Columns, names: tuple[str, ...], notes: Sequence[str]) -> TextTask:
+    metrics = ("micro_f1", "macro_f1", "exact_match")
+    return TextTask(
+        name="csv",
+        about=f"from {file.name}",
+        labels=names,
+        metrics=metrics,
+        main_metric=metrics[0],
+        columns=columns,
+        multi_label=True,
+        notes=tuple(notes),
+    )
+
+
+def _holds_lists(table: Table, column: str) -> bool:
+    first = next(table.rows([column]), None)
+    return first is not None and isinstance(first[1][0], list)
 
 
 def _file_to_look_at(path: str | Path, columns: Columns) -> Path:

@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.metrics import METRICS, accuracy
+from bertkit.metrics_multilabel import MULTILABEL_METRICS
+from bertkit.tasks.several import flagged_labels, indicators, label_numbers
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -47,14 +49,15 @@ class Example:
     """One labelled text, or pair of texts.
 
     text, text_pair: as in the file, nothing stripped; ``text_pair`` is None for one-text tasks.
-    label: number of the label (int), a score (float) for regression, or None in an unlabelled test file.
+    label: number of the label (int), a score (float) for regression, numbers of all labels that apply (tuple) where
+        labels do not exclude each other, or None in an unlabelled test file.
     row: line where the row begins, counted from 1 as editors do; in Parquet the record, counted from 1.
     source: the file it came from.
     """
 
     text: str
     text_pair: str | None = None
-    label: int | float | None = None
+    label: int | float | tuple[int, ...] | None = None
     row: int = 0
     source: str = ""
 
@@ -106,6 +109,9 @@ class Columns:
         or None: "csv" for .csv and "none" for .tsv, where a tsv that is visibly quoted is an error.
     delimiter: None means a comma in .csv and a tab in .tsv.
     empty_pair: the second text may be empty (full QQP has such rows).
+    label_columns: of a task with several labels a row, where each label has a column of its own that holds 1 or 0:
+        their names, in the order of the labels; ``label`` is not looked at then.
+    label_separator: of a task with several labels a row, what stands between them in one column of text.
     """
 
     text: tuple[str, ...]
@@ -115,11 +121,13 @@ class Columns:
     quoting: Quoting | None = None
     delimiter: str | None = None
     empty_pair: bool = False
+    label_columns: tuple[str, ...] = ()
+    label_separator: str = "|"
 
 
 @dataclass(frozen=True, slots=True)
 class TextTask:
-    """One text or a pair of texts -> a label or a score.
+    """One text or a pair of texts -> a label, any number of labels, or a score.
 
     name: as on the command line.
     labels: names in the order of their numbers; None for regression.
@@ -132,6 +140,7 @@ class TextTask:
         label and -1 in test means no label.
     more_dev: further labelled sets beside dev, by the word that stands for ``matched`` in their files' names: a model
         is scored on ``dev_mismatched`` as well as on ``dev_matched``.
+    multi_label: labels do not exclude each other: a row has any number of them, none included.
     about: one line for people.
     notes: what was guessed when the task was made from a user's file, one sentence each.
     """
@@ -149,13 +158,17 @@ class TextTask:
     score_range: tuple[float, float] | None = None
     hub_labels: bool = False
     more_dev: tuple[str, ...] = ()
+    multi_label: bool = False
     about: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
+        known = MULTILABEL_METRICS if self.multi_label else METRICS
         for metric in (*self.metrics, self.main_metric):
-            if metric not in METRICS:
-                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
+            if metric not in known:
+                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, known)}")
+        if self.multi_label and self.labels is None:
+            raise ConfigError(f"task {self.name}: several labels a row need labels=; a score is one number")
         if self.main_metric not in self.metrics:
             raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
@@ -174,13 +187,17 @@ class TextTask:
         return bool(self.columns.text_pair)
 
     @property
-    def kind(self) -> Literal["classification", "regression"]:
+    def kind(self) -> Literal["classification", "regression", "multi_label"]:
         """The word :func:`bertkit.features.collate` takes."""
+        if self.multi_label:
+            return "multi_label"
         return "regression" if self.labels is None else "classification"
 
     @property
-    def problem_type(self) -> Literal["regression", "single_label_classification"]:
+    def problem_type(self) -> Literal["regression", "single_label_classification", "multi_label_classification"]:
         """The word :class:`bertkit.BertConfig` takes."""
+        if self.multi_label:
+            return "multi_label_classification"
         return "regression" if self.labels is None else "single_label_classification"
 
     @property
@@ -193,16 +210,22 @@ class TextTask:
         """Name of each output; a regression task has the one output ``score``."""
         return dict(enumerate(self.labels or ("score",)))
 
-    def label_of(self, value: object) -> int | float | None:
+    def label_of(self, value: object) -> int | float | tuple[int, ...] | None:
         """The label number or score that a file's value stands for; None when the value says there is none.
 
         Args:
-            value: a cell of CSV or TSV, or a typed value of JSON or Parquet.
+            value: a cell of CSV or TSV, or a typed value of JSON or Parquet; where labels have columns of their own,
+                the values of these as a tuple. An empty text says that none of several labels applies.
 
         Raises:
             DataError: a label that is not one of the task's, or a score that is not a finite number in range. The
                 message has no place in it: the caller knows the file and the row.
         """
+        if self.multi_label and value is not None:
+            assert self.labels is not None
+            if self.columns.label_columns:
+                return flagged_labels(cast(Sequence[object], value), self.labels)
+            return label_numbers(value, self.labels, self.raw_labels or self.labels, self.columns.label_separator)
         if is_missing(value):
             return None
         return self._score_of(value) if self.labels is None else self._number_of(value)
@@ -233,6 +256,15 @@ class TextTask:
             raise DataError(f"score {_short(value)} is not a finite number{bounds}")
         return score
 
+    def label_array(self, labels: Sequence[int | float | tuple[int, ...] | None]) -> npt.NDArray[Any]:
+        """Labels of n examples as the task's loss takes them: int64 ``(n,)``, float32 ``(n,)`` for scores, or float32
+        ``(n, C)`` of 1 and 0 for several labels a row.
+        """
+        if self.multi_label:
+            return indicators(cast(Sequence[tuple[int, ...]], labels), self.num_labels)
+        # A file of whole-number scores is still regression.
+        return np.asarray(labels).astype(np.float32 if self.labels is None else np.int64, copy=False)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a run folder's JSON; :meth:`from_dict` reads it back."""
         return asdict(self)
@@ -255,7 +287,8 @@ def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike)
 
     Args:
         task: names the metrics.
-        predictions: n label numbers or label names, or n scores for regression.
+        predictions: n label numbers or label names, n scores for regression, or for several labels a row 1 and 0 of
+            shape ``(n, C)`` or n tuples of label numbers.
         references: n right ones.
 
     Returns:
@@ -266,6 +299,9 @@ def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike)
     Raises:
         InputError: nothing to score, different lengths, or a value that is not finite.
     """
+    if task.multi_label:
+        given, true = _indicators(task, predictions), _indicators(task, references)
+        return {name: MULTILABEL_METRICS[name](given, true) for name in task.metrics}
     predicted, right = _label_numbers(task, predictions), _label_numbers(task, references)
     values = {name: METRICS[name](predicted, right) for name in task.metrics}
     return {name: 0.0 if math.isnan(value) else value for name, value in values.items()}
@@ -273,6 +309,8 @@ def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike)
 
 def diagnose(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike) -> list[str]:
     """Sentences about predictions that no score should hide; empty when there is nothing to say."""
+    if task.multi_label:
+        return _diagnose_several(task, _indicators(task, predictions), _indicators(task, references))
     predicted, right = _label_numbers(task, predictions), _label_numbers(task, references)
     said = []
     if len(predicted) > 1 and bool(np.all(predicted == predicted[0])):
@@ -287,6 +325,25 @@ def diagnose(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLi
             said.append(f"accuracy is not above always answering {name!r} ({100 * share:.1f} %)")
     if len(right) > 1 and bool(np.all(right == right[0])):
         said.append(f"all {len(right):,} reference labels are the same: the scores say nothing")
+    return said
+
+
+def _indicators(task: TextTask, values: Any) -> npt.NDArray[Any]:
+    """0 and 1 of shape ``(n, C)``, of an array like that or of tuples of label numbers."""
+    rows = values if isinstance(values, np.ndarray) else list(values)
+    if len(rows) and isinstance(rows[0], tuple):
+        return indicators(rows, task.num_labels)
+    return np.asarray(rows)
+
+
+def _diagnose_several(task: TextTask, given: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[str]:
+    said = []
+    if len(given) > 1 and bool(np.all(given == given[0])):
+        names = [name for name, yes in zip(task.labels or (), given[0].tolist(), strict=True) if yes]
+        said.append(f"all {len(given):,} rows are given the same labels, {names}: the model has learned nothing")
+    never = [name for name, yes in zip(task.labels or (), right.any(axis=0).tolist(), strict=True) if not yes]
+    if never:
+        said.append(f"no reference row has {shorten(never)}: the scores say nothing of it")
     return said
 
 

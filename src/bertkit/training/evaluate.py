@@ -13,8 +13,9 @@ from bertkit.checkpoints.pretrained import AutoTokenizer
 from bertkit.config import BertConfig
 from bertkit.console import quiet, say
 from bertkit.errors import ConfigError, DataError, InputError
-from bertkit.features import Truncation, featurize_texts
+from bertkit.features import Truncation
 from bertkit.files import write_atomically
+from bertkit.postprocess_labels import LabelDecision
 from bertkit.sources import resolve
 from bertkit.tasks import Examples, TextTask, get_task
 from bertkit.tasks.decision import read_decision
@@ -28,10 +29,9 @@ from bertkit.training.predictions import prediction_rows, with_texts
 from bertkit.training.protocol import hardware, model_hash, versions
 from bertkit.training.results import interval_of
 from bertkit.training.runfolder import METRICS, SETTINGS, read_json, write_json
-from bertkit.training.scoring import predict_logits
 from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow import AnyWorkflow, workflow_of
-from bertkit.training.workflow_text import TextWorkflow
+from bertkit.training.workflow_text import TextWorkflow, encode_texts, text_logits
 
 T = TypeVar("T")
 
@@ -76,10 +76,11 @@ class Classifier(Run):
         self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: Truncation = "longest_first"
     ) -> list[dict[str, Any]]:
         """One dictionary a text; see :func:`predict_run`."""
-        features = featurize_texts(texts, pairs, self.tokenizer, max_length=self.max_length, truncation=truncation)
+        encoded = encode_texts(texts, pairs, self.tokenizer, self.config, truncation)
         with quiet():
-            logits = predict_logits(self.model, features)
-        rows = prediction_rows(logits, self.model.config, features.truncated)
+            logits = text_logits(self.model, encoded)
+        decision = LabelDecision.of(self.decision, list(self.model.config.id2label.values()))
+        rows = prediction_rows(logits, self.model.config, encoded.truncated, decision)
         return with_texts(rows, texts, pairs)
 
 
@@ -89,6 +90,7 @@ class Evaluation:
 
     interval: of the main metric: 95 % of its values when examples are drawn with replacement; None where the kind of
         task tells none.
+    table: more for people, such as scores by type; "" where there is no more.
     """
 
     task: str
@@ -98,6 +100,7 @@ class Evaluation:
     protocol: dict[str, Any]
     predictions: list[dict[str, Any]]
     interval: list[float] | None = None
+    table: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Without the predictions: the content of ``evaluation-SPLIT.json``."""
@@ -118,6 +121,7 @@ class Evaluation:
             low, high = self.interval
             main = self.protocol["main_metric"]
             lines.append(f"  {main}: 95 % interval {low:.4f} to {high:.4f} (examples resampled)")
+        lines += [f"  {line}" for line in self.table.splitlines()]
         return "\n".join(lines)
 
 
@@ -230,6 +234,7 @@ def evaluate_run(
         split=split,
         scores=scored.scores,
         num_rows=len(examples),
+        table=scored.table,
         protocol={
             "split": split,
             "metrics": list(task.metrics),

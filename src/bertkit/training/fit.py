@@ -163,14 +163,16 @@ def _ending_dead_runs(
     return tell
 
 
-def _evaluate(workflow: AnyWorkflow, dev: Dev | None, outputs: Callable[[Dev, Check], Any]) -> Evaluate | None:
+def _evaluate(
+    workflow: AnyWorkflow, dev: Dev | None, config: FinetuneConfig, outputs: Callable[[Dev, Check], Any]
+) -> Evaluate | None:
     """Scores of dev from what ``outputs`` gives for it."""
     if dev is None:
         return None
 
     def evaluate(check: Check) -> dict[str, float]:
         found = outputs(dev, check)
-        decision = workflow.decide(dev.examples, dev.encoded, found)
+        decision = workflow.decide(dev.examples, dev.encoded, found, config)
         return workflow.score(dev.examples, dev.encoded, found, decision)
 
     return evaluate
@@ -191,7 +193,7 @@ def _full_trainer(
     def outputs(dev: Dev, check: Check) -> Any:
         return workflow.outputs(model, dev.encoded, check=check, label="evaluating")
 
-    return _trainer(model, plan, task, config, _evaluate(workflow, dev, outputs))
+    return _trainer(model, plan, task, config, _evaluate(workflow, dev, config, outputs))
 
 
 def _frozen_trainer(
@@ -222,7 +224,7 @@ def _frozen_trainer(
         assert dev_vectors is not None
         return head.logits(dev_vectors)
 
-    return _trainer(head, plan, task, config, _evaluate(workflow_of(task), dev, outputs))
+    return _trainer(head, plan, task, config, _evaluate(workflow_of(task), dev, config, outputs))
 
 
 def _trainer(

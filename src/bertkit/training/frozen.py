@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from bertkit.console import say
 from bertkit.errors import ResourceError
 from bertkit.features import FeatureSet
+from bertkit.features_groups import GroupSet
 from bertkit.files import write_atomically
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.model.losses import class_loss
@@ -82,13 +83,13 @@ class FrozenHead(nn.Module):
 
 def pooled_vectors(
     model: BertForSequenceClassification,
-    features: FeatureSet,
+    features: FeatureSet | GroupSet,
     *,
     cache: Path | None = None,
     check: Callable[[], None] = lambda: None,
     label: str = "encoding",
 ) -> Floats:
-    """The encoder's pooled vector of every row, float32 ``(n, D)``.
+    """The encoder's pooled vector of every row, float32 ``(n, D)``; of a row in windows, the mean of theirs.
 
     Args:
         model: put into eval mode.
@@ -97,6 +98,8 @@ def pooled_vectors(
         check: called before each batch; may raise to stop.
         label: what the progress bar says.
     """
+    if isinstance(features, GroupSet):
+        return features.mean(pooled_vectors(model, features.sequences, cache=cache, check=check, label=label))
     file = None if cache is None else cache / f"{_key(model, features)}.safetensors"
     if file is not None and (found := _read(file, (len(features), model.config.hidden_size))) is not None:
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")

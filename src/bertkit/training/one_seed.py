@@ -55,13 +55,14 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A scored set: its metrics, a line for each example, files by name, and the main metric of resampled examples."""
+    """A scored set: metrics, a line for each example, files by name, the main metric of resampled examples, a table."""
 
     scores: dict[str, float]
     rows: list[dict[str, Any]]
     files: dict[str, str]
     decision: dict[str, Any]
     bootstrap: list[float] | None
+    table: str = ""
 
 
 def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
@@ -114,7 +115,10 @@ def _log(folder: Path) -> Iterator[RunLog]:
 def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     """Write models, predictions and scores of a finished seed; ``metrics.json`` last, then the state is not needed."""
     folder, at = job.run.seed(seed), trained.progression
-    scored = score_set(job.workflow, trained.model, job.data.rows.dev, job.data.dev, "dev", worst=job.config.worst)
+    given = (job.workflow, trained.model, job.data.rows.dev, job.data.dev, "dev")
+    scored = score_set(*given, worst=job.config.worst, config=job.config)
+    if scored.table:
+        say(scored.table)
     scores, files = dict(scored.scores), dict(scored.files)
     for name, encoded in job.data.more.items():
         examples, where = job.data.rows.more[name], f"dev-{name}"
@@ -157,6 +161,7 @@ def score_set(
     *,
     worst: int = 0,
     decision: dict[str, Any] | None = None,
+    config: FinetuneConfig | None = None,
     resample: bool = True,
 ) -> Scored:
     """Score a labelled set and say what is written of it.
@@ -169,6 +174,7 @@ def score_set(
         split: names the files: ``predictions-SPLIT.jsonl`` and, of the ``worst`` examples, ``errors-SPLIT.jsonl``.
         worst: examples to list; 0 lists none.
         decision: made on dev; None means that these examples are dev and decide.
+        config: settings of the run, which say what is decided; needed where there is no decision.
         resample: also score the examples drawn with replacement.
     """
 
@@ -176,7 +182,10 @@ def score_set(
         return
 
     outputs = workflow.outputs(model, encoded, check=unchecked, label=f"scoring {split}")
-    chosen = workflow.decide(examples, encoded, outputs) if decision is None else decision
+    if decision is None:
+        assert config is not None, "the settings say what is decided"
+        decision = workflow.decide(examples, encoded, outputs, config)
+    chosen = decision
     given = (examples, encoded, outputs, chosen)
     rows = workflow.prediction_rows(*given)
     files = {f"predictions-{split}.jsonl": to_jsonl(rows), **workflow.files(*given, split)}
@@ -185,7 +194,7 @@ def score_set(
         files[f"errors-{split}.jsonl"] = to_jsonl(worst_rows(rows, badness, worst))
     drawn = workflow.main_metric_of(*given, bootstrap_draws(len(examples))) if resample else None
     values = None if drawn is None else [round(value, 6) for value in drawn.tolist()]
-    return Scored(workflow.score(*given), rows, files, dict(chosen), values)
+    return Scored(workflow.score(*given), rows, files, dict(chosen), values, workflow.table(*given))
 
 
 def _save_models(job: Job, trained: Fit, folder: Path, decision: dict[str, Any]) -> None:

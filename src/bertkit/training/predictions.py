@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.config import BertConfig
-from bertkit.postprocess import predictions_of, scores_of
+from bertkit.postprocess import predictions_of
+from bertkit.postprocess_labels import LabelDecision
 from bertkit.tasks import Example
 
 
@@ -18,6 +19,7 @@ def prediction_rows(
     logits: npt.NDArray[Any],
     config: BertConfig,
     truncated: npt.NDArray[np.bool_],
+    decision: LabelDecision | None = None,
 ) -> list[dict[str, Any]]:
     """``predicted`` and, for labels, ``probabilities`` of every row.
 
@@ -25,22 +27,27 @@ def prediction_rows(
         logits: ``(n, C)``.
         config: names the labels and says whether this is regression.
         truncated: rows whose text did not fit, ``(n,)``.
+        decision: made on dev; None means none was.
 
     Returns:
-        n dictionaries: ``predicted`` (label name, or number), ``probabilities`` (label name to probability; absent for
-        regression), ``truncated``.
+        n dictionaries: ``predicted`` (label name, list of names where a row may have several, or number),
+        ``probabilities`` (label name to probability; absent for regression), ``truncated``.
     """
-    predicted = predictions_of(logits, config.problem_type).tolist()
     regression = config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1)
     if regression:
-        return [
-            {"predicted": value, "truncated": cut} for value, cut in zip(predicted, truncated.tolist(), strict=True)
-        ]
+        values = predictions_of(logits, config.problem_type).tolist()
+        return [{"predicted": value, "truncated": cut} for value, cut in zip(values, truncated.tolist(), strict=True)]
     names = [config.id2label[number] for number in range(config.num_labels)]
-    shares = scores_of(logits, config.problem_type).tolist()
+    several, chosen = config.problem_type == "multi_label_classification", decision or LabelDecision()
+    shares = chosen.probabilities(logits, several=several).tolist()
+    labels = chosen.labels(logits, several=several).tolist()
     return [
-        {"predicted": names[number], "probabilities": dict(zip(names, share, strict=True)), "truncated": cut}
-        for number, share, cut in zip(predicted, shares, truncated.tolist(), strict=True)
+        {
+            "predicted": [name for name, yes in zip(names, label, strict=True) if yes] if several else names[label],
+            "probabilities": dict(zip(names, share, strict=True)),
+            "truncated": cut,
+        }
+        for label, share, cut in zip(labels, shares, truncated.tolist(), strict=True)
     ]
 
 
@@ -58,10 +65,14 @@ def with_texts(
 def with_examples(
     rows: Iterable[Mapping[str, Any]], examples: Sequence[Example], names: Mapping[int, str]
 ) -> list[dict[str, Any]]:
-    """The rows with line number, text and ``gold`` (label name or score; None where the file has none) in front."""
+    """The rows with line number, text and ``gold`` (label name or names, score, None where there is none) in front."""
     told = []
     for row, example in zip(rows, examples, strict=True):
-        gold = names[example.label] if isinstance(example.label, int) and "probabilities" in row else example.label
+        gold: Any = example.label
+        if isinstance(gold, tuple):
+            gold = [names[number] for number in gold]
+        elif isinstance(gold, int) and "probabilities" in row:
+            gold = names[gold]
         pair = {} if example.text_pair is None else {"text_pair": example.text_pair}
         told.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
     return told

@@ -129,8 +129,12 @@ def encode_rows(
 
 
 def row_losses(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Loss of each row ``(n,)``: minus the logarithm of the right label's probability, or the squared error."""
+    """Loss of each row ``(n,)``: minus the logarithm of the right label's probability, its mean over several labels, or
+    the squared error.
+    """
     x = logits.astype(np.float64)
+    if task.multi_label:
+        return np.asarray((np.logaddexp(0.0, x) - x * labels).mean(axis=1), dtype=np.float64)
     if task.is_regression:
         return np.asarray((x[:, 0] - labels) ** 2, dtype=np.float64)
     shifted = x - x.max(axis=1, keepdims=True)
@@ -138,17 +142,20 @@ def row_losses(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> npt.
     return np.asarray(losses, dtype=np.float64)
 
 
-def score_logits(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> dict[str, float]:
+def score_logits(
+    task: TextTask, logits: Floats, labels: npt.NDArray[Any], predicted: npt.NDArray[Any] | None = None
+) -> dict[str, float]:
     """Every metric of the task, and ``loss``, the mean loss without class weights.
 
     Args:
         task: names the metrics.
         logits: ``(n, C)``.
-        labels: ``(n,)`` right label numbers or scores.
+        labels: right ones, as :meth:`bertkit.tasks.TextTask.label_array` gives them.
+        predicted: what is scored; None means the likeliest labels.
     """
-    targets = torch.from_numpy(labels.astype(np.float32 if task.is_regression else np.int64, copy=False))
+    targets = torch.from_numpy(labels.astype(np.int64 if task.kind == "classification" else np.float32, copy=False))
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
-    scores = score(task, predictions_of(logits, task.problem_type), labels)
+    scores = score(task, predictions_of(logits, task.problem_type) if predicted is None else predicted, labels)
     return {**scores, "loss": float(term.total) / term.num_targets}
 
 

@@ -95,6 +95,23 @@ class FinetuneConfig(Settings):
     ] = 128
     max_query_length: Annotated[int, Field(ge=1, description="squad: tokens of a question; the rest is cut off")] = 64
     max_answer_length: Annotated[int, Field(ge=1, description="squad: most tokens of an answer")] = 30
+    long_texts: Annotated[
+        Literal["cut", "head_tail", "windows"],
+        Field(
+            description="texts over max_length: cut; keep beginning and end; or read all in windows, whose logits are "
+            "averaged"
+        ),
+    ] = "cut"
+    overlap: Annotated[
+        int | None, Field(ge=0, description="tokens that two neighbouring windows share; default 128 or a quarter")
+    ] = None
+    calibrate: Annotated[
+        bool,
+        Field(description="fit a temperature on dev, so that probabilities mean what they say; kept with the model"),
+    ] = False
+    tune_thresholds: Annotated[
+        bool, Field(description="choose on dev from which probability on a label is given; kept with the model")
+    ] = False
     label_all_pieces: Annotated[
         bool, Field(description="ner: the loss looks at every piece of a word; otherwise at the first only")
     ] = False

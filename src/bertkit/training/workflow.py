@@ -148,6 +148,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
         return
 
+    def texts_of(self, example: ExampleT) -> Sequence[str]:
+        """What a masked language model can be trained on of a training example: running texts; by default none."""
+        return ()
+
     @abstractmethod
     def report(
         self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], config: FinetuneConfig
@@ -221,7 +225,9 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
             label: what the progress bar says.
         """
 
-    def decide(self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT) -> dict[str, Any]:
+    def decide(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, config: FinetuneConfig
+    ) -> dict[str, Any]:
         """What is chosen on dev, by labelled examples, and applied ever after; plain values for ``decision.json``."""
         return {}
 
@@ -256,6 +262,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         ``draws`` has the numbers of the examples of each set, ``(K, len(examples))``; the result is ``(K,)``.
         """
         return None
+
+    def table(self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision) -> str:
+        """More than the metrics for people, such as scores by type: lines of text, or nothing."""
+        return ""
 
     def files(
         self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision, split: str

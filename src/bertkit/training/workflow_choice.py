@@ -48,6 +48,11 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
         return load_choices(self.task, data, split, on_error=on_error)
 
+    def texts_of(self, example: ChoiceExample) -> Sequence[str]:
+        if example.label is None:
+            return (example.context,)
+        return (" ".join(example.pairs[example.label]),)  # wrong choices are no text of the world
+
     def hold_out(
         self, train: Examples[ChoiceExample], share: float, seed: int
     ) -> tuple[Examples[ChoiceExample], Examples[ChoiceExample]]:

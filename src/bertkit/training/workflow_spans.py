@@ -126,7 +126,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
         return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
 
-    def decide(self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs) -> dict[str, Any]:
+    def decide(
+        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, config: FinetuneConfig
+    ) -> dict[str, Any]:
         decision: dict[str, Any] = asdict(encoded.settings)
         if self.task.no_answers:
             texts, margins = _best_texts(examples, outputs), _margins(outputs)

@@ -16,10 +16,12 @@ from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config import BertConfig
 from bertkit.errors import ConfigError, DataError
-from bertkit.features import FeatureSet, TextEncoder, collate, featurize
+from bertkit.features import FeatureSet, TextEncoder, Truncation, collate, featurize_texts
+from bertkit.features_groups import GroupSet, collate_groups, featurize_windows
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.model.packed import PackedModel
 from bertkit.postprocess import predictions_of
+from bertkit.postprocess_labels import LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.sources import resolve
 from bertkit.tasks import DataReport, Example, Examples, Split, TextTask, data_report, load_split, score, splits_of
 from bertkit.tasks.baseline import tfidf_baseline
@@ -31,9 +33,16 @@ from bertkit.training.scoring import Floats, predict_logits, row_losses, score_l
 from bertkit.training.settings import LONG_TEXT_TASKS, FinetuneConfig
 from bertkit.training.workflow import Card, Check, Decision, Workflow
 
+#: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
+TextRows = FeatureSet | GroupSet
 
-class TextWorkflow(Workflow[Example, FeatureSet, Floats]):
-    """Classification and regression of :class:`bertkit.tasks.TextTask`; outputs are the logits ``(R, C)``."""
+
+class TextWorkflow(Workflow[Example, TextRows, Floats]):
+    """Classification and regression of :class:`bertkit.tasks.TextTask`; outputs are the logits ``(R, C)``.
+
+    A text in windows is trained on window by window, each with the label of its text, and answered with the mean of
+    their logits.
+    """
 
     task: TextTask
     model_class = BertForSequenceClassification
@@ -54,6 +63,9 @@ class TextWorkflow(Workflow[Example, FeatureSet, Floats]):
         there = {name: path for name, path in files.items() if path is not None}
         return {name: load_split(self.task, path, "dev", on_error=on_error) for name, path in there.items()}
 
+    def texts_of(self, example: Example) -> Sequence[str]:
+        return (example.text,) if not example.text_pair else (example.text, example.text_pair)
+
     def hold_out(
         self, train: Examples[Example], share: float, seed: int
     ) -> tuple[Examples[Example], Examples[Example]]:
@@ -73,22 +85,24 @@ class TextWorkflow(Workflow[Example, FeatureSet, Floats]):
             )
 
     def report(
-        self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, FeatureSet], config: FinetuneConfig
+        self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], config: FinetuneConfig
     ) -> DataReport:
         lengths = {name: features.num_tokens for name, features in encoded.items()}
-        return data_report(self.task, splits, lengths=lengths, max_length=config.max_length)
+        limit = None if config.long_texts == "windows" else config.max_length
+        return data_report(self.task, splits, lengths=lengths, max_length=limit)
 
     def encode(
         self, examples: Sequence[Example], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
-    ) -> FeatureSet:
-        features = featurize(examples, tokenizer, config.max_length)
+    ) -> TextRows:
+        pairs = [example.text_pair or "" for example in examples] if self.task.is_pair else None
+        rows = encode_texts([example.text for example in examples], pairs, tokenizer, config)
         if not labelled:
-            return replace(features, labels=None)
-        # In the type that the task's loss takes: a file of whole-number scores is still regression.
-        dtype = np.float32 if self.task.is_regression else np.int64
-        return replace(features, labels=np.asarray(features.labels).astype(dtype, copy=False))
+            return rows
+        return replace(rows, labels=self.task.label_array([example.label for example in examples]))
 
-    def collate(self, encoded: FeatureSet, rows: Sequence[int], *, labelled: bool) -> Batch:
+    def collate(self, encoded: TextRows, rows: Sequence[int], *, labelled: bool) -> Batch:
+        if isinstance(encoded, GroupSet):
+            return collate_groups(encoded, rows, labelled=labelled, label_each=True)
         return collate(encoded, rows, self.task.kind if labelled else None)
 
     def new_model(
@@ -106,42 +120,63 @@ class TextWorkflow(Workflow[Example, FeatureSet, Floats]):
                 f"{list(self.task.id2label.values())[:10]}; both must be the same, in the same order"
             )
 
-    def set_up(self, model: BertForSequenceClassification, train: FeatureSet, config: FinetuneConfig) -> None:
+    def set_up(self, model: BertForSequenceClassification, train: TextRows, config: FinetuneConfig) -> None:
         model.class_weights = class_weights(self.task, train, config)
 
-    def loss_floor(self, model: BertForSequenceClassification, train: FeatureSet) -> float:
+    def loss_floor(self, model: BertForSequenceClassification, train: TextRows) -> float:
         return label_entropy(self.task, train, model.class_weights)
 
-    def outputs(self, model: BertForSequenceClassification, encoded: FeatureSet, *, check: Check, label: str) -> Floats:
-        return predict_logits(model, encoded, check=check, label=label)
+    def outputs(self, model: BertForSequenceClassification, encoded: TextRows, *, check: Check, label: str) -> Floats:
+        return text_logits(model, encoded, check=check, label=label)
+
+    def decide(
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        if self.task.is_regression or not (config.calibrate or config.tune_thresholds):
+            return {}
+        labels, names, metric = encoded.labels, self._names, self.task.main_metric
+        assert labels is not None
+        decision = decide_labels(
+            outputs, labels, names, metric=metric, calibrate=config.calibrate, tune=config.tune_thresholds
+        )
+        if "thresholds" in decision:
+            given = {
+                "as_trained": LabelDecision().labels(outputs, several=self.task.multi_label),
+                "fitted": self._labels(outputs, decision),
+                "cross_fitted": cross_fitted_labels(outputs, labels, metric) if len(labels) > 1 else None,
+            }
+            told = {name: score(self.task, found, labels)[metric] for name, found in given.items() if found is not None}
+            decision = {**decision, "tuned": {"metric": metric, **told}}
+        return decision
 
     def score(
-        self, examples: Sequence[Example], encoded: FeatureSet, outputs: Floats, decision: Decision
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
     ) -> dict[str, float]:
         assert encoded.labels is not None
-        return score_logits(self.task, outputs, encoded.labels)
+        return score_logits(self.task, outputs, encoded.labels, self._labels(outputs, decision))
 
     def prediction_rows(
-        self, examples: Sequence[Example], encoded: FeatureSet, outputs: Floats, decision: Decision
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
     ) -> list[dict[str, Any]]:
-        rows = prediction_rows(outputs, self._shape(), encoded.truncated)
+        chosen = LabelDecision.of(decision, self._names)
+        rows = prediction_rows(outputs, self._shape(), encoded.truncated, chosen)
         return with_examples(rows, examples, self.task.id2label)
 
     def badness(
-        self, examples: Sequence[Example], encoded: FeatureSet, outputs: Floats, decision: Decision
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
     ) -> npt.NDArray[np.floating[Any]] | None:
         return None if encoded.labels is None else row_losses(self.task, outputs, encoded.labels)
 
     def main_metric_of(
         self,
         examples: Sequence[Example],
-        encoded: FeatureSet,
+        encoded: TextRows,
         outputs: Floats,
         decision: Decision,
         draws: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.float64] | None:
         assert encoded.labels is not None
-        predicted = predictions_of(outputs, self.task.problem_type)
+        predicted = self._labels(outputs, decision)
         only = replace(self.task, metrics=(self.task.main_metric,))
         found = [score(only, predicted[draw], encoded.labels[draw])[self.task.main_metric] for draw in draws]
         return np.array(found)
@@ -154,16 +189,21 @@ class TextWorkflow(Workflow[Example, FeatureSet, Floats]):
         labels = ", ".join(f"`{label}`" for label in task.id2label.values())
         return Card(
             pipeline="text-classification",
-            predicts=("a number" if task.is_regression else f"one of: {labels}")
+            predicts=("a number" if task.is_regression else f"{'any' if task.multi_label else 'one'} of: {labels}")
             + (" for a pair of texts" if task.is_pair else " for a text"),
             call='pipe([("first text", "second text")])' if task.is_pair else 'pipe(["a text"])',
-            limits="Texts are cut after {max_length} word pieces.",
+            limits="Texts are read up to {max_length} word pieces; what happens to longer ones stands in "
+            "`metrics.json` (`long_texts`).",
         )
 
     def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+        what = {"regression": "score", "classification": "label", "multi_label": "any number of labels"}
         return {
-            "what_it_predicts": "score" if self.task.is_regression else "label",
+            "what_it_predicts": what[self.task.kind],
             "text_pairs": self.task.is_pair,
+            "long_texts": config.long_texts,
+            "calibrated": config.calibrate,
+            "thresholds_tuned": config.tune_thresholds,
         }
 
     def draw(self, folder: Path) -> tuple[str, ...]:
@@ -174,8 +214,21 @@ class TextWorkflow(Workflow[Example, FeatureSet, Floats]):
         if self.task.labels is None:
             visualize.regression(rows, folder / "scores.png")
             return ("scores.png",)
+        visualize.reliability_of_rows(rows, self.task.labels, folder / "reliability.png")
+        if self.task.multi_label:
+            return ("reliability.png",)
         visualize.confusion_of_rows(rows, self.task.labels, folder / "confusion.png")
-        return ("confusion.png",)
+        return ("confusion.png", "reliability.png")
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self.task.id2label.values())
+
+    def _labels(self, outputs: Floats, decision: Decision) -> npt.NDArray[Any]:
+        """What is predicted: labels under the decision, or scores."""
+        if self.task.is_regression:
+            return predictions_of(outputs, self.task.problem_type)
+        return LabelDecision.of(decision, self._names).labels(outputs, several=self.task.multi_label)
 
     def _shape(self) -> BertConfig:
         """The labels as :func:`bertkit.training.predictions.prediction_rows` reads them."""
@@ -204,21 +257,64 @@ def new_classifier(
     )
 
 
-def class_weights(task: TextTask, train: FeatureSet, config: FinetuneConfig) -> Tensor | None:
+def encode_texts(
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    tokenizer: TextEncoder,
+    config: FinetuneConfig,
+    truncation: Truncation = "longest_first",
+) -> TextRows:
+    """Token ids of texts or pairs, long ones treated as the settings say.
+
+    Args:
+        texts: one or more.
+        pairs: the second texts, or None.
+        tokenizer: gives ``encode_ragged``.
+        config: ``max_length``, ``long_texts`` and ``overlap``.
+        truncation: anything but "longest_first" is done in place of what ``config.long_texts`` says.
+
+    Raises:
+        ConfigError: pairs of texts in windows, or cut in the middle.
+    """
+    if truncation == "longest_first" and config.long_texts != "cut":
+        if pairs is not None:
+            raise ConfigError(f"long_texts={config.long_texts!r} is for single texts; pairs of texts are cut")
+        if config.long_texts == "windows":
+            return featurize_windows(texts, tokenizer, config.max_length, overlap=config.overlap)
+        truncation = "head_tail"
+    return featurize_texts(texts, pairs, tokenizer, max_length=config.max_length, truncation=truncation)
+
+
+def text_logits(model: BertForSequenceClassification, rows: TextRows, **options: Any) -> Floats:
+    """Logits of every text ``(R, C)``, of one in windows their mean; options of :func:`predict_logits`."""
+    if isinstance(rows, GroupSet):
+        return rows.mean(predict_logits(model, rows.sequences, **options))
+    return predict_logits(model, rows, **options)
+
+
+def class_weights(task: TextTask, train: TextRows, config: FinetuneConfig) -> Tensor | None:
     """``n / (C * count)`` for each label under ``class_weights="balanced"`` (scikit-learn's rule), else None.
 
-    A label without a training row, which the rule would give an infinite weight, gets 1.
+    Of several labels a row it is how many rows do not have the label for each that has it. A label without a training
+    row, which the rule would give an infinite weight, gets 1.
     """
     if config.class_weights == "none" or task.is_regression:
         return None
+    if task.multi_label:
+        have = np.asarray(train.labels).sum(axis=0)
+        return torch.tensor(np.where(have > 0, (len(train) - have) / np.maximum(have, 1), 1.0), dtype=torch.float32)
     counts = np.bincount(np.asarray(train.labels), minlength=task.num_labels)
     weights = len(train) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     return torch.tensor(np.where(counts > 0, weights, 1.0), dtype=torch.float32)
 
 
-def label_entropy(task: TextTask, train: FeatureSet, weights: Tensor | None = None) -> float:
+def label_entropy(task: TextTask, train: TextRows, weights: Tensor | None = None) -> float:
     """Loss of the best answer that ignores the text: entropy of the weighted label frequencies in nats, or variance."""
     labels = np.asarray(train.labels)
+    if isinstance(train, GroupSet):  # the loss counts windows
+        labels = np.repeat(labels, train.sizes, axis=0)
+    if task.multi_label:
+        return _entropy_of_each(labels, weights)
     if task.is_regression:
         return float(labels.astype(np.float64).var())
     mass = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
@@ -226,3 +322,11 @@ def label_entropy(task: TextTask, train: FeatureSet, weights: Tensor | None = No
         mass *= weights.numpy()
     shares = mass[mass > 0] / mass.sum()
     return float(-(shares * np.log(shares)).sum())
+
+
+def _entropy_of_each(labels: npt.NDArray[Any], weights: Tensor | None) -> float:
+    """Mean over labels of the best constant answer's binary cross-entropy; a label that is there weighs its weight."""
+    there = labels.astype(np.float64).mean(axis=0)
+    weighted = there if weights is None else there * weights.numpy()
+    share = np.clip(weighted / np.maximum(weighted + 1 - there, 1e-12), 1e-12, 1 - 1e-12)
+    return float(-(weighted * np.log(share) + (1 - there) * np.log(1 - share)).mean())
