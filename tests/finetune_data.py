@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from bertkit import visualize
 from bertkit.config import BertConfig
+from bertkit.errors import MissingExtraError
 from bertkit.model.bert import BertModel
 from bertkit.tokenization import BertTokenizer
 
@@ -58,3 +63,15 @@ def write_table(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]
     with path.open("w", newline="") as file:
         csv.writer(file, delimiter=delimiter, quoting=quoting).writerows([columns, *rows])
     return path
+
+
+@contextmanager
+def no_pictures() -> Iterator[None]:
+    """Runs as where matplotlib is missing, for tests of something else: drawing takes longer than training."""
+
+    def missing(*args: object) -> None:
+        raise MissingExtraError("drawing pictures needs 'matplotlib'")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(visualize, "_figure", missing)
+        yield

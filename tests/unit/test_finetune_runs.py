@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,14 @@ from bertkit.training.search import ORIGINAL_GRID, space_of
 from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow import WORKFLOWS
 from bertkit.training.workflow_text import TextWorkflow
-from finetune_data import QUICK, labelled_texts, tiny_start, write_table
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
 from training_helpers import tiny_model, toy_config, toy_features, toy_task
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures() -> Iterator[None]:
+    with no_pictures():
+        yield
 
 
 @pytest.fixture(scope="module")

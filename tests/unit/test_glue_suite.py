@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,16 @@ from bertkit.tasks.files import beside
 from bertkit.training.evaluate import evaluate_run
 from bertkit.training.glue_suite import SUBMISSION_FILES, finetune_glue
 from bertkit.training.settings import FinetuneConfig
-from finetune_data import QUICK, labelled_texts, tiny_start, write_table
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
 
 NLI = ("entailment", "neutral", "contradiction")
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "sentence1", "sentence2", "label1", "gold_label")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures() -> Iterator[None]:
+    with no_pictures():
+        yield
 
 
 def pairs_of_texts(count: int, seed: int) -> list[tuple[tuple[str, str], int]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import statistics
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bertkit.console import clock, say
 from bertkit.errors import ConfigError, DataError
@@ -22,7 +20,6 @@ from bertkit.training.evaluate import Classifier, load_run
 from bertkit.training.finetune import finetune
 from bertkit.training.results import FinetuneResult
 from bertkit.training.runfolder import write_json
-from bertkit.training.scoring import predict_logits
 from bertkit.training.settings import FinetuneConfig
 
 #: Name of each file of a submission, as the GLUE server wants it.
@@ -214,14 +211,20 @@ def submission_text(task: TextTask, test: Path, run: Classifier) -> str:
         DataError: a bad row in the test file: none may be left out, or the answers would move.
     """
     examples = load_split(task, test, "test")
-    encoded = run.workflow.encode(examples, run.tokenizer, run.config, labelled=False)
-    logits = predict_logits(run.model, encoded, label=f"predicting {test.name}")
+    workflow = run.workflow
+    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
+
+    def unchecked() -> None:
+        return
+
+    outputs = workflow.outputs(run.model, encoded, check=unchecked, label=f"predicting {test.name}")
+    predicted = [row["predicted"] for row in workflow.prediction_rows(examples, encoded, outputs, run.decision)]
     if task.is_regression:
         low, high = STSB.score_range or (0.0, 5.0)
-        answers: Sequence[str] = [f"{value:.3f}" for value in np.clip(logits[:, 0], low, high).tolist()]
+        answers = [f"{min(max(value, low), high):.3f}" for value in predicted]
     else:
-        names = task.raw_labels or task.labels or ()
-        answers = [names[number] for number in logits.argmax(axis=1).tolist()]
+        written = dict(zip(task.labels or (), task.raw_labels or task.labels or (), strict=True))
+        answers = [written[name] for name in predicted]
     lines = ["index\tprediction", *(f"{number}\t{answer}" for number, answer in enumerate(answers))]
     return "\n".join(lines) + "\n"
 

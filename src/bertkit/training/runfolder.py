@@ -37,7 +37,6 @@ from typing import Any, ClassVar, TextIO
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.files import try_lock, write_atomically
-from bertkit.tasks.kinds import task_from_dict
 from bertkit.training.checkpoint import remove_remains
 from bertkit.training.settings import FinetuneConfig
 
@@ -127,7 +126,8 @@ class RunFolder:
                 return
             if not resume:
                 raise ConfigError(f"{self.path} already holds a run: {self.how_to_resume}, or choose another --out")
-            _must_agree(path, self._completed(read_json(path)), _plain(settings), {*free, "versions"})
+            ours = _plain(settings)
+            _must_agree(path, self._completed(read_json(path), ours), ours, {*free, "versions"})
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
         if others:
@@ -139,9 +139,9 @@ class RunFolder:
         """Write the settings; from now on the folder holds a run."""
         write_json(self.path / self.settings_file, _plain(settings))
 
-    def _completed(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Settings that an older version wrote, with the defaults of what it did not know."""
-        return settings
+    def _completed(self, theirs: dict[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings that an older version wrote, with what it did not know and did as the defaults of ``ours`` say."""
+        return theirs
 
     def _has_steps(self) -> bool:
         """Whether a step of the run was taken: there is a state, a log, or a result."""
@@ -154,10 +154,14 @@ class FinetuneFolder(RunFolder):
 
     settings_file, states, how_to_resume = SETTINGS, f"*-*/{CHECKPOINTS}", "add --resume to go on"
 
-    def _completed(self, settings: dict[str, Any]) -> dict[str, Any]:
-        config = FinetuneConfig(**settings["config"]).model_dump()
-        task = task_from_dict(settings["task"]).to_dict()
-        completed: dict[str, Any] = json.loads(json.dumps({**settings, "task": task, "config": config}))
+    def _completed(self, theirs: dict[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+        defaults = FinetuneConfig().model_dump()
+        config = {name: defaults[name] for name in ours["config"] if name in defaults}
+        task = {name: value for name, value in ours.get("task", {}).items() if not value}
+        completed = dict(theirs)
+        for key, new in (("config", config), ("task", task)):
+            if new:
+                completed[key] = {**new, **theirs.get(key, {})}
         return completed
 
     def _has_steps(self) -> bool:

@@ -98,6 +98,8 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         trials=trials,
         chosen={},
     )
+    told = "; ".join(f"{name} of {', '.join(map(_short, values))}" for name, values in space.items())
+    say(f"choosing on dev ({method}): {told}")
     for number, setting in enumerate(settings):
         before = [trial for trial in (*known, *trials) if trial.setting == setting]
         if before:
@@ -105,13 +107,13 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         else:
             trial = _try(job, number, setting, resume=resume)
         trials.append(trial)
-        told = ", ".join(f"{name} {_short(value)}" for name, value in setting.items())
-        say(f"trial {number + 1}: {told}: dev {metric} {trial.score:.4f} in {clock(trial.seconds)}")
+        say(f"trial {number + 1}: {_words(setting)}: dev {metric} {trial.score:.4f} in {clock(trial.seconds)}")
         if len(trials) > len(known):  # earlier, the file has more than this call has come to
             write_json(file, asdict(found))
     best = max(trials, key=lambda trial: trial.score)
     found.chosen.update(best.setting)
     write_json(file, asdict(found))
+    say(f"chose {_words(best.setting)}: dev {metric} {best.score:.4f}")
     for folder in job.run.path.glob("trial-*"):
         shutil.rmtree(folder, ignore_errors=True)
     return found
@@ -160,6 +162,10 @@ def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
 
 def _folder(job: Job, number: int) -> Path:
     return job.run.path / f"trial-{number:03d}"
+
+
+def _words(setting: Setting) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in setting.items())
 
 
 def _short(value: Any) -> str:
