@@ -32,8 +32,20 @@ def crc32c_by_bits(data: bytes) -> int:
     return register ^ 0xFFFFFFFF
 
 
-def masked_by_bits(data: bytes) -> int:
-    crc = crc32c_by_bits(data)
+TABLE = [crc32c_by_bits(bytes([byte])) ^ crc32c_by_bits(b"\0") for byte in range(256)]
+
+
+def crc32c_by_bytes(data: bytes) -> int:
+    """The same with the eight bits of a byte taken together."""
+    register = 0xFFFFFFFF
+    for byte in data:
+        register = TABLE[(register ^ byte) & 255] ^ (register >> 8)
+    return register ^ 0xFFFFFFFF
+
+
+def masked_by_bytes(data: bytes) -> int:
+    """The form in which it is stored."""
+    crc = crc32c_by_bytes(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -87,7 +99,7 @@ def block(entries: Iterable[tuple[bytes, bytes]], *, kind: int = 0, spoil: int =
 
 def trailed(content: bytes, *, kind: int = 0, spoil: int = 0) -> bytes:
     content += bytes([kind])
-    return content + struct.pack("<I", masked_by_bits(content) ^ spoil)
+    return content + struct.pack("<I", masked_by_bytes(content) ^ spoil)
 
 
 def table(

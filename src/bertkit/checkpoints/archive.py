@@ -67,7 +67,7 @@ def unpack(file: Path, folder: Path) -> list[Path]:
         except CheckpointError:
             raise
         except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, ValueError) as error:
-            raise _damaged(file, f"{type(error).__name__}: {error}") from None
+            raise _damaged(file, f"{type(error).__name__}: {str(error)[:200]}") from None
 
 
 def _check_list(stream: BufferedReader, file: Path) -> None:
@@ -139,6 +139,8 @@ def _check_places(members: Iterable[zipfile.ZipInfo], file: Path) -> None:
     """No two files may be made of the same bytes."""
     end, before = 0, ""
     for member in sorted(members, key=lambda member: member.header_offset):
+        if member.header_offset < 0:
+            raise _damaged(file, f"{member.filename!r} begins before it")
         if member.header_offset < end:
             raise _refused(file, f"{member.filename!r} overlaps {before!r}")
         end, before = member.header_offset + 30 + member.compress_size, member.filename

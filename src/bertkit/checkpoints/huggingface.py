@@ -27,11 +27,6 @@ MAX_INDEX_BYTES = 16 << 20
 MAX_SHARDS = 1_000
 
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.bin")
-_CONVERT = (
-    "python -c \"import torch, safetensors.torch as s; w = torch.load('pytorch_model.bin', map_location='cpu', "
-    "weights_only=True); s.save_file({k: v.clone().contiguous() for k, v in w.items()}, 'model.safetensors', "
-    "{'format': 'pt'})\""
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +85,8 @@ def config_path(path: Path) -> Path:
 
 def _pickle(path: Path) -> str:
     return (
-        f"{path} is a pickle, and opening a pickle can run any code that is hidden in it, so bertkit reads safetensors "
-        f"only. If you trust where it comes from, convert it once, in its folder:\n  {_CONVERT}"
+        f"{path} is a pickle, and opening a pickle can run any code that is hidden in it, so bertkit loads safetensors "
+        f"only. If you trust where it comes from, convert it once:\n  bertkit convert --trust-pickle {path} NEW_FOLDER"
     )
 
 
@@ -103,8 +98,12 @@ def _nothing_in(folder: Path) -> str:
     others = [name for name in names if name.endswith(".safetensors")]
     if others:
         return f"{folder} has no {WEIGHTS}, but {shorten(others)}: give the path of the file itself"
-    if any(name.endswith((".ckpt.index", ".ckpt.meta", ".h5", ".msgpack")) for name in names):
-        return f"{folder} holds a TensorFlow or Flax checkpoint; bertkit reads {WEIGHTS}"
+    kinds = (".index", ".ckpt.meta", ".h5", ".msgpack", "saved_model.pb")
+    if any(name.endswith(kinds) for name in names):
+        return (
+            f"{folder} holds a TensorFlow or Flax checkpoint; bertkit loads {WEIGHTS}. The original code's .index and "
+            f".data files become that with:\n  bertkit convert {folder} NEW_FOLDER"
+        )
     return f"{folder} has neither {WEIGHTS} nor {INDEX}; it holds {shorten(names) or 'nothing'}"
 
 

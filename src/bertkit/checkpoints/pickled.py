@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -184,11 +185,14 @@ def _tensors(content: Any) -> dict[str, Any]:
 
 
 def _in_words(error: Exception) -> str:
+    """What the reader found, without its advice to read the file with no care at all."""
     text = " ".join(str(error).split())
-    wanted = text.partition("Unsupported global: GLOBAL ")[2].partition(" ")[0] or text.partition("GLOBAL ")[2][:60]
+    wanted = re.search(r"GLOBAL ([\w.]+)", text)
     if wanted:
-        return f"it is no plain pickle of tensors: it wants to use {wanted!r}, which bertkit does not run"
-    return f"it cannot be read as a pickle of tensors: {type(error).__name__}: {text[:200]}"
+        return f"it is no plain pickle of tensors: it wants to use {wanted[1]!r}, which bertkit does not run"
+    said = re.search(r"WeightsUnpickler error: (.{1,80}?)( Check the documentation|$)", text)
+    what = said[1] if said else type(error).__name__ if "weights_only" in text else f"{type(error).__name__}: {text}"
+    return f"it cannot be read as a pickle of tensors: {what[:200]}"
 
 
 if __name__ == "__main__":
