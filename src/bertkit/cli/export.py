@@ -1,0 +1,65 @@
+"""The command that writes a model for other runtimes: export."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.options import COMMON, Common, write_json, write_line
+
+
+def export(
+    model: Annotated[str, Parameter(help="Model folder, Hub name, or run folder of 'bertkit finetune'.")],
+    /,
+    *,
+    out: Annotated[Path, Parameter(alias="-o", help="New folder for the exported model.")],
+    format: Annotated[Literal["onnx"], Parameter(help="What to write.")] = "onnx",
+    task: Annotated[
+        str | None,
+        Parameter(help="What the model is for, for example fill-mask; default: what its config.json says it is."),
+    ] = None,
+    variant: Annotated[
+        Literal["padded", "packed", "both"],
+        Parameter(help="Input with padding (model.onnx), without (model_packed.onnx), or one file for each."),
+    ] = "both",
+    opset: Annotated[int, Parameter(help="Version of ONNX's operators, from 18 to 23.")] = 20,
+    check: Annotated[bool, Parameter(help="Run what was written and compare it with the model.")] = True,
+    common: Common = COMMON,
+) -> None:
+    """Write a model as ONNX, with its tokenizer and labels beside it, and check it.
+
+    The check runs every file with ONNX Runtime on batches of random shapes, and fails if a result differs from the
+    model's by more than 1e-4. Needs the extra onnx: pip install 'bertkit[onnx]'
+
+    For example:
+
+        bertkit export run --out run-onnx
+        bertkit export bert-base-uncased --task feature-extraction --variant padded --out bert-onnx
+        python -c "from bertkit.inference.onnx_model import OnnxModel; print(OnnxModel('run-onnx')(['A fine film.']))"
+    """
+    common.begin()
+    from bertkit.inference.onnx_export import export_onnx, load_for_export
+
+    loaded, tokenizer, decision = load_for_export(model, task)
+    exported = export_onnx(
+        loaded,
+        tokenizer,
+        out,
+        variants=("padded", "packed") if variant == "both" else (variant,),
+        opset=opset,
+        check=check,
+        seed=common.seed,
+        decision=decision,
+    )
+    if common.json:
+        write_json({**asdict(exported), "folder": str(exported.folder), "format": format})
+        return
+    write_line(f"{exported.model} in {exported.folder}, opset {exported.opset}")
+    for name, facts in exported.variants.items():
+        worst = facts["largest_difference"]
+        told = "not checked" if worst is None else f"largest difference to the model {worst:.1e}"
+        write_line(f"  {facts['file']:<18} {name}: {', '.join(facts['inputs'])} -> {', '.join(facts['outputs'])}")
+        write_line(f"  {'':<18} {told}")
