@@ -113,6 +113,7 @@ def test_the_run_folder_tells_scores_by_type_and_beside_a_baseline(run_folder: P
     assert set(table["default"]["by_type"]) == {"LOC", "PER"}
     assert table["default"]["micro"]["f1"] == pytest.approx(metrics["scores"]["f1"], abs=1e-12)
     assert table["strict"]["micro"]["f1"] == pytest.approx(metrics["scores"]["strict_f1"], abs=1e-12)
+    assert (run_folder / "types.png").read_bytes().startswith(b"\x89PNG")
     card = (run_folder / "README.md").read_text()
     assert "token-classification" in card
     assert "`LOC`, `PER`" in card
@@ -143,6 +144,10 @@ def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, ru
     code, out, _ = run("evaluate", "ner", "--data", data / "dev.conll", "--model", run_folder, "--json", "-q")
     assert code == 0
     assert json.loads(out)["scores"] == pytest.approx(scores, abs=1e-6)
+    _, out, _ = run("evaluate", "ner", "--data", data, "--model", run_folder, "-q")
+    rows = [line.split() for line in out.splitlines()]
+    assert ["type", "precision", "recall", "f1", "entities"] in rows
+    assert rows[-1][:4] == ["all", *(f"{scores[name]:.4f}" for name in ("precision", "recall", "f1"))]
 
 
 def test_a_model_with_labels_in_another_order_scores_the_same(run_folder: Path, tmp_path: Path) -> None:

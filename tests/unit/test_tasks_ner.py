@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,8 +17,9 @@ from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.metrics_ner import entity_scores
 from bertkit.tags import Entity, notation_of, read_entities, read_strictly, spelling_of, to_bio, write_tags
 from bertkit.tasks.kinds import task_from_dict
-from bertkit.tasks.ner import TaggedExample, TokenTask, load_tagged, ner_task, score_tags
+from bertkit.tasks.ner import TaggedExample, TaggedExamples, TokenTask, load_tagged, ner_task, score_tags
 from bertkit.tasks.ner_baseline import MajorityTagger, majority_baseline
+from bertkit.tasks.ner_report import PieceCounts, tagged_report
 from bertkit.tasks.ner_split import hold_out_sentences, sentence_key
 from bertkit.tasks.tagged_files import tagged_file, tagged_files
 from bertkit.tasks.task import Examples
@@ -433,3 +435,44 @@ def test_reading_imports_no_torch() -> None:
     code = "import sys, bertkit.tasks.ner, bertkit.tasks.ner_report, bertkit.tasks.ner_baseline"
     code += "; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_report_tells_what_should_make_a_reader_stop() -> None:
+    rome, ann = Entity("LOC", 0, 1), Entity("PER", 0, 1)
+    train = Examples(
+        [TaggedExample(("Rome", "is"), (rome,)), TaggedExample(("rome", " is"), ())], Path("a/train.conll")
+    )
+    dev = Examples([TaggedExample(("Rome", "is"), (rome,)), TaggedExample(("Ann",), (ann,))], skipped=[])
+    counts = {"train": PieceCounts(np.array([4, 4]), 2, 1), "dev": PieceCounts(np.array([4, 40]), 3, 0)}
+    report = tagged_report(TASK, {"train": train, "dev": dev}, counts, max_length=24)
+    assert report.overlap == {"dev": 1}
+    said = report.render()
+    for line in (
+        "train: 2 sentences, 4 words from train.conll",
+        "NO ENTITY of type 'PER'",
+        "1 words have no word piece; they are always O",
+        "duplicates: 1 sentences repeat an earlier one",
+        "CONTRADICTIONS: 2 sentences occur with several sets of entities",
+        "word pieces of a sentence: 4 to 40, median 22; windows of 24 make 3 rows",
+        "50.0 % of the entities do not stand in train",
+        "LEAK: 1 of 2 dev sentences (50.0 %) also stand in train",
+    ):
+        assert line in said, said
+    assert json.loads(json.dumps(report.to_dict()))["splits"]["dev"]["unseen"] == 0.5
+    broken = load_tagged_text("I-PER O\n")
+    assert (
+        "REPAIRED: 1 tags do not fit the scheme BIO"
+        in tagged_report(TASK, {"train": broken}, {"train": counts["train"]}, max_length=24).render()
+    )
+    assert (
+        "1 sentences without tags"
+        in tagged_report(TASK, {"test": [TaggedExample(("a",))]}, {"test": counts["train"]}, max_length=24).render()
+    )
+
+
+def load_tagged_text(tags: str) -> Examples[TaggedExample]:
+    """One sentence with these tags behind one that keeps to BIO."""
+    rows = [TaggedExample(("a",), (Entity("PER", 0, 1),)), TaggedExample(("a", "b"), (Entity("PER", 0, 1),))]
+    found = TaggedExamples(rows)
+    found.spelling = spelling_of([["B-PER"], tags.split()])
+    return found

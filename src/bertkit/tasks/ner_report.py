@@ -35,12 +35,12 @@ class PieceCounts:
 class TaggedSplitReport:
     """One split.
 
-    sentences, words: how many. source: file name. scheme: how it is tagged, "" without tags. repaired: tags that do not
-    fit the scheme. entities: how many of each of the task's types. documents: 0 where the file tells none.
-    tokens: word pieces of the shortest, median and longest sentence. windows: sentences that became several rows.
-    words_without: words without a piece. duplicates: sentences that stood earlier in the split. contradictions:
-    sentences in groups of the same words with different entities. skipped: bad lines, by kind.
-    unseen: share of the entities (by their words) that do not stand in train; None for train.
+    sentences, words: how many. source: file name. scheme: how the file is tagged, "" where that is not known. repaired:
+    tags that do not fit the scheme. untagged: sentences without tags. entities: how many of each of the task's types.
+    documents: 0 where the file tells none. tokens: word pieces of the shortest, median and longest sentence. windows:
+    rows that the sentences became. words_without: words without a piece. duplicates: sentences that stood earlier in
+    the split. contradictions: sentences in groups of the same words with different entities. skipped: bad lines, by
+    kind. unseen: share of the entities (by their words) that do not stand in train; None for train.
     """
 
     sentences: int
@@ -48,6 +48,7 @@ class TaggedSplitReport:
     source: str
     scheme: str
     repaired: int
+    untagged: int
     entities: dict[str, int]
     documents: int
     tokens: tuple[int, float, int]
@@ -139,6 +140,7 @@ def _split_report(
         source="" if path is None else path.name,
         scheme="" if spelling is None else spelling.scheme,
         repaired=0 if spelling is None else spelling.repaired,
+        untagged=sum(row.entities is None for row in rows),
         entities={kind: counts[kind] for kind in task.types},
         documents=len({row.document for row in rows} - {0}),
         tokens=(int(pieces.tokens.min()), float(np.median(pieces.tokens)), int(pieces.tokens.max())),
@@ -162,10 +164,10 @@ def _render_split(name: str, split: TaggedSplitReport, max_length: int) -> list[
         shares = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in split.entities.items())
         lines.append(f"    entities: {shares}")
     absent = [kind for kind, count in split.entities.items() if not count]
-    if absent and split.scheme:
+    if absent and not split.untagged:
         lines.append(f"    NO ENTITY of type {', '.join(map(repr, absent[:5]))}")
-    if not split.scheme:
-        lines.append("    without tags")
+    if split.untagged:
+        lines.append(f"    {split.untagged:,} sentences without tags")
     if split.repaired:
         lines.append(f"    REPAIRED: {split.repaired:,} tags do not fit the scheme {split.scheme}")
     shortest, median, longest = split.tokens

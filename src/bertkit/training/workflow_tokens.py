@@ -91,6 +91,9 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         }
         return tagged_report(self.task, splits, counts, max_length=config.max_length)
 
+    def texts_of(self, example: TaggedExample) -> Sequence[str]:
+        return (example.text,)
+
     # -------------------------------------------------------------------------------------------------- features
 
     def encode(
@@ -204,6 +207,11 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counts = np.array([(f.right, f.predicted, f.support) for f in found], dtype=np.int64)
         return np.array([getattr(Found(*counts[draw].sum(axis=0).tolist()), main) for draw in draws])
 
+    def table(
+        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
+    ) -> str:
+        return entity_scores(self._tags(encoded, outputs), [example.tags for example in examples]).render()
+
     def files(
         self,
         examples: Sequence[TaggedExample],
@@ -247,6 +255,13 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             call='pipe("a text", aggregation_strategy="first")',
             limits="Longer texts are read in overlapping windows of {max_length} word pieces; nothing is cut off.",
         )
+
+    def draw(self, folder: Path) -> tuple[str, ...]:
+        from bertkit import visualize
+
+        table = json.loads((folder / "entities-dev.json").read_text(encoding="utf-8"))["default"]
+        visualize.scores_by_type(table["by_type"], folder / "types.png")
+        return ("types.png",)
 
     def facts(self, config: FinetuneConfig) -> dict[str, Any]:
         return {
