@@ -91,7 +91,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         if named is not None and str(named).removesuffix("Fast") not in _WITHOUT_A_KIND:
             return _class_named(str(named), file)
         model_type = values.get("model_type", model_type)
-    if model_type in MODEL_TYPES:
+    if str(model_type) in MODEL_TYPES:
         return MODEL_TYPES[str(model_type)]
     for name, found in _FILES.items():
         if (path / name).is_file():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from bertkit.tokenization.unicode import BPE_LETTERS, BPE_NUMBERS, regex_class
@@ -21,6 +21,8 @@ from bertkit.tokenization.vocabulary import BYTE_CHARS, AddedToken
 from bertkit.tokenization.whole import SPACE, WholeTokens
 from bertkit.tokenization.wordpiece import Piece
 
+#: Words whose tokens are remembered.
+MAX_WORDS = 1 << 16
 #: What is left out of the places of tokens.
 BLANKS = BYTE_CHARS[ord(" ")] + SPACE
 
@@ -81,6 +83,7 @@ class ByteBpeTokenizer:
         self.add_prefix_space = add_prefix_space
         self.trim_offsets = trim_offsets
         self._whole = WholeTokens(never_split)
+        self._merged = lru_cache(MAX_WORDS)(lambda word: merge(word, self.ranks))
 
     def tokenize(self, text: str) -> list[str]:
         """The tokens of ``text``."""
@@ -106,7 +109,7 @@ class ByteBpeTokenizer:
             chars += units
             sources += [max(at + number, first)] * len(units)
         done = 0
-        for token in merge(chars, self.ranks):
+        for token in self._merged("".join(chars)):
             inside = sources[done : done + len(token)]
             yield Piece(token, *self._trim(token, inside[0], inside[-1] + 1))
             done += len(token)

@@ -105,8 +105,8 @@ def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenize
     parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     cls, sep = vocabulary.cls_token, vocabulary.sep_token
     engine.post_processor = processors.RobertaProcessing(
-        (sep, engine.token_to_id(sep)),
-        (cls, engine.token_to_id(cls)),
+        (sep, vocabulary.id_of(sep)),
+        (cls, vocabulary.id_of(cls)),
         trim_offsets=vocabulary.trim_offsets,
         add_prefix_space=vocabulary.add_prefix_space,
     )

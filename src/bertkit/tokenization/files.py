@@ -97,7 +97,12 @@ def _read_tokenizer_json(path: Path) -> dict[str, Any]:
         if model.get(key) is not None:
             arguments[name] = typed(model, key, str, path)
     if model.get("max_input_chars_per_word") is not None:
-        arguments["max_input_chars_per_word"] = typed(model, "max_input_chars_per_word", int, path)
+        longest = typed(model, "max_input_chars_per_word", int, path)
+        if not 1 <= longest <= 100_000:
+            raise CheckpointError(
+                f"{path}: max_input_chars_per_word must be from 1 to 100,000, got {str(longest)[:20]}"
+            )
+        arguments["max_input_chars_per_word"] = longest
     normalizer = part(content, "normalizer", path)
     if normalizer.get("type") != "BertNormalizer" or normalizer.get("clean_text") is False:
         raise CheckpointError(

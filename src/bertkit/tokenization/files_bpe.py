@@ -163,7 +163,9 @@ def _read_tokenizer_json(path: Path) -> dict[str, Any]:
 
 def _merges(values: Any, path: Path) -> Merges:
     """Merges as pairs, or as the older "a b"."""
-    pairs = [tuple(each.split(" ")) if isinstance(each, str) else each for each in values or ()]
+    if not isinstance(values, list):
+        raise CheckpointError(f"{path}: model.merges must be a list of pairs, got {values!r:.80}")
+    pairs = [tuple(each.split(" ")) if isinstance(each, str) else each for each in values]
     for number, pair in enumerate(pairs):
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(each, str) for each in pair):
             raise CheckpointError(f"{path}: merge {number:,} must be two tokens, got {pair!r:.80}")

@@ -34,6 +34,8 @@ from bertkit.tokenization.vocabulary import UnigramVocabulary
 #: Steps of normalization as a tokenizer.json has them, by what they do; in this order.
 _STEPS = ("quotes", "quotes", "decompose", "strip accents", "lower", "charsmap")
 _QUOTES = ("``", "''")
+#: Scores are logarithms of probabilities, or near them.
+MAX_SCORE = 1e9
 
 Pieces = tuple[tuple[str, float], ...]
 Numbering = Callable[[SentencePieceModel, Path], Pieces]
@@ -117,7 +119,7 @@ def _pieces(values: Any, path: Path) -> Pieces:
         raise CheckpointError(f"{path}: model.vocab must be a list of pieces and their scores")
     for number, value in enumerate(values):
         right = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
-        if not right or isinstance(value[1], bool) or not isinstance(value[1], int | float):
+        if not right or type(value[1]) not in (int, float) or not abs(value[1]) < MAX_SCORE:
             raise CheckpointError(f"{path}: piece {number:,} must be a text and a score, got {str(value)[:80]}")
     return tuple((piece, float(score)) for piece, score in values)
 
@@ -155,8 +157,9 @@ def _decoded(value: Any, path: Path) -> bytes | None:
 
 def _prefix_space(splitter: Any, path: Path, *, collapses: bool) -> bool:
     """Whether words begin with ``▁``."""
-    steps = splitter.get("pretokenizers") if isinstance(splitter, dict) and "pretokenizers" in splitter else [splitter]
-    kinds = [step.get("type") if isinstance(step, dict) else None for step in steps or ()]
+    listed = splitter.get("pretokenizers") if isinstance(splitter, dict) else None
+    steps = listed if isinstance(listed, list) else [splitter]
+    kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
     # Without splitting at white space first, several blanks in a row would be tokens.
     if kinds != ["WhitespaceSplit", "Metaspace"] and not (kinds == ["Metaspace"] and collapses):
         raise CheckpointError(

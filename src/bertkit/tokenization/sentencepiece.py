@@ -19,6 +19,8 @@ from bertkit.errors import CheckpointError
 
 #: Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+#: The largest published models have 500,000.
+MAX_PIECES = 2_000_000
 _UNIGRAM = 1
 _ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -54,9 +56,12 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
     """
     pieces: list[tuple[str, float]] = []
     kinds: list[int] = []
-    charsmap, algorithm = None, _UNIGRAM
+    charsmap: bytes | None = None
+    algorithm: bytes | int | float = _UNIGRAM
     try:
         for number, value in _fields(data):
+            if number == 1 and len(pieces) == MAX_PIECES:
+                raise _BadModelError(f"more than {MAX_PIECES:,} pieces")
             if number == 1:
                 piece, score, kind = _piece(_message(value))
                 pieces.append((piece, score))

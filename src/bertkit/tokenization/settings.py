@@ -181,7 +181,7 @@ def check_same(vocab: Mapping[str, int], other: Mapping[str, int], vocab_file: P
     for token, number in vocab.items():
         if other.get(token) != number:
             raise CheckpointError(
-                f"{vocab_file}:{number + 1} gives {token!r} the number {number}, but in {json_file} it has "
+                f"{vocab_file}:{number + 1} gives {token[:80]!r} the number {number}, but in {json_file} it has "
                 f"{other.get(token, 'none')}; delete the file that does not belong to this model"
             )
     if len(other) != len(vocab):
@@ -196,7 +196,9 @@ def add_settings(
     config = read_json(path) if path.is_file() else {}
     name = config.get("tokenizer_class")
     if name is not None and str(name).removesuffix("Fast") not in kind.classes | ANY_CLASS and not has_json:
-        raise CheckpointError(f"{path}: tokenizer_class is {name!r}, which does not tokenize as {kind.name} does")
+        raise CheckpointError(
+            f"{path}: tokenizer_class is {str(name)[:80]!r}, which does not tokenize as {kind.name} does"
+        )
     for key, needed in kind.required.items():
         if config.get(key) not in (None, needed):
             raise CheckpointError(f"{path}: {key} is {config[key]!r}; this tokenizer computes only {key}={needed!r}")
@@ -220,11 +222,14 @@ def add_settings(
     # The last description of a token is the one that counts.
     added = {token.content: token for token in described}
     for key in ("additional_special_tokens", "extra_special_tokens"):
-        extra = config.get(key) or ()
+        extra = config.get(key) or []
+        if not isinstance(extra, list | dict):
+            raise CheckpointError(f"{path}: {key} must be a list of tokens, got {extra!r:.80}")
         for token in extra.values() if isinstance(extra, dict) else extra:
             values = token if isinstance(token, dict) else {"content": token}
-            number = vocab.get(values.get("content"), max([len(vocab), *(known.id + 1 for known in added.values())]))
-            added.setdefault(values.get("content"), added_token(values, path, number))
+            content = str(values.get("content"))
+            number = vocab.get(content, max([len(vocab), *(known.id + 1 for known in added.values())]))
+            added.setdefault(content, added_token(values, path, number))
     arguments["added_tokens"] = tuple(sorted(added.values(), key=lambda token: token.id))
 
 

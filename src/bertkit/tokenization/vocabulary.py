@@ -79,6 +79,10 @@ class TokenTable:
                 f"token that takes its place, for example {next(iter(absent))}={next(iter(known))!r}"
             )
 
+    def id_of(self, token: str) -> int:
+        """Id of a special or added token."""
+        return next((each.id for each in self.never_split if each.content == token), -1)
+
     @property
     def special_tokens(self) -> dict[str, str]:
         """``unk_token``, ``sep_token``, ``pad_token``, ``cls_token`` and ``mask_token`` by these names."""

@@ -1,0 +1,221 @@
+"""Ids and offsets of the tokenizers of RoBERTa, ALBERT, XLM-R and CamemBERT equal those of transformers.
+
+Three things are compared with the ``tokenizers`` package as transformers sets it up: calls with offsets, the fast path
+(without and with Arrow), and for byte-level BPE the readable reference.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bertkit.tokenization.unigram import UnigramModel
+from tokenizer_families import FAMILIES, FamilyContestants, family_contestants, model_file
+from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines
+
+UNIGRAM = FAMILIES[1:]
+
+
+@pytest.fixture(params=FAMILIES)
+def pair(request: pytest.FixtureRequest, shared: Path) -> FamilyContestants:
+    return family_contestants(shared, request.param)
+
+
+#: What is likely to go wrong: white space of all kinds, marks, special tokens and their parts, and what the fast path
+#: writes itself.
+NASTY_PARTS = """
+    <mask> <s> </s> <pad> <unk> [MASK] [CLS] <mask ask> < [MA ▁ ▁▁ ▁a Ġ Ċ Hello hello world É e\u0301 \u0301
+    \u0308\u0301 \u0340\u0301 \u0e33 \u0e33\u0301 \uff9e 中文 日本 한국 カ don't 's 'll 'S `` '' " , ... !! 123 2000, 9,
+    １２ ﬁ ① ¨ ½ Ⅷ ª ² İ ǅ \U0001d400 \U000e0001 \ue000 \U0001f468\u200d\U0001f469 🙂🙂 🏻 \u200d \u200b \ufeff \ufffd
+    \u00ad %20 =a ₀ ๏
+""".split()
+NASTY_PARTS += [" ", "  ", "   ", "\t", "\n", "\r\n", "\x0b", "\x1c", "\x1f", "\x85", "\xa0", "\u2028", "\u3000"]
+NASTY_PARTS += ["\x00", "\x00=", "\x00%20", "\x000", "ab" * 35, "\x01", "\x7f"]
+NASTY = st.lists(st.sampled_from(NASTY_PARTS), max_size=12).map("".join)
+
+
+def nasty_texts(count: int, seed: int = 0) -> list[str]:
+    chance = random.Random(seed)
+    return ["".join(chance.choices(NASTY_PARTS, k=chance.randint(0, 9))) for _ in range(count)]
+
+
+def without_surrogates(text: str) -> str:
+    return "".join("\ufffd" if 0xD800 <= ord(char) < 0xE000 else char for char in text)
+
+
+def test_nasty_texts(pair: FamilyContestants) -> None:
+    assert pair.mismatches(nasty_texts(400)) == []
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(texts=st.lists(st.one_of(st.text(max_size=40), NASTY), min_size=10, max_size=10))
+def test_hypothesis_strings(pair: FamilyContestants, texts: list[str]) -> None:
+    assert pair.mismatches([without_surrogates(text) for text in texts]) == []
+
+
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+@pytest.mark.parametrize("trim_offsets", [False, True])
+def test_settings_of_byte_level_bpe(shared: Path, add_prefix_space: bool, trim_offsets: bool) -> None:
+    pair = family_contestants(shared, "roberta", add_prefix_space=add_prefix_space, trim_offsets=trim_offsets)
+    assert pair.mismatches(nasty_texts(100, seed=1)) == []
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("accents", [False, True])
+def test_settings_of_albert(shared: Path, lower: bool, accents: bool) -> None:
+    pair = family_contestants(shared, "albert", do_lower_case=lower, keep_accents=accents)
+    assert pair.mismatches(nasty_texts(100, seed=2)) == []
+
+
+@pytest.mark.parametrize("family", UNIGRAM)
+def test_words_that_begin_with_nothing(shared: Path, family: str) -> None:
+    pair = family_contestants(shared, family, add_prefix_space=False)
+    assert pair.mismatches(nasty_texts(100, seed=3)) == []
+
+
+def test_samples_of_every_data_set(pair: FamilyContestants, shared: Path) -> None:
+    texts = [text for path in data_files(shared) for text in islice(read_lines(path), 0, 300, 30)]
+    assert len(texts) > 300
+    assert pair.mismatches(texts) == []
+
+
+def test_code_points(pair: FamilyContestants) -> None:
+    """A sample of the blocks that are all alike stands for them; the campaign has every code point."""
+    chars = [
+        char
+        for char in CODE_POINTS
+        if ord(char) < 0x3400 or 0xA000 < ord(char) < 0xAC00 or 0xF900 < ord(char) < 0x10000
+    ]
+    chars += CODE_POINTS[0x10000 - 0x800 :: 211]
+    texts = [" ".join(f"{char} ab{char}cd" for char in some) for some in batches(chars, 200)]
+    assert pair.mismatches(texts) == []
+
+
+@pytest.mark.campaign
+def test_every_code_point(pair: FamilyContestants) -> None:
+    """Each code point as a text of its own, and inside, before and behind letters."""
+    count = 0
+    for chars in batches(CODE_POINTS, 50_000):
+        texts = [*chars, *(f"ab{char}cd" for char in chars), *(f"a {char}b {char}" for char in chars)]
+        assert pair.mismatches(texts) == []
+        count += len(texts)
+    print(f"\n{count:,} texts")
+
+
+@pytest.mark.campaign
+def test_every_data_set(pair: FamilyContestants, shared: Path) -> None:
+    """All data sets and the validation text of Wikipedia and Wikinews, whole."""
+    count = chars = 0
+    for path in data_files(shared):
+        texts = list(read_lines(path))
+        for some in batches(texts, 20_000):
+            assert pair.mismatches(some) == [], path
+        count += len(texts)
+        chars += sum(map(len, texts))
+    print(f"\n{count:,} texts of {chars:,} characters")
+
+
+@pytest.mark.campaign
+def test_one_hundred_thousand_nasty_texts(pair: FamilyContestants) -> None:
+    for seed in range(10, 20):
+        assert pair.mismatches(nasty_texts(10_000, seed)) == []
+
+
+def test_the_comparison_can_fail(shared: Path) -> None:
+    """A control: with a merge, or a score, that is another one, other texts differ."""
+    pair = family_contestants(shared, "roberta")
+    assert pair.reference is not None
+    first = next(iter(pair.reference.ranks))  # Ġ t
+    rank = pair.reference.ranks.pop(first)
+    try:
+        assert pair.mismatches(["plain", "a tx"]) == ["a tx"]
+    finally:
+        pair.reference.ranks[first] = rank
+    albert = FamilyContestants("albert", shared)
+    assert albert.ours._fast is not None
+    albert.ours._fast._parts, parts = pair.ours._fast._parts, albert.ours._fast._parts
+    try:
+        assert albert.mismatches(["plain"]) == ["plain"]
+    finally:
+        albert.ours._fast._parts = parts
+
+
+def test_lone_surrogates_become_the_replacement_character(pair: FamilyContestants) -> None:
+    texts = ["\ud800", "a\ud800b", "\udc00\ud800 x", "<mask>\udfff", "\ud83d\ude00"]
+    expected = pair.peer([without_surrogates(text) for text in texts]).input_ids
+    assert [row.tolist() for row in pair.ours.encode_ragged(texts)] == expected
+    assert pair.ours(texts, return_offsets_mapping=True).input_ids == expected
+
+
+def test_the_reference_of_unigram_pieces(shared: Path) -> None:
+    """The best way to cut a word, beside the model of the ``tokenizers`` package."""
+    pair = family_contestants(shared, "albert")
+    vocabulary = pair.ours._vocabulary
+    reference = UnigramModel(vocabulary.pieces, vocabulary.unk_token)
+    model = pair.peer.backend_tokenizer.model
+    chance = random.Random(4)
+    words = ["▁" + "".join(chance.choices("abcdeinrst,2'中é\U0001f642▁", k=chance.randint(1, 25))) for _ in range(600)]
+    for word in words:
+        theirs = [(token.value, *token.offsets) for token in model.tokenize(word)]
+        ends = [len(word[: piece.end].encode()) for piece in reference.pieces(word)]
+        ours = [
+            piece.token if piece.token != vocabulary.unk_token else word[piece.start : piece.end]
+            for piece in reference.pieces(word)
+        ]
+        assert ours == [value for value, _, _ in theirs]
+        assert ends == [end for _, _, end in theirs]
+
+
+@pytest.mark.parametrize("family", UNIGRAM)
+def test_pieces_are_those_of_sentencepiece(shared: Path, tmp_path: Path, family: str) -> None:
+    """SentencePiece itself, on text that it and the ``tokenizers`` package normalize alike."""
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor(model_file=str(model_file(family, shared, tmp_path)))
+    ours = family_contestants(shared, family).ours
+    texts = [text for path in data_files(shared)[:6] for text in islice(read_lines(path), 0, 300, 10)]
+    texts = [text.lower() for text in texts if text.isascii() and "``" not in text and "''" not in text]
+    assert len(texts) > 50
+    number_and_comma = ours._vocabulary.pieces if family == "albert" else ()
+    worse = {piece for piece, score in number_and_comma if score < -50}
+    compared = 0
+    for text in texts:
+        expected = processor.encode(text, out_type=str)
+        if worse.isdisjoint(expected):
+            assert [token for token in ours.tokenize(text) if token != "<unk>"] == [
+                piece for piece in expected if piece in ours.vocab
+            ]
+            compared += 1
+    assert compared > 40
+
+
+def test_names_and_numbers(pair: FamilyContestants) -> None:
+    ours, peer = pair.ours, pair.peer
+    for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"):
+        assert getattr(ours, f"{name}_token") == getattr(peer, f"{name}_token")
+        assert getattr(ours, f"{name}_token_id") == getattr(peer, f"{name}_token_id")
+    assert ours.vocab == peer.get_vocab()
+    assert (len(ours), ours.vocab_size) == (len(peer), peer.vocab_size)
+    assert ours.special_tokens_map == peer.special_tokens_map
+    extra = set(peer.all_special_ids) - set(ours.all_special_ids)
+    assert set(ours.all_special_ids) <= set(peer.all_special_ids)
+    assert all("NOTUSED" in token for token in peer.convert_ids_to_tokens(list(extra)))
+    for paired in (False, True):
+        assert ours.num_special_tokens_to_add(paired) == peer.num_special_tokens_to_add(paired)
+
+
+def test_decode(pair: FamilyContestants) -> None:
+    chance = random.Random(5)
+    rows: list[Any] = [[chance.randrange(len(pair.ours)) for _ in range(12)] for _ in range(100)]
+    rows += pair.ours(["Hello world, don't <mask> [MASK]!", "", " 中文 é"]).input_ids
+    for skip in (False, True):
+        for row in rows:
+            text = pair.ours.decode(row, skip)
+            assert text == pair.peer.decode(row, skip_special_tokens=skip) or "NOTUSED" in text
+    assert pair.ours.convert_ids_to_tokens(rows[0]) == pair.peer.convert_ids_to_tokens(rows[0])
