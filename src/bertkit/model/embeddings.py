@@ -48,7 +48,7 @@ class Embeddings(nn.Module):
             _check_range(batch.token_type_ids, self.token_type_embeddings, "token_type_ids", "type_vocab_size")
             words_TD = words_TD + self.token_type_embeddings(batch.token_type_ids)
         x_TD = self.dropout(self.LayerNorm(words_TD + self.position_embeddings(positions)))
-        return x_TD if self.projection is None else self.projection(x_TD)
+        return x_TD if self.projection is None else self.projection(x_TD)  # type: ignore[no-any-return]
 
 
 def _check_range(ids: Tensor, table: nn.Embedding, name: str, field: str) -> None:
