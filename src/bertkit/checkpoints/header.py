@@ -122,7 +122,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
         times = Counter(name for name, _ in pairs)
-        raise ValueError(f"it has {shorten(name for name in times if times[name] > 1)} more than once")
+        raise ValueError(f"it has {shorten(name[:160] for name in times if times[name] > 1)} more than once")
     return content
 
 
@@ -149,17 +149,17 @@ def _parse(text: bytes, file: Path) -> dict[str, Any]:
 
 def _info(name: str, entry: Any, file: Path, base: int) -> TensorInfo:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise _damaged(file, f"tensor {name!r} is not described by exactly dtype, shape and data_offsets")
+        raise _damaged(file, f"tensor {name[:160]!r} is not described by exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise _damaged(file, f"tensor {name!r} has the unknown type {str(dtype)[:40]!r}")
+        raise _damaged(file, f"tensor {name[:160]!r} has the unknown type {str(dtype)[:40]!r}")
     if not _counts(shape) or len(shape) > 8:
-        raise _damaged(file, f"tensor {name!r} has no proper shape: {str(shape)[:60]}")
+        raise _damaged(file, f"tensor {name[:160]!r} has no proper shape: {str(shape)[:60]}")
     if not _counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise _damaged(file, f"tensor {name!r} has no proper data_offsets: {str(offsets)[:60]}")
+        raise _damaged(file, f"tensor {name[:160]!r} has no proper data_offsets: {str(offsets)[:60]}")
     needed, given = prod(shape) * ITEM_BYTES[dtype], offsets[1] - offsets[0]
     if needed != given:
-        raise _damaged(file, f"tensor {name!r} of shape {shape} and type {dtype} needs {needed} bytes, has {given}")
+        raise _damaged(file, f"tensor {name[:160]!r} of shape {shape} and type {dtype} needs {needed} bytes, has {given}")
     return TensorInfo(name, dtype, tuple(shape), file, base + offsets[0], base + offsets[1])
 
 
@@ -174,8 +174,8 @@ def _check_cover(tensors: dict[str, TensorInfo], file: Path, base: int, size: in
     for info in sorted(tensors.values(), key=lambda info: (info.start, info.end)):
         if info.start != end:
             what = "overlaps" if info.start < end else f"leaves {info.start - end} unused bytes after"
-            raise _damaged(file, f"tensor {info.name!r} {what} {before}")
-        end, before = info.end, repr(info.name)
+            raise _damaged(file, f"tensor {info.name[:160]!r} {what} {before}")
+        end, before = info.end, repr(info.name[:160])
     if end > size:
         raise _damaged(file, f"it is cut off: its tensors need {end:,} bytes, it has {size:,}")
     if end < size:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,13 +116,17 @@ def _read_shards(index: Path) -> Weights:
             name for name, shard in weight_map.items() if shard == header.file.name and name not in header.tensors
         ]
         if absent:
-            raise CheckpointError(f"{index} says that {header.file.name} has {shorten(absent)}; it has not")
+            raise CheckpointError(f"{index} says that {header.file.name} has {_few(absent)}; it has not")
     for header in headers:
         surplus = [name for name in header.tensors if weight_map.get(name) != header.file.name]
         if surplus:
-            raise CheckpointError(f"{header.file} has {shorten(surplus)}, which {index.name} does not list for it")
+            raise CheckpointError(f"{header.file} has {_few(surplus)}, which {index.name} does not list for it")
         tensors.update(header.tensors)
     return Weights(index.parent, tuple(header.file for header in headers), tensors, headers[0].metadata)
+
+
+def _few(names: Iterable[str]) -> str:
+    return shorten(name[:80] for name in names)
 
 
 def _read_index(index: Path) -> dict[str, str]:
@@ -139,7 +143,7 @@ def _read_index(index: Path) -> dict[str, str]:
         raise CheckpointError(f"{index} has no weight_map that names the file of each tensor")
     for name, shard in weight_map.items():
         if not isinstance(shard, str):
-            raise CheckpointError(f"{index} gives {str(shard)[:60]!r} as the file of {name!r}, expected a file name")
+            raise CheckpointError(f"{index} gives {str(shard)[:60]!r} as the file of {name[:80]!r}, expected a file name")
     if len(set(weight_map.values())) > MAX_SHARDS:
         raise CheckpointError(f"{index} names {len(set(weight_map.values())):,} files, more than {MAX_SHARDS:,}")
     return weight_map
@@ -149,17 +153,17 @@ def _read_shard(index: Path, name: str) -> Header:
     """Header of a shard that must lie in the folder of the index, and not only seem to."""
     if name != os.path.basename(name) or "\\" in name or "\0" in name or not name.endswith(".safetensors"):
         raise CheckpointError(
-            f"{index} names the file {name!r}: only the bare name of a .safetensors file in the same folder is safe"
+            f"{index} names the file {name[:80]!r}: only the bare name of a .safetensors file in the same folder is safe"
         )
     shard = index.parent / name
     try:
         target = shard.resolve(strict=True)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{index} names {name}, which is not there: the download or copy is not complete"
+            f"{index} names {name[:80]}, which is not there: the download or copy is not complete"
         ) from None
-    except (OSError, RuntimeError) as error:
-        raise CheckpointError(f"{shard} cannot be read: {error}") from None
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, no name at all
+        raise CheckpointError(f"{index} names {name[:80]!r}, which cannot be read: {str(error)[:200]}") from None
     folder = index.parent.resolve()
     homes = [folder]
     if folder.parent.name == "snapshots":  # the Hub cache links each file to blobs/<hash> of the same repository

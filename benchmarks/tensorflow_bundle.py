@@ -1,0 +1,186 @@
+"""How fast, and in how much memory, is a TensorFlow checkpoint read without TensorFlow?
+
+    python benchmarks/tensorflow_bundle.py --tensorflow /tmp/tensorflow/bin/python --out benchmarks/results/bundle.md
+
+Real TensorFlow (an interpreter that has it) writes checkpoints of random values in the shapes of BERT-tiny, -small and
+-base. Each is read, every checksum compared, and the values are compared bit for bit with those that were drawn.
+"reading the bytes" is the data file read into memory in the same way, checksums not looked at. The two take turns, each
+time in a process of its own that reads once before the clock runs, so that both find the file in the system's cache.
+"converted" is all of ``bertkit convert``: read, turned, written, forced to the disk, read again from both sides, run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from machine import about, block, publish
+
+GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "tensorflow"
+SIZES = {"tiny": (2, 128), "small": (4, 512), "base": (12, 768)}
+RUNS = 7
+VOCAB = 30_522
+SEED = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tensorflow", type=Path, help="interpreter with TensorFlow")
+    parser.add_argument("--work", type=Path, help="folder for the checkpoints; those that are there are used again")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
+    parser.add_argument("--child", choices=["write", "read", "bytes", "convert"], help=argparse.SUPPRESS)
+    parser.add_argument("--size", choices=SIZES, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(CHILDREN[args.child](args.work / args.size, args.size)))
+        return
+    with tempfile.TemporaryDirectory() as spare:
+        work = args.work or Path(spare)
+        rows = {size: measure(size, work, args) for size in SIZES}
+    lines = ["# Reading TensorFlow checkpoints", "", *block(about(1)), ""]
+    lines += ["| | MB | reading the bytes, s | bertkit, s | ratio | peak memory / file | converted, s | peak / file |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for size, row in rows.items():
+        lines.append(
+            f"| {size} | {row['mb']:.0f} | {row['bytes_s']:.3f} | {row['read_s']:.3f} | {row['ratio']:.2f} | "
+            f"{row['peak_ratio']:.2f} | {row['convert_s']:.1f} | {row['convert_peak_ratio']:.2f} |"
+        )
+    lines += [
+        "",
+        f"Median of {args.runs} runs in turn; ratio: median of the ratios of neighbouring runs. Every value was equal "
+        "bit for bit to the one that TensorFlow was given. Peak memory: above that of the process after its imports.",
+    ]
+    publish(lines, rows, args.out)
+
+
+def measure(size: str, work: Path, args: argparse.Namespace) -> dict[str, float]:
+    """Figures of one size."""
+    work.mkdir(parents=True, exist_ok=True)
+    if not (work / size / "bert_model.ckpt.index").is_file():
+        if args.tensorflow is None:
+            raise SystemExit("give --tensorflow: an interpreter that can write the checkpoints")
+        child(args.tensorflow, "write", size, work)
+    pairs = [
+        (child(sys.executable, "bytes", size, work), child(sys.executable, "read", size, work))
+        for _ in range(args.runs)
+    ]
+    converted = child(sys.executable, "convert", size, work)
+    data = (work / size / "bert_model.ckpt.data-00000-of-00001").stat().st_size
+    assert all(read["equal"] for _, read in pairs), "the values differ from those that were written"
+    return {
+        "mb": data / 1e6,
+        "bytes_s": statistics.median(plain["seconds"] for plain, _ in pairs),
+        "read_s": statistics.median(read["seconds"] for _, read in pairs),
+        "ratio": statistics.median(read["seconds"] / plain["seconds"] for plain, read in pairs),
+        "peak_ratio": max(read["peak"] for _, read in pairs) / data,
+        "convert_s": converted["seconds"],
+        "convert_peak_ratio": converted["peak"] / data,
+    }
+
+
+def child(python: Path | str, what: str, size: str, work: Path) -> dict[str, Any]:
+    """One measurement, in a process of its own."""
+    command = [str(python), __file__, "--child", what, "--size", size, "--work", str(work)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def golden_script(size: str) -> Any:
+    """The script of the golden files, with the sizes of a real model."""
+    spec = importlib.util.spec_from_file_location("write_golden", GOLDEN / "write_golden.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    layers, width = SIZES[size]
+    script.CONFIG |= {
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+        "max_position_embeddings": 512,
+        "num_attention_heads": width // 64,
+        "num_hidden_layers": layers,
+        "vocab_size": VOCAB,
+    }
+    return script
+
+
+def write(folder: Path, size: str) -> dict[str, Any]:
+    script = golden_script(size)
+    script.save(script.values("pretraining", SEED), folder / "bert_model.ckpt")
+    (folder / "bert_config.json").write_text(json.dumps(script.CONFIG))
+    return {}
+
+
+def read(folder: Path, size: str) -> dict[str, Any]:
+    from bertkit.checkpoints.tensorflow_bundle import BundleReader, open_bundle
+
+    bundle = open_bundle(folder / "bert_model.ckpt.index")
+    read_bytes_of(folder)
+    before = peak()
+    started = time.perf_counter()
+    bundle = open_bundle(folder / "bert_model.ckpt.index")
+    found = {}
+    with BundleReader(bundle) as reader:
+        for name, info in bundle.tensors.items():
+            raw = np.empty(info.end - info.start, np.uint8)
+            reader.read(name, raw)
+            found[name] = raw.view("<f4").reshape(info.shape)
+    seconds, after = time.perf_counter() - started, peak()
+    wanted = golden_script(size).values("pretraining", SEED)
+    equal = found.keys() == wanted.keys() and all(
+        np.array_equal(value.view(np.uint32), wanted[name].view(np.uint32)) for name, value in found.items()
+    )
+    return {"seconds": seconds, "peak": after - before, "equal": equal}
+
+
+def read_bytes_of(folder: Path) -> None:
+    """Once through the file, a MiB at a time: it is in the system's cache then, and takes no memory here."""
+    with (folder / "bert_model.ckpt.data-00000-of-00001").open("rb") as stream:
+        while stream.read(1 << 20):
+            pass
+
+
+def read_bytes(folder: Path, size: str) -> dict[str, Any]:
+    file = folder / "bert_model.ckpt.data-00000-of-00001"
+    read_bytes_of(folder)
+    before = peak()
+    started = time.perf_counter()
+    content = np.empty(file.stat().st_size, np.uint8)
+    with file.open("rb") as stream:
+        stream.readinto(content)  # type: ignore[arg-type]
+    return {"seconds": time.perf_counter() - started, "peak": peak() - before}
+
+
+def convert(folder: Path, size: str) -> dict[str, Any]:
+    from bertkit.checkpoints.foreign import convert as convert_checkpoint
+
+    read_bytes_of(folder)
+    before = peak()
+    with tempfile.TemporaryDirectory(dir=folder) as spare:
+        started = time.perf_counter()
+        convert_checkpoint(folder, Path(spare) / "out")
+        return {"seconds": time.perf_counter() - started, "peak": peak() - before}
+
+
+def peak() -> int:
+    """Largest resident size of this process so far, bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+CHILDREN = {"write": write, "read": read, "bytes": read_bytes, "convert": convert}
+
+if __name__ == "__main__":
+    main()
