@@ -159,7 +159,9 @@ def _info(name: str, entry: Any, file: Path, base: int) -> TensorInfo:
         raise _damaged(file, f"tensor {name[:160]!r} has no proper data_offsets: {str(offsets)[:60]}")
     needed, given = prod(shape) * ITEM_BYTES[dtype], offsets[1] - offsets[0]
     if needed != given:
-        raise _damaged(file, f"tensor {name[:160]!r} of shape {shape} and type {dtype} needs {needed} bytes, has {given}")
+        raise _damaged(
+            file, f"tensor {name[:160]!r} of shape {shape} and type {dtype} needs {needed} bytes, has {given}"
+        )
     return TensorInfo(name, dtype, tuple(shape), file, base + offsets[0], base + offsets[1])
 
 

@@ -143,7 +143,9 @@ def _read_index(index: Path) -> dict[str, str]:
         raise CheckpointError(f"{index} has no weight_map that names the file of each tensor")
     for name, shard in weight_map.items():
         if not isinstance(shard, str):
-            raise CheckpointError(f"{index} gives {str(shard)[:60]!r} as the file of {name[:80]!r}, expected a file name")
+            raise CheckpointError(
+                f"{index} gives {str(shard)[:60]!r} as the file of {name[:80]!r}, expected a file name"
+            )
     if len(set(weight_map.values())) > MAX_SHARDS:
         raise CheckpointError(f"{index} names {len(set(weight_map.values())):,} files, more than {MAX_SHARDS:,}")
     return weight_map
