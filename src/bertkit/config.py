@@ -360,7 +360,7 @@ def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
     """
     told = []
     for finding in error.errors(include_url=False):
-        field = ".".join(str(part) for part in finding["loc"])
+        field = ".".join(str(part)[:80] for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
             told.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
         elif finding["type"] == "value_error":

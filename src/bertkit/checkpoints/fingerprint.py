@@ -28,7 +28,7 @@ from bertkit.sources import resolve
 FINGERPRINT = "fingerprint.json"
 SENTENCE = "The river ran fast in spring, and 12 boats waited at the old mill."
 #: Largest difference that is rounding, in standard deviations of the activations.
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4
 #: Values taken from each tensor, evenly over it.
 _SAMPLES = 6
 _MAX_TOKENS = 64

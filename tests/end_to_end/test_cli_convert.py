@@ -1,0 +1,106 @@
+"""``bertkit convert`` and ``bertkit inspect --verify``, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertkit import BertForPreTraining
+from bertkit.checkpoints.fingerprint import differences, fingerprint
+from bertkit.cli import main
+from tensorflow_helpers import GOLDEN
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("convert") / "bert"
+    assert main(["convert", str(GOLDEN / "original"), str(folder), "--quiet"]) == 0
+    return folder
+
+
+def test_what_convert_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prefix = GOLDEN / "original" / "bert_model.ckpt"
+    assert main(["convert", str(prefix), str(tmp_path / "bert")]) == 0
+    out = capsys.readouterr().out
+    assert "(the original BERT)" in out
+    assert "saved as BertForPreTraining" in out
+    assert "46 tensors with 1,618 values, read again from both sides: equal bit for bit" in out
+    assert "hidden_states.2" in out
+    assert sorted(path.name for path in (tmp_path / "bert").iterdir()) == [
+        "config.json", "fingerprint.json", "model.safetensors", "tokenizer_config.json", "vocab.txt",
+    ]  # fmt: skip
+    assert main(["convert", str(prefix), str(tmp_path / "bert")]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_convert_as_json_with_wishes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(GOLDEN / "original" / "bert_config.json")
+    vocab = str(GOLDEN / "original" / "vocab.txt")
+    arguments = ["--config", config, "--vocab", vocab, "--no-lower-case", "--model-class", "BertForTokenClassification"]
+    assert main(["convert", str(GOLDEN / "classifier"), str(tmp_path / "tagger"), "--json", *arguments]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["model"] == "BertForTokenClassification"
+    assert done["dropped"] == {"optimizer variables": 82, "bookkeeping variables": 1}
+    assert done["fingerprint"]["sentence"]
+    assert json.loads((tmp_path / "tagger" / "tokenizer_config.json").read_text())["do_lower_case"] is False
+
+
+def test_nothing_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["convert", str(tmp_path / "empty"), str(tmp_path / "out")]) == 4
+    assert "holds no checkpoint that can be converted" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "gone"), str(tmp_path / "out")]) == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_verify_compares_with_what_convert_saw(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(converted), "--verify"]) == 0
+    assert "fingerprint.json: the same" in capsys.readouterr().out
+    assert main(["inspect", str(converted), "--verify", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["differences"] == []
+    assert list(answer["fingerprint"]["activations"])[:2] == ["hidden_states.0", "hidden_states.1"]
+
+
+def test_verify_against_another_model_and_a_saved_answer(
+    converted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = BertForPreTraining.from_pretrained(converted)
+    model.save_pretrained(tmp_path / "same")
+    (tmp_path / "same" / "vocab.txt").write_bytes((converted / "vocab.txt").read_bytes())
+    assert main(["inspect", str(tmp_path / "same"), "--against", str(converted)]) == 0
+    assert main(["inspect", str(tmp_path / "same"), "--verify"]) == 0
+    assert "nothing to compare with" in capsys.readouterr().out
+    assert main(["inspect", str(tmp_path / "same"), "--verify", "--json"]) == 0
+    (tmp_path / "answer.json").write_text(capsys.readouterr().out)
+    dense = model.bert.encoder.layer[1].attention.out.weight
+    dense.data = dense.data.T.contiguous()  # a square matrix the wrong way round: every shape is right
+    model.save_pretrained(tmp_path / "same")
+    for against in (str(converted), str(tmp_path / "answer.json")):
+        assert main(["inspect", str(tmp_path / "same"), "--against", against]) == 4
+        out = capsys.readouterr().out
+        assert "NOT the same" in out
+        assert "hidden_states.2 differs by" in out
+        assert "hidden_states.1 differs" not in out  # the layers below are untouched
+
+
+def test_the_other_form_of_gelu_is_seen(converted: Path, tmp_path: Path) -> None:
+    other = tmp_path / "tanh"
+    other.mkdir()
+    for file in converted.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu_new"}))
+    assert differences(fingerprint(converted), fingerprint(converted)) == []
+    assert differences(fingerprint(converted), fingerprint(other))[0].startswith("hidden_states.1 differs")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"fingerprint": 1}', '{"model": "x", "sentence": 1}'])
+def test_what_is_no_fingerprint(
+    content: str, converted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "f.json").write_text(content)
+    assert main(["inspect", str(converted), "--against", str(tmp_path / "f.json")]) == 4
+    assert "is no fingerprint of a model" in capsys.readouterr().err
