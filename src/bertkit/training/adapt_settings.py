@@ -1,0 +1,63 @@
+"""What adapting a model to a task's text can be told. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import Field
+
+from bertkit.config import Settings
+from bertkit.training.pretrain_settings import PretrainConfig
+
+#: Passes over the text where nothing is said (Gururangan et al. 2020 make 100 with 256 examples a step), and the most
+#: steps this rule may ask for.
+DEFAULT_EPOCHS, MOST_STEPS = 20, 5000
+
+
+class AdaptConfig(Settings):
+    """Settings of continued masked-LM training on a task's own text.
+
+    Raises:
+        ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
+    """
+
+    adapt_epochs: Annotated[
+        int | None, Field(ge=1, le=10_000, description="passes over the text; default 20, fewer on much text")
+    ] = None
+    adapt_steps: Annotated[int | None, Field(ge=1, description="optimizer steps, in place of passes over the text")] = (
+        None
+    )
+    adapt_learning_rate: Annotated[float, Field(gt=0, le=1, description="peak rate of the masked-LM training")] = 1e-4
+    adapt_batch_size: Annotated[int, Field(ge=1, description="examples in a masked-LM step")] = 32
+    adapt_length: Annotated[int, Field(ge=8, description="tokens of the longest masked-LM example")] = 128
+    compare: Annotated[bool, Field(description="also fine-tune without, and report both")] = True
+
+    def num_steps(self, num_tokens: int) -> int:
+        """Optimizer steps for a text of so many tokens."""
+        if self.adapt_steps is not None:
+            return self.adapt_steps
+        examples = max(1, math.ceil(num_tokens / max(1, self.adapt_length - 2)))
+        per_epoch = math.ceil(examples / self.adapt_batch_size)
+        if self.adapt_epochs is not None:
+            return self.adapt_epochs * per_epoch
+        return max(per_epoch, min(DEFAULT_EPOCHS * per_epoch, MOST_STEPS))
+
+    def pretraining(self, num_tokens: int, *, seed: int, longest: int) -> PretrainConfig:
+        """The settings of the masked-LM run.
+
+        Args:
+            num_tokens: of the text.
+            seed: of masks, order and dropout.
+            longest: most tokens the model can read; bounds the length of examples.
+        """
+        return PretrainConfig(
+            objective="mlm",
+            max_steps=self.num_steps(num_tokens),
+            learning_rate=self.adapt_learning_rate,
+            batch_size=self.adapt_batch_size,
+            max_seq_length=min(self.adapt_length, longest),
+            warmup=0.06,
+            seed=seed,
+            dev_examples=512,
+        )

@@ -1,0 +1,99 @@
+"""Adapting to a task's text: what is read, what is left behind, how it goes on, and both scores side by side."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertkit import BertForMaskedLM, pipeline
+from bertkit.cli import main
+from bertkit.errors import CheckpointError, ConfigError
+from bertkit.training.adapt import AdaptResult, adapt
+from bertkit.training.adapt_settings import AdaptConfig
+from bertkit.training.settings import FinetuneConfig
+from pipeline_helpers import save_tiny
+
+ADAPT = AdaptConfig(adapt_steps=6, adapt_length=24)
+TUNE = FinetuneConfig(
+    epochs=1, learning_rate=3e-3, max_length=16, max_train_rows=40, restarts=0, baseline=False, dev_share=0.2
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("adapt")
+    save_tiny(folder / "model", BertForMaskedLM, initializer_range=0.05)
+    chance = random.Random(0)
+    rows = ["text,label"]
+    for number in range(100):
+        words = [chance.choice(["the", "film", "scene", "of"]) for _ in range(chance.randint(4, 12))]
+        rows.append(f"{' '.join(words)} {('good', 'bad')[number % 2]} {number},{'yn'[number % 2]}")
+    (folder / "train.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> AdaptResult:
+    from bertkit.tasks import csv_task
+
+    data = folder / "train.csv"
+    return adapt(csv_task(data), data, folder / "model", folder / "run", TUNE, ADAPT)
+
+
+def texts_of(path: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in path.read_text().splitlines()]
+
+
+def test_the_text_is_that_of_all_training_rows_and_of_no_other(folder: Path, result: AdaptResult) -> None:
+    read = set(texts_of(folder / "run" / "corpus.jsonl"))
+    dev = {json.loads(line)["text"] for line in (folder / "run/with/predictions-dev.jsonl").read_text().splitlines()}
+    assert len(read) == 80, "labels are cut to 40 rows, texts are not"
+    assert len(dev) == 20
+    assert not read & dev
+    assert result.text["texts"] == 80
+    assert result.text["steps"] == 6
+
+
+def test_both_runs_are_there_with_their_gain(folder: Path, result: AdaptResult) -> None:
+    told = json.loads((folder / "run" / "adapt.json").read_text())["result"]
+    metrics = [json.loads((folder / "run" / name / "metrics.json").read_text()) for name in ("with", "without")]
+    assert told["with"]["mean"] == metrics[0]["mean"]
+    assert told["without"]["mean"] == metrics[1]["mean"]
+    starts = [metric["protocol"]["start_checkpoint"]["sha256"] for metric in metrics]
+    assert starts[0] != starts[1], "the adapted model is another"
+    assert metrics[0]["protocol"]["data"]["data_sha256"] == metrics[1]["protocol"]["data"]["data_sha256"]
+    assert result.gain("accuracy") == pytest.approx(metrics[0]["mean"]["accuracy"] - metrics[1]["mean"]["accuracy"])
+    assert "as it was" in result.render()
+    assert pipeline("text-classification", model=folder / "run" / "with", device="cpu")("the film")[0]["label"] in "yn"
+    assert pipeline("fill-mask", model=folder / "run" / "adapted" / "model", device="cpu")("the [MASK]")
+
+
+def test_the_same_command_goes_on_and_another_is_refused(folder: Path, result: AdaptResult, capsys: Any) -> None:
+    from bertkit.tasks import csv_task
+
+    data = folder / "train.csv"
+    before = {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("model.safetensors")}
+    again = adapt(csv_task(data), data, folder / "model", folder / "run", TUNE, ADAPT)
+    assert again.to_dict() == result.to_dict()
+    assert {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("model.safetensors")} == before
+    with pytest.raises(CheckpointError, match=r"other settings \(adapt\)"):
+        adapt(csv_task(data), data, folder / "model", folder / "run", TUNE, AdaptConfig(adapt_steps=7, adapt_length=24))
+    (folder / "other").mkdir(exist_ok=True)
+    (folder / "other" / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="was not begun by adapt"):
+        adapt(csv_task(data), data, folder / "model", folder / "other", TUNE, ADAPT)
+    where = ["--data", str(data), "--model", str(folder / "model"), "--out", str(folder / "other")]
+    assert main(["adapt", "csv", *where, "--device", "cpu", "-q"]) == 2
+    assert "was not begun by adapt" in capsys.readouterr().err
+
+
+def test_steps_follow_the_amount_of_text() -> None:
+    assert AdaptConfig(adapt_steps=7).num_steps(10**9) == 7
+    assert AdaptConfig(adapt_epochs=3).num_steps(126 * 64) == 6
+    assert AdaptConfig().num_steps(100) == 20
+    assert AdaptConfig().num_steps(126 * 32 * 1000) == 5000, "bounded, but never less than one pass"
+    assert AdaptConfig().num_steps(126 * 32 * 9000) == 9000
