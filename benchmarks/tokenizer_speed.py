@@ -6,12 +6,14 @@ The lines of 20 MB of English Wikipedia are the texts. Both sides first have to 
 take turns, round by round: bertkit cold (a new tokenizer, its dictionary as it is built), ``encode_batch``, bertkit
 warm (a second time over the same text), ``encode_batch_fast``. A peer's time is that of the one call, which returns
 objects; to take the ids out of them costs it more. Ratios are taken inside each round; their median is reported. The
-peer is set up by transformers' BertTokenizer and gets the threads that ``--threads`` says; bertkit always uses one.
+peer is set up by transformers' class of the same name and gets the threads that ``--threads`` says; bertkit always uses
+one. ``--vocabularies roberta albert`` measures byte-level BPE (GPT-2's tokens) and unigram pieces instead of BERT's.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import lzma
 import os
 import statistics
@@ -23,6 +25,12 @@ from typing import Any
 
 SYSTEMS = ("bertkit cold", "encode_batch", "bertkit warm", "encode_batch_fast")
 TARGETS = {"warm_mb_s": 15.0, "cold_ratio": 5.0}
+TITLES = {
+    "uncased": "BERT-base, uncased",
+    "cased": "BERT-base, cased",
+    "roberta": "RoBERTa's byte-level BPE",
+    "albert": "ALBERT's unigram pieces",
+}
 
 
 def main() -> None:
@@ -42,9 +50,9 @@ def main() -> None:
         "vocabularies": {},
     }
     for case in args.vocabularies:
-        vocab_file = args.data / "vocab" / f"bert-base-{case}-vocab.txt"
+        make_ours, peer = contestants(case, args.data / "vocab")
         say(f"{case}: {len(texts):,} texts, {size / 1e6:.1f} MB")
-        report["vocabularies"][case] = run(vocab_file, case == "uncased", texts, size / 1e6, args.rounds)
+        report["vocabularies"][case] = run(make_ours, peer, texts, size / 1e6, args.rounds)
     publish(render(report), report, args.out)
 
 
@@ -54,7 +62,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--megabytes", type=float, default=20.0, help="how much text")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="threads of the peer")
-    parser.add_argument("--vocabularies", nargs="+", choices=("uncased", "cased"), default=["uncased", "cased"])
+    parser.add_argument("--vocabularies", nargs="+", choices=list(TITLES), default=["uncased", "cased"])
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
 
@@ -72,19 +80,38 @@ def read_texts(data: Path, megabytes: float) -> list[str]:
     return texts
 
 
-def run(vocab_file: Path, lower: bool, texts: list[str], megabytes: float, rounds: int) -> dict[str, Any]:
-    from transformers import BertTokenizer as Peer
+def contestants(case: str, folder: Path) -> tuple[Callable[[], Any], Any]:
+    """What makes a new tokenizer of bertkit, and the peer's engine."""
+    import transformers
 
-    from bertkit import BertTokenizer
+    import bertkit
     from bertkit.tokenization import load_vocab
 
-    vocab = load_vocab(vocab_file)
-    peer = Peer(vocab=vocab, do_lower_case=lower).backend_tokenizer
+    if case == "roberta":
+        numbers = json.loads((folder / "gpt2-vocab.json").read_text(encoding="utf-8"))
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(numbers, key=numbers.__getitem__), "<mask>"]
+        vocab = {token: number for number, token in enumerate(tokens)}
+        merges = folder / "gpt2-merges.txt"
+        pairs = bertkit.RobertaTokenizer(vocab, merges)._vocabulary.merges
+        peer = transformers.RobertaTokenizer(vocab=vocab, merges=list(pairs)).backend_tokenizer
+        return lambda: bertkit.RobertaTokenizer(vocab, pairs), peer
+    if case == "albert":
+        file = folder / "albert-spiece.model"
+        made = bertkit.AlbertTokenizer(file)._vocabulary
+        pieces = {"vocab": list(made.pieces), "_spm_precompiled_charsmap": made.charsmap}
+        return lambda: bertkit.AlbertTokenizer(file), transformers.AlbertTokenizer(**pieces).backend_tokenizer
+    lower = case == "uncased"
+    words = load_vocab(folder / f"bert-base-{case}-vocab.txt")
+    peer = transformers.BertTokenizer(vocab=words, do_lower_case=lower).backend_tokenizer
+    return lambda: bertkit.BertTokenizer(words, lower), peer
+
+
+def run(make_ours: Callable[[], Any], peer: Any, texts: list[str], megabytes: float, rounds: int) -> dict[str, Any]:
     peer.no_truncation()
-    tokens = check_equal(BertTokenizer(vocab, lower), peer, texts)
+    tokens = check_equal(make_ours(), peer, texts)
     seconds: dict[str, list[float]] = {name: [] for name in SYSTEMS}
     for number in range(rounds):
-        ours = BertTokenizer(vocab, lower)
+        ours = make_ours()
         jobs: dict[str, Callable[[], Any]] = {
             "bertkit cold": lambda ours=ours: ours.encode_ragged(texts),
             "encode_batch": lambda: peer.encode_batch(texts),
@@ -139,7 +166,7 @@ def render(report: dict[str, Any]) -> list[str]:
     for case, result in report["vocabularies"].items():
         lines += [
             "",
-            f"## BERT-base, {case}",
+            f"## {TITLES[case]}",
             "",
             f"{report['texts']:,} texts, {report['megabytes']} MB, {result['tokens']:,} ids, all equal.",
             "",

@@ -28,8 +28,8 @@ from bertkit.data.reading import Reading
 from bertkit.data.store_manifest import Duplicates, StoreManifest
 from bertkit.data.store_writer import SHARD_TEXT_BYTES, StoreWriter, TokenizedChunk
 from bertkit.data.trouble import OnError, Policy
-from bertkit.errors import ConfigError
-from bertkit.tokenization import BertTokenizer
+from bertkit.errors import ConfigError, InputError
+from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
 
 #: What the process that reads and writes needs at most, and one that tokenises, in bytes: measured on lines of 16 MiB.
 #: Ordinary text takes 150 MB and 190 MB, whatever the size of the corpus.
@@ -44,7 +44,7 @@ Engine = Literal["local", "ray"]
 
 def prepare(
     paths: Sequence[str | Path] | str | Path,
-    tokenizer: BertTokenizer | str | Path,
+    tokenizer: PreTrainedTokenizer | str | Path,
     out: str | Path,
     *,
     sentences: Sentences = "split",
@@ -96,8 +96,10 @@ def prepare(
         MissingExtraError: ``engine="ray"`` without Ray.
         ResourceError: disk full, a worker died, or no memory for more documents of ``dedup``; finished shards stay.
     """
-    if not isinstance(tokenizer, BertTokenizer):
+    if isinstance(tokenizer, str | Path):
         tokenizer = BertTokenizer.from_pretrained(tokenizer)
+    if not isinstance(tokenizer, BertTokenizer):
+        raise InputError(f"pre-training data is made of word pieces (BertTokenizer), got a {type(tokenizer).__name__}")
     _check_names(sentences, dedup, engine)
     remembered, num_workers = _shared_out(memory, workers, dedup)
     report, duplicates = CorpusReport() if report is None else report, DedupReport()
