@@ -89,6 +89,12 @@ def splits_of(task: NamedTask, data: str | Path) -> dict[Split, Path]:
     )
 
 
+def own_folder(task: NamedTask, data: str | Path) -> Path | None:
+    """The folder in ``data``, or in its folder ``glue``, that is named after the task; None where there is none."""
+    named = _candidates(task, Path(data))[:-1]
+    return named[0] if named else None
+
+
 def split_path(task: NamedTask, data: str | Path, split: Split) -> Path:
     """The file of one split.
 

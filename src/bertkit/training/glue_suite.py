@@ -13,7 +13,7 @@ from bertkit.console import clock, say
 from bertkit.errors import ConfigError, DataError
 from bertkit.files import write_atomically
 from bertkit.tasks import TextTask, load_split, splits_of
-from bertkit.tasks.files import beside
+from bertkit.tasks.files import beside, own_folder
 from bertkit.tasks.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
 from bertkit.training.data import read_rows
 from bertkit.training.evaluate import Classifier, load_run
@@ -251,15 +251,15 @@ def _present(data: Path) -> tuple[list[TextTask], dict[str, str]]:
 
 def _own_splits(task: TextTask, data: Path) -> dict[Any, Path]:
     """The files in a folder of the task's own name; files beside those folders belong to no task."""
-    folders = [task.folders[0], f"glue/{task.folders[0]}", f"GLUE/{task.folders[0]}"]
-    near = [folder for name in (*task.folders, *folders) if (folder := data / name).is_dir()]
-    return dict(splits_of(task, near[0])) if near and any(near[0].iterdir()) else {}
+    folder = own_folder(task, data)
+    return dict(splits_of(task, folder)) if folder is not None and any(folder.iterdir()) else {}
 
 
 def _test_file(name: str, word: str, data: str | Path) -> Path | None:
     task = next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name)
     if task is DIAGNOSTIC:
-        files = [Path(data) / folder / file for folder in task.folders for file in DIAGNOSTIC_FILES]
+        folder = own_folder(task, data)
+        files = [] if folder is None else [folder / file for file in DIAGNOSTIC_FILES]
         return next((file for file in files if file.is_file()), None)
     try:
         return beside(task, data, "test", word) if word else _own_splits(task, Path(data)).get("test")
