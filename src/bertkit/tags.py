@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from bertkit.errors import InputError, did_you_mean
@@ -54,10 +55,15 @@ class Notation:
 
     def split(self, tag: str) -> tuple[str, str]:
         """Letter (one of ``O B I E S``) and type of a tag; a bare tag has the letter I. ``O`` has no type."""
-        if tag == OUTSIDE:
-            return OUTSIDE, ""
-        found = (_LETTERED if self.lettered else _COMMON).fullmatch(tag)
-        return (LETTERS[found[1]], found[2]) if found else ("I", tag)
+        return _split(tag, self.lettered)
+
+
+@lru_cache(maxsize=4096)
+def _split(tag: str, lettered: bool) -> tuple[str, str]:
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    found = (_LETTERED if lettered else _COMMON).fullmatch(tag)
+    return (LETTERS[found[1]], found[2]) if found else ("I", tag)
 
 
 LETTERED_TAGS = Notation()

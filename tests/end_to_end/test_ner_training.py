@@ -249,6 +249,16 @@ def test_finetune_on_one_file_with_options(start: Path, data: Path, tmp_path: Pa
     assert (code, "belong to task ner" in err) == (2, True)
 
 
+def test_a_frozen_encoder_stays_as_it_is(start: Path, data: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**{**QUICK, "epochs": 1}, freeze_encoder=True, baseline=False)
+    result = finetune("ner", data, start, tmp_path / "run", config, cache=None)
+    assert "frozen" in result.protocol["what_is_trained"]
+    before = BertModel.from_pretrained(start).state_dict()
+    after = BertForTokenClassification.from_pretrained(tmp_path / "run").bert.state_dict()
+    assert after
+    assert all(torch.equal(after[name], before[name]) for name in after)
+
+
 def test_settings_without_meaning_are_refused(start: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="class_weights"):
         finetune("ner", data, start, tmp_path / "run", FinetuneConfig(**QUICK, class_weights="balanced"))

@@ -185,6 +185,12 @@ def test_skipping_leaves_out_the_sentence_of_a_bad_line_and_lists_the_line(tmp_p
         read(write(tmp_path / "all.conll", "a O\nb\n"), on_error="skip")
 
 
+def test_running_text_is_not_taken_for_words(tmp_path: Path) -> None:
+    for text in ("It was late.\nAnn went home to Rome.\n", "Ann went home.\n"):
+        with pytest.raises(DataError, match=r"Is this running text\? bertkit tag --file reads one text a line"):
+            load_tagged(TASK, write(tmp_path / "test.txt", text), "test")
+
+
 def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     path = tmp_path / "train.conll.xz"
     path.write_bytes(lzma.compress(b"Ann B-PER\n" * 99)[:-20])

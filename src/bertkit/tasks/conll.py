@@ -22,6 +22,8 @@ from pathlib import Path
 from bertkit.errors import ConfigError, DataError, shorten
 from bertkit.tasks.rows import BadRows, Lines
 
+#: What to do with a file of texts, where a file of words was expected that need not have tags.
+RUNNING_TEXT = ". Is this running text? bertkit tag --file reads one text a line"
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")
 _TAG = re.compile(r"O|[BIESLUMW]-\S.*")
@@ -185,7 +187,7 @@ class _Parser:
         mark = "tabs" if self._delimiter == "\t" else "blanks" if self._delimiter == " " else repr(self._delimiter)
         return (
             f"the line has {len(fields)} columns, the file began with {self._width} (separated by {mark}): "
-            f"{shorten(fields, limit=6)}"
+            f"{shorten(fields, limit=6)}" + ("" if self._tagged else RUNNING_TEXT)
         )
 
     def _report(self, line: int, kind: str, message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
 from bertkit.metrics_ner import entity_scores, tag_accuracy
 from bertkit.tags import OUTSIDE, Entity, Spelling, notation_of, read_entities, spelling_of, write_tags
-from bertkit.tasks.conll import ConllColumns, Sentence
+from bertkit.tasks.conll import RUNNING_TEXT, ConllColumns, Sentence
 from bertkit.tasks.rows import BadRows, OnError
 from bertkit.tasks.tagged_files import tagged_file, tagged_files
 from bertkit.tasks.tagged_rows import read_sentences
@@ -221,7 +221,7 @@ def load_tagged(task: TokenTask, data: str | Path, split: Split, *, on_error: On
         entities = None
         if spelling is not None:
             entities = tuple(read_entities(sentence.tags, spelling.notation))
-            if not _known_types(task, path, sentence, entities, bad):
+            if not _known_types(task, path, sentence, entities, bad, RUNNING_TEXT if split == "test" else ""):
                 continue
         rows.append(
             TaggedExample(tuple(sentence.words), entities, sentence.lines[0], str(path), sentence.document, task.joiner)
@@ -279,7 +279,9 @@ def _check_types(path: Path, spelling: Spelling, num_words: int) -> None:
         )
 
 
-def _known_types(task: TokenTask, path: Path, sentence: Sentence, entities: Sequence[Entity], bad: BadRows) -> bool:
+def _known_types(
+    task: TokenTask, path: Path, sentence: Sentence, entities: Sequence[Entity], bad: BadRows, advice: str
+) -> bool:
     """Whether the task has all types of a sentence; one that it lacks is reported."""
     for entity in entities:
         if entity.type not in task.types:
@@ -288,7 +290,7 @@ def _known_types(task: TokenTask, path: Path, sentence: Sentence, entities: Sequ
                 sentence.lines[entity.start],
                 "unknown type",
                 f"tag {sentence.tags[entity.start]!r} is of no known type{did_you_mean(entity.type, task.types)}; the "
-                f"types are {shorten(task.types, limit=12)}",
+                f"types are {shorten(task.types, limit=12)}{advice}",
             )
             return False
     return True

@@ -51,9 +51,11 @@ def hold_out_sentences(
         # A dev part without an entity could not be scored: the smallest group that has one comes along.
         with_entities = [rows for rows in groups if any(train[row].entities for row in rows)]
         if len(with_entities) > 1:
-            held.update(min(with_entities, key=lambda rows: len(rows)))
+            smallest: list[int] = min(with_entities, key=len)
+            held.update(smallest)
     if not held:
-        held.update(min(groups, key=lambda rows: len(rows)))
+        least: list[int] = min(groups, key=len)
+        held.update(least)
     stay = Examples((e for row, e in enumerate(train) if row not in held), train.path, "train", train.skipped)
     out = Examples((e for row, e in enumerate(train) if row in held), train.path, "dev")
     return with_spelling(stay, train), with_spelling(out, train)

@@ -307,5 +307,5 @@ def _in_text(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any]
 
 
 def _one_field(word: str) -> str:
-    """A word that may stand in a column."""
-    return word.replace("\t", " ") or " "
+    """A word that may stand in a column: without tabs and line ends, and not empty."""
+    return re.sub(r"\s+", " ", word) or " "
