@@ -152,10 +152,10 @@ class BertConfig(Settings):
                 values["id2label"] = {number: label for label, number in label2id.items()}
             elif num_labels is not None:
                 if not isinstance(num_labels, int) or not 1 <= num_labels <= 1_000_000:
-                    raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r}")
+                    raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
                 values["id2label"] = {number: f"LABEL_{number}" for number in range(num_labels)}
         elif num_labels is not None and num_labels != len(values["id2label"]):
-            raise ValueError(f"num_labels={num_labels!r} but id2label names {len(values['id2label'])} labels")
+            raise ValueError(f"num_labels={num_labels!r:.80} but id2label names {len(values['id2label'])} labels")
         return values
 
     @model_validator(mode="after")
@@ -167,11 +167,13 @@ class BertConfig(Settings):
             )
         for name in _OWN_FIELDS - self.family.own:
             if getattr(self, name) is not None:
-                raise ValueError(f"{name} is no field of the {self.model_type} family, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} is no field of the {self.model_type} family, got {getattr(self, name)!r:.80}")
         for name in self.family.absent:
             fixed = self.family.defaults.get(name, type(self).model_fields[name].default)
             if getattr(self, name) != fixed:
-                raise ValueError(f"{name} is {fixed!r} in the {self.model_type} family, got {getattr(self, name)!r}")
+                raise ValueError(
+                    f"{name} is {fixed!r} in the {self.model_type} family, got {getattr(self, name)!r:.80}"
+                )
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
         if self.max_input_length < 1:
@@ -276,11 +278,13 @@ class BertConfig(Settings):
         required = {**REQUIRED_VALUES, **family.required}
         for key, allowed in required.items():
             if key in values and values[key] not in allowed:
-                raise ConfigError(f"{key} is {values[key]!r}; this encoder computes only {key}={allowed[0]!r}")
+                raise ConfigError(f"{key} is {values[key]!r:.80}; this encoder computes only {key}={allowed[0]!r}")
         fields = {key: name for name, key in family.keys.items()}
         for key, name in fields.items():
             if key in values and name in values and values[key] != values[name]:
-                raise ConfigError(f"{key} is {values[key]!r} but {name}, another name for it, is {values[name]!r}")
+                raise ConfigError(
+                    f"{key} is {values[key]!r:.80} but {name}, another name for it, is {values[name]!r:.80}"
+                )
         passive = IGNORED_KEYS | required.keys() | family.ignored
         read = {fields.get(key, key): value for key, value in values.items() if key not in passive}
         if isinstance(read.get("architectures"), list):
@@ -343,7 +347,9 @@ _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 def _family(model_type: Any) -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
-        raise ConfigError(f"model_type is {model_type!r}{near}; this version of bertkit reads {', '.join(FAMILIES)}")
+        raise ConfigError(
+            f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {', '.join(FAMILIES)}"
+        )
     return FAMILIES[model_type]
 
 

@@ -275,8 +275,15 @@ def test_wishes_and_targets(tmp_path: Path) -> None:
 
 
 def test_loading_it_directly_names_the_way(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="bertkit convert"):
-        BertModel.from_pretrained(GOLDEN / "original")
+    (tmp_path / "bert.zip").write_bytes(b"")
+    for path in (
+        GOLDEN / "original",
+        GOLDEN / "original" / "bert_model.ckpt.index",
+        GOLDEN / "hub",
+        tmp_path / "bert.zip",
+    ):
+        with pytest.raises(CheckpointError, match="bertkit convert"):
+            BertModel.from_pretrained(path)
 
 
 def test_shape_helper_is_what_tensorflow_writes() -> None:

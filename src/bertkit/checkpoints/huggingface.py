@@ -73,6 +73,11 @@ def _read_weights(path: Path) -> Weights:
     if path.suffix != ".safetensors":
         if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"):
             raise CheckpointError(_pickle(path))
+        if path.suffix in (".zip", ".index", ".pb"):
+            raise CheckpointError(
+                f"{path} is not loaded as it is. If it is a TensorFlow checkpoint or an archive of one, convert it "
+                f"once:\n  bertkit convert {path} NEW_FOLDER"
+            )
         raise CheckpointError(f"{path} is no model: expected a folder, a .safetensors file or a .index.json file")
     header = read_header(path)
     return Weights(path.parent, (path,), header.tensors, header.metadata)
@@ -155,7 +160,8 @@ def _read_shard(index: Path, name: str) -> Header:
     """Header of a shard that must lie in the folder of the index, and not only seem to."""
     if name != os.path.basename(name) or "\\" in name or "\0" in name or not name.endswith(".safetensors"):
         raise CheckpointError(
-            f"{index} names the file {name[:80]!r}: only the bare name of a .safetensors file in the same folder is safe"
+            f"{index} names the file {name[:80]!r}: only the bare name of a .safetensors file in the same folder is "
+            "safe"
         )
     shard = index.parent / name
     try:
