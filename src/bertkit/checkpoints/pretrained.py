@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -166,7 +166,7 @@ class _AutoModel:
     #: Class by ``model_type``. One class serves all families that have such a head.
     classes: ClassVar[Mapping[str, str]] = {}
 
-    def __new__(cls) -> NoReturn:
+    def __new__(cls) -> Self:
         raise InputError(f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path)")
 
     @classmethod

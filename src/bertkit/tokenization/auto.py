@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Self
 
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.sources import resolve
@@ -50,7 +50,7 @@ AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() fo
 class AutoTokenizer:
     """Chooses the tokenizer of a checkpoint; makes no object of its own."""
 
-    def __new__(cls) -> NoReturn:
+    def __new__(cls) -> Self:
         raise InputError("AutoTokenizer is not a tokenizer: call AutoTokenizer.from_pretrained(name_or_path)")
 
     @classmethod

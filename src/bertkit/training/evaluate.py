@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.checkpoints.pretrained import AutoTokenizer
 from bertkit.config import BertConfig
 from bertkit.console import quiet, say
 from bertkit.errors import ConfigError, DataError, InputError
@@ -23,6 +22,7 @@ from bertkit.tasks.kinds import Task, task_from_dict
 from bertkit.tasks.ner import TokenTask, ner_task, types_of
 from bertkit.tasks.rows import OnError
 from bertkit.tasks.task import SPLITS, Columns
+from bertkit.tokenization import AutoTokenizer
 from bertkit.training.data import examples_hash
 from bertkit.training.one_seed import score_set
 from bertkit.training.predictions import prediction_rows, with_texts

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.checkpoints.pretrained import AutoTokenizer
 from bertkit.config import BertConfig
 from bertkit.console import say
 from bertkit.errors import CheckpointError, MissingExtraError
@@ -14,6 +13,7 @@ from bertkit.files import write_atomically
 from bertkit.sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.kinds import Task
+from bertkit.tokenization import AutoTokenizer
 from bertkit.training.card import model_card
 from bertkit.training.data import encode, read_rows
 from bertkit.training.frozen import cache_folder
