@@ -47,7 +47,7 @@ class LabelDecision:
         Raises:
             CheckpointError: it is of other labels, or holds something else than numbers.
         """
-        given = decision.get("thresholds")
+        given: Any = decision.get("thresholds")
         try:
             temperature = float(decision.get("temperature", 1.0))
             thresholds = None if given is None else tuple(float(given[name]) for name in names if name in given)

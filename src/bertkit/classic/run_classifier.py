@@ -134,7 +134,7 @@ class _GlueProcessor(DataProcessor):
                 guid=f"{split}-{example.row - 1}",  # the original counts rows from 0, the header among them
                 text_a=example.text,
                 text_b=example.text_pair,
-                label=labels[0 if example.label is None or split == "test" else int(example.label)],
+                label=labels[example.label if isinstance(example.label, int) and split != "test" else 0],
             )
             for example in load_split(self.task, data_dir, split)
         ]

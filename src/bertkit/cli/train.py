@@ -361,7 +361,7 @@ def _show(row: dict[str, Any], common: Common) -> None:
         write_line(json.dumps(row, ensure_ascii=False))
         return
     shown, shares = row["predicted"], row.get("probabilities")
-    if isinstance(shown, list):
+    if isinstance(shown, list) and shares is not None:
         shown = "|".join(shown) + "\t" + "|".join(f"{shares[label]:.4f}" for label in shown)
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"

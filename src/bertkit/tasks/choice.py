@@ -89,7 +89,9 @@ class ChoiceTask:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ChoiceTask:
         """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
-        plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        plain: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
         plain.pop("kind", None)
         return cls(**plain)
 

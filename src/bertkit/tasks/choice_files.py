@@ -68,7 +68,7 @@ def load_choices(
         DataError: no such split, a missing column, no rows, or a bad row: named with file, line, what was found, what
             was expected.
     """
-    path = split_path(task, data, split)  # type: ignore[arg-type]
+    path = split_path(task, data, split)
     bad = BadRows(on_error)
     table = _open(path, bad)
     columns = find_columns(path, table.columns, split)
@@ -181,10 +181,11 @@ class _Rows:
             texts = tuple(self._text(name, values[name]) for name in columns.choices)
             return texts, columns.choices if columns.lettered else ()
         column = columns.choices[0]
-        value = values[column]
+        value: Any = values[column]
         keys: Any = ()
         if isinstance(value, dict):  # ARC and CommonsenseQA on the Hub
-            value, keys = value.get("text"), value.get("label") or ()
+            keys = value.get("label") or ()
+            value = value.get("text")
         if not isinstance(value, list) or len(value) < 2:
             raise _BadRow("no choices", f"column {column!r} holds {value!r:.60}, expected a list of two texts or more")
         return tuple(self._text(column, text) for text in value), tuple(str(key) for key in keys)

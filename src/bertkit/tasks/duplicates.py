@@ -79,8 +79,9 @@ def carve(
     if not held.any():
         raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
     origin, skipped = getattr(examples, "path", None), getattr(examples, "skipped", ())
-    stay = Examples((e for e, out in zip(examples, held, strict=True) if not out), origin, "train", skipped)
-    return stay, Examples((e for e, out in zip(examples, held, strict=True) if out), origin, "dev")
+    rows: list[Any] = list(examples)
+    stay = Examples((e for e, out in zip(rows, held, strict=True) if not out), origin, "train", skipped)
+    return stay, Examples((e for e, out in zip(rows, held, strict=True) if out), origin, "dev")
 
 
 def _strata(examples: Sequence[TextsT], share: float, key: Callable[[TextsT], Key] = text_key) -> list[list[list[int]]]:

@@ -148,7 +148,8 @@ def _split_report(
     scores = None
     counts: dict[str, int] = {}
     if task.labels is None:
-        scores = (float(min(given)), float(np.mean(given)), float(max(given))) if given else None
+        numbers = np.asarray(given, dtype=np.float64)
+        scores = (float(numbers.min()), float(numbers.mean()), float(numbers.max())) if given else None
     else:
         found = Counter(number for label in given for number in (label if isinstance(label, tuple) else (label,)))
         counts = {label: found[number] for number, label in enumerate(task.labels)}
@@ -179,8 +180,8 @@ def _length_report(lengths: npt.NDArray[np.int64], max_length: int | None) -> Le
     )
 
 
-def _labels_by_key(rows: Sequence[Example], keys: Sequence[Key]) -> dict[Key, set[int | float | None]]:
-    labels: dict[Key, set[int | float | None]] = {}
+def _labels_by_key(rows: Sequence[Example], keys: Sequence[Key]) -> dict[Key, set[Any]]:
+    labels: dict[Key, set[Any]] = {}
     for row, key in zip(rows, keys, strict=True):
         labels.setdefault(key, set()).add(row.label)
     return labels

@@ -330,10 +330,11 @@ def diagnose(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLi
 
 def _indicators(task: TextTask, values: Any) -> npt.NDArray[Any]:
     """0 and 1 of shape ``(n, C)``, of an array like that or of tuples of label numbers."""
-    rows = values if isinstance(values, np.ndarray) else list(values)
-    if len(rows) and isinstance(rows[0], tuple):
-        return indicators(rows, task.num_labels)
-    return np.asarray(rows)
+    if not isinstance(values, np.ndarray):
+        values = list(values)
+        if values and isinstance(values[0], tuple):
+            return indicators(values, task.num_labels)
+    return np.asarray(values)
 
 
 def _diagnose_several(task: TextTask, given: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[str]:
@@ -341,7 +342,8 @@ def _diagnose_several(task: TextTask, given: npt.NDArray[Any], right: npt.NDArra
     if len(given) > 1 and bool(np.all(given == given[0])):
         names = [name for name, yes in zip(task.labels or (), given[0].tolist(), strict=True) if yes]
         said.append(f"all {len(given):,} rows are given the same labels, {names}: the model has learned nothing")
-    never = [name for name, yes in zip(task.labels or (), right.any(axis=0).tolist(), strict=True) if not yes]
+    found = right.sum(axis=0).tolist()
+    never = [name for name, count in zip(task.labels or (), found, strict=True) if not count]
     if never:
         said.append(f"no reference row has {shorten(never)}: the scores say nothing of it")
     return said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +82,8 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         shown = TextTask(
             self.task.name, names, ("accuracy",), "accuracy", Columns(("context",), ("choices",)), notes=notes
         )
-        return data_report(shown, splits, lengths=lengths, max_length=config.max_length)
+        rows = cast(Mapping[str, Examples[Any]], splits)  # with a text, a second text and a label, as a text task's
+        return data_report(shown, rows, lengths=lengths, max_length=config.max_length)
 
     def encode(
         self, examples: Sequence[ChoiceExample], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
@@ -108,7 +109,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             assert logits is not None
             return logits.view(-1, 1)
 
-        scores = encode_rows(model, encoded.sequences, forward, check=check, label=label)
+        scores = encode_rows(cast(Any, model), encoded.sequences, forward, check=check, label=label)
         return scores.reshape(len(encoded), -1)
 
     def score(
