@@ -103,6 +103,15 @@ def test_added_tokens(saved: tuple[str, Any, Path]) -> None:
     same(again, peer_class(family).from_pretrained(folder))
 
 
+def test_arguments_of_from_pretrained(saved: tuple[str, Any, Path]) -> None:
+    family, _, folder = saved
+    assert AutoTokenizer.from_pretrained(folder, use_fast=True, model_max_length=9).model_max_length == 9
+    with pytest.raises(InputError, match=r"has no argument 'paddingside' \(did you mean 'padding_side'"):
+        AutoTokenizer.from_pretrained(folder, paddingside="left")
+    if family == "albert":
+        assert not AutoTokenizer.from_pretrained(folder, do_lower_case=False).do_lower_case  # type: ignore[attr-defined]
+
+
 def test_pickle_and_copy(saved: tuple[str, Any, Path]) -> None:
     _, ours, _ = saved
     same(pickle.loads(pickle.dumps(ours)), ours)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from bertkit.errors import InputError
+from bertkit.errors import InputError, did_you_mean
 from bertkit.sources import resolve
 from bertkit.tokenization import engine as engines
 from bertkit.tokenization.call import Request, Texts, check_texts, parse_texts, request
@@ -72,14 +73,26 @@ class PreTrainedTokenizer(Decoder):
         Args:
             name_or_path: a folder, one of the files that hold a whole tokenizer, or a name on the Hugging Face Hub.
             revision: branch, tag or commit on the Hub.
-            overrides: arguments of the class, in the place of what the files say.
+            overrides: arguments of the class, in the place of what the files say. ``use_fast``, which transformers
+                takes, changes nothing.
 
         Raises:
             CheckpointError: nothing there, damaged or contradicting files, another kind of tokenizer; names file and
                 line.
+            InputError: an argument that the class does not have.
         """
+        overrides.pop("use_fast", None)
+        cls._check_arguments(overrides)
         path = resolve(name_or_path, files=cls.files, revision=revision)
         return cls(**cls._read(path, overrides))
+
+    @classmethod
+    def _check_arguments(cls, given: Iterable[str]) -> None:
+        classes = [each for each in cls.__mro__ if issubclass(each, PreTrainedTokenizer) and "__init__" in vars(each)]
+        known = {name for each in classes[:-1] for name in signature(each).parameters}
+        for name in given:
+            if name not in known:
+                raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
 
     @classmethod
     def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
