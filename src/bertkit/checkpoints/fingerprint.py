@@ -17,12 +17,15 @@ import torch
 from torch import Tensor
 
 from bertkit.checkpoints.header import open_regular, strict_json
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.checkpoints.pretrained import AutoModel, AutoTokenizer, load_model
+from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.match import match
+from bertkit.checkpoints.names import TABLES
+from bertkit.checkpoints.pretrained import load_model
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
 from bertkit.model.bert import MODEL_CLASSES
 from bertkit.sources import resolve
+from bertkit.tokenization import AutoTokenizer
 
 #: File beside the weights that holds the fingerprint they had when they were converted.
 FINGERPRINT = "fingerprint.json"
@@ -98,7 +101,9 @@ class Fingerprint:
             for name, one in self.activations.items()
         ]
         width = max(len(row[0]) for row in rows)
-        said = repr(self.sentence) if self.sentence is not None else "fixed ids, for want of a tokenizer"
+        said = (
+            repr(self.sentence) if self.sentence is not None else "fixed ids, for want of a tokenizer that can be read"
+        )
         lines = [f"fingerprint of {self.model} on {said} ({len(self.input_ids)} tokens)"]
         lines.append(f"  {'':<{width}}  {'mean':>9}  {'sd':>9}  some values")
         lines += [f"  {name:<{width}}  {mean:>9}  {sd:>9}  {values}" for name, mean, sd, values in rows]
@@ -181,18 +186,18 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
 
 
 def _load(path: Path) -> Any:
+    """The class the checkpoint was saved from, if its heads are in the file; else the bare encoder."""
     config = BertConfig.from_json_file(config_path(path))
+    table, weights = TABLES[config.model_type], find_weights(path)
     for name in config.architectures or ():
-        if name in MODEL_CLASSES:
-            try:
-                return load_model(MODEL_CLASSES[name], path)
-            except CheckpointError:
-                break  # a class whose head is not in the file; the encoder may be whole
-    return AutoModel.from_pretrained(path)
+        spec = table.classes.get(name)
+        if spec is not None and not match(weights.tensors, config, spec, table).problems:
+            return load_model(MODEL_CLASSES[name], path)
+    return load_model(MODEL_CLASSES["BertModel"], path)
 
 
 def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]:
-    """The sentence and its ids; without a tokenizer, ids spread over the whole vocabulary."""
+    """The sentence and its ids; without a tokenizer that can be read, ids spread over the whole vocabulary."""
     longest = min(_MAX_TOKENS, config.max_position_embeddings)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
