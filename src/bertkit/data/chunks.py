@@ -5,6 +5,8 @@ A chunk becomes the same ids wherever that is done, and results are handed on in
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -21,18 +23,23 @@ import numpy as np
 import pyarrow as pa
 
 from bertkit.data.corpus import Document
-from bertkit.data.sentences import split_lines
+from bertkit.data.sentences import forget_words, split_lines
 from bertkit.data.store_manifest import Counts, id_type_for
 from bertkit.data.store_writer import TokenizedChunk
 from bertkit.errors import ResourceError
 from bertkit.tokenization import BertTokenizer
 
-#: Characters of a chunk, which is a unit of work and a row group: about a quarter of a million tokens.
-CHUNK_CHARS = 1 << 20
+#: Characters of a chunk, which is a unit of work and a row group: about an eighth of a million tokens.
+CHUNK_CHARS = 1 << 19
 #: Characters under way among the workers, but for a chunk by itself. As many as the longest line has.
 WINDOW_CHARS = 1 << 24
 #: Words that a process which tokenises remembers. More of them would not make it faster: a chunk repeats its own words.
-CACHED_WORDS = 65536
+CACHED_WORDS = 32768
+
+#: Arrays of at least so many bytes go back to the system when they are freed, see :func:`return_freed_arrays`.
+RETURNED_BYTES = 1 << 17
+#: Number of that setting in glibc's ``malloc.h``.
+_M_MMAP_THRESHOLD = -3
 
 Chunk = list[Document]
 
@@ -68,7 +75,12 @@ def tokenize(
     """
     if workers == 1:
         worker = ChunkTokenizer(tokenizer, split=split)
-        yield from map(worker, chunks)
+        pool_before = pa.default_memory_pool()
+        return_freed_arrays()
+        try:
+            yield from map(worker, chunks)
+        finally:
+            pa.set_memory_pool(pool_before)
         return
     pool = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_begin_worker, initargs=(tokenizer, split)
@@ -123,11 +135,13 @@ class ChunkTokenizer:
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
         rows = [split_lines(document.sentences) if self._split else document.sentences for document in chunk]
+        forget_words()
         texts = [sentence for row in rows for sentence in row]
         whole = "\n".join(texts)
         text_bytes = len(whole.encode("utf-8", "surrogatepass")) + 1  # JSON may hold lone surrogates
         if self._special.search(whole):
             texts = [self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", one) for one in texts]
+        del whole  # a megabyte or several, while the tokenizer needs the most
         ragged = self._tokenizer.encode_ragged(texts, add_special_tokens=False)
         pa.default_memory_pool().release_unused()  # Arrow would keep it for the next chunk, more with each
         lengths = ragged.lengths.astype(np.int32)
@@ -154,12 +168,25 @@ class ChunkTokenizer:
 _worker: ChunkTokenizer | None = None
 
 
+def return_freed_arrays() -> None:
+    """Let this process give the memory of large arrays back when they are freed, Arrow's too.
+
+    glibc raises the size from which it does so to that of the largest array it has freed, up to 32 MB, and what it
+    keeps instead comes to pieces; Arrow's own allocators keep pages as well. Elsewhere than on Linux with glibc only
+    Arrow's is changed.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
+
+
 def _begin_worker(tokenizer: BertTokenizer, split: bool) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     pa.set_cpu_count(1)
+    return_freed_arrays()
     _worker = ChunkTokenizer(tokenizer, split=split)
     _worker.warm_up()
 

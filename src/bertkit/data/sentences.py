@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -41,6 +42,22 @@ def split_lines(lines: Sequence[str]) -> tuple[str, ...]:
     if is_hard_wrapped(paragraphs):
         paragraphs = (" ".join(paragraphs),)
     return tuple(sentence for paragraph in paragraphs for sentence in _split(paragraph))
+
+
+def forget_words() -> None:
+    """Empty what the splitter remembers of words and their surroundings, where it has been used.
+
+    It keeps the first 65,536 of both that it meets, some 40 MB, so memory would grow with the corpus for a while. One
+    of the two it can empty itself; a version that keeps the other elsewhere keeps it, and nothing but memory depends
+    on it.
+    """
+    nupunkt = sys.modules.get("nupunkt")
+    if nupunkt is None:
+        return
+    nupunkt.load("default").clear_decision_cache()
+    remembered = getattr(sys.modules.get("nupunkt.core.tokens"), "_derived_cache", None)
+    if isinstance(remembered, dict):
+        remembered.clear()
 
 
 def is_hard_wrapped(lines: Sequence[str]) -> bool:
