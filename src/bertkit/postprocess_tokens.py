@@ -204,6 +204,7 @@ def _labelled(
 ) -> list[Labelled]:
     """The label of each run of pieces; runs begin at ``firsts`` and end where the next one begins."""
     lasts = np.append(firsts[1:], len(probabilities_PC)) - 1
+    chosen: Floats
     if strategy == "average":
         chosen = np.add.reduceat(probabilities_PC, firsts, axis=0) / (lasts - firsts + 1)[:, None]
     elif strategy == "max":

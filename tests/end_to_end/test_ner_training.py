@@ -16,11 +16,12 @@ from bertkit import BertConfig, BertForTokenClassification, BertModel, BertToken
 from bertkit.cli import main
 from bertkit.errors import ConfigError, DataError
 from bertkit.tags import read_entities
-from bertkit.tasks import ner_task
+from bertkit.tasks import TokenTask, ner_task
 from bertkit.training.evaluate import evaluate_run
 from bertkit.training.finetune import finetune
 from bertkit.training.runfolder import read_log
 from bertkit.training.settings import FinetuneConfig
+from bertkit.training.workflow import workflow_of
 
 FIRST = ["ann", "bob", "eve", "tom", "zoe", "max"]
 LAST = ["lee", "ray", "kim", "fox"]
@@ -247,6 +248,20 @@ def test_finetune_on_one_file_with_options(start: Path, data: Path, tmp_path: Pa
     assert (code, "belong to task csv" in err) == (2, True)
     code, _, err = run("finetune", "sst2", "--data", file, "-m", start, "-o", tmp_path / "r2", "--tag-column", 2)
     assert (code, "belong to task ner" in err) == (2, True)
+
+
+def test_training_goes_on_from_a_head_for_the_same_tags(run_folder: Path, data: Path, start: Path) -> None:
+    def head(folder: Path, task: TokenTask, seed: int) -> torch.Tensor:
+        model = workflow_of(task).new_model(folder, seed=seed, device=None, config=FinetuneConfig())
+        return model.classifier.weight.detach()  # type: ignore[no-any-return, union-attr]
+
+    task = ner_task(data)
+    kept = BertForTokenClassification.from_pretrained(run_folder).classifier.weight
+    assert torch.equal(head(run_folder, task, 5), kept)
+    assert torch.equal(head(start, task, 5), head(start, task, 5))
+    assert not torch.equal(head(start, task, 5), head(start, task, 6))
+    other = TokenTask("ner", ("LOC", "ORG", "PER"))
+    assert head(run_folder, other, 5).shape[0] == 7
 
 
 def test_a_frozen_encoder_stays_as_it_is(start: Path, data: Path, tmp_path: Path) -> None:

@@ -122,7 +122,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
     ) -> PackedModel:
         file = BertConfig.from_json_file(config_path(start))
-        same = self.model_class.__name__ in (file.architectures or ()) and file.id2label == self.task.id2label
+        tagger = any(name.endswith("ForTokenClassification") for name in file.architectures or ())
+        same = tagger and file.id2label == self.task.id2label
         return self.model_class.from_pretrained(
             start, id2label=self.task.id2label, new_head=not same, seed=seed, device=device
         )
