@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -73,20 +72,10 @@ def answer(
 
     pipe = pipeline("question-answering", model=model, device=common.device)
 
-    def run(items: Iterator[SpanExample]) -> Any:
-        return pipe(
-            items,
-            top_k=top_k or 1,
-            handle_impossible_answer=impossible,
-            null_threshold=threshold,
-            max_answer_len=max_answer_len,
-            max_seq_len=max_seq_len,
-            doc_stride=doc_stride,
-            truncation=truncate,
-        )
-
+    lengths = {"max_answer_len": max_answer_len, "max_seq_len": max_seq_len, "doc_stride": doc_stride}
+    refusal = {"handle_impossible_answer": impossible, "null_threshold": threshold, "truncation": truncate}
     predictions = {}
-    for asked, found in with_texts(questions, run):
+    for asked, found in with_texts(questions, lambda items: pipe(items, top_k=top_k or 1, **lengths, **refusal)):
         if out is not None:
             predictions[asked.id] = found[0]["answer"]
         elif common.json:

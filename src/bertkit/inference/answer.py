@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch
-from bertkit.errors import InputError
+from bertkit.errors import CheckpointError, InputError
 from bertkit.features_spans import SpanSettings, SpanWindows, featurize_spans
 from bertkit.inference import engine
 from bertkit.inference.base import Pipeline, eval_mode, shown, to_numpy
 from bertkit.postprocess_spans import Answers, SpanSearch, find_answers
 
-#: Questions, and characters of their contexts, that are cut into windows and sorted by length together.
+#: Questions, and characters of their contexts, that are cut into windows and sorted by length together; of a lazy
+#: stream fewer at first, so that its first answers come soon.
 WINDOW_QUESTIONS = 256
+FIRST_QUESTIONS = 16
 WINDOW_CHARACTERS = 2_000_000
 _SETTINGS = {
     "max_seq_len": "max_length",
@@ -149,25 +151,14 @@ class QuestionAnsweringPipeline(Pipeline):
     ) -> _Options:
         chosen: dict[str, int] = {}
         for name, field in _SETTINGS.items():
-            value = lengths[name]
-            if value is None:
-                value = self.decision.get(field, getattr(SpanSettings(), field))
-                if field == "max_length":
-                    value = min(value, self.max_length)
-                elif field == "max_query_length":
-                    value = max(1, min(value, chosen["max_length"] // 2))
-            elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number from 1, got {value!r}")
-            chosen[field] = value
-        if chosen["max_length"] > self.max_length:
-            raise InputError(
-                f"max_seq_len must be at most {self.max_length} for this model, got {lengths['max_seq_len']}"
-            )
+            chosen[field] = self._length(name, field, lengths[name], chosen)
         if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
         if truncation not in (True, False):
             raise InputError(f"truncation must be True or False, got {truncation!r}")
         tuned = self.decision.get("null_threshold")
+        if tuned is not None and (isinstance(tuned, bool) or not isinstance(tuned, int | float)):
+            raise CheckpointError(f"decision.json of the model has null_threshold={tuned!r}; expected a number")
         with_null = tuned is not None if impossible is None else bool(impossible)
         if threshold is None:
             threshold = 0.0 if tuned is None else float(tuned)
@@ -175,12 +166,30 @@ class QuestionAnsweringPipeline(Pipeline):
         search = SpanSearch(top_k or 1, settings.max_answer_length, with_null, align)
         return _Options(settings, search, top_k or 1, threshold, truncation)
 
+    def _length(self, name: str, field: str, given: int | None, chosen: Mapping[str, int]) -> int:
+        """A length as it was given, else as the model was trained, else as in the paper."""
+        value = self.decision.get(field) if given is None else given
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if given is None:
+                raise CheckpointError(
+                    f"decision.json of the model has {field}={value!r}; expected a whole number from 1"
+                )
+            raise InputError(f"{name} must be a whole number from 1, got {value!r}")
+        usual: int = getattr(SpanSettings(), field)
+        if field == "max_length":
+            if given is not None and given > self.max_length:
+                raise InputError(f"{name} must be at most {self.max_length} for this model, got {given}")
+            return min(value or usual, self.max_length)
+        if value is None and field == "max_query_length":
+            return max(1, min(usual, chosen["max_length"] // 2))
+        return value or usual
+
     def _answers(
         self, questions: Iterator[Asked], options: _Options, total: int | None, *, progress: bool | None
     ) -> Iterator[list[dict[str, Any]]]:
-        first = 0
+        first, size = 0, WINDOW_QUESTIONS if total is not None else FIRST_QUESTIONS
         with shown(total, self.task, progress, unit="questions") as advance:
-            while drawn := list(_draw(questions)):
+            while drawn := list(_draw(questions, size)):
                 windows = featurize_spans(drawn, self.tokenizer, options.settings)
                 if not options.truncate:
                     _check_questions(windows, options.settings, first)
@@ -190,7 +199,7 @@ class QuestionAnsweringPipeline(Pipeline):
                     yield _present(
                         asked, found, options, {"truncated": cut} if options.truncate else {}, first + number
                     )
-                first += len(drawn)
+                first, size = first + len(drawn), min(2 * size, WINDOW_QUESTIONS)
                 if advance is not None:
                     advance(len(drawn))
 
@@ -208,9 +217,9 @@ class QuestionAnsweringPipeline(Pipeline):
         return [both[start:end] for start, end in batch.layout.spans()]
 
 
-def _draw(questions: Iterator[Asked]) -> Iterator[Asked]:
+def _draw(questions: Iterator[Asked], size: int) -> Iterator[Asked]:
     characters = 0
-    for asked in islice(questions, WINDOW_QUESTIONS):
+    for asked in islice(questions, size):
         yield asked
         characters += len(asked.context)
         if characters >= WINDOW_CHARACTERS:

@@ -109,7 +109,8 @@ class SpanTask:
     def from_dict(cls, values: Mapping[str, Any]) -> SpanTask:
         """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        return cls(**{key: value for key, value in plain.items() if key != "kind"})
+        plain.pop("kind", None)
+        return cls(**plain)
 
     def read(self, path: str | Path, split: Split) -> Examples[SpanExample]:
         """The questions of one split; see :func:`bertkit.tasks.squad_reading.load_questions`."""
