@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+import torch
+from test_sources_hub import REPOSITORY, Hub, client
 
 from bertkit import BertForPreTraining
 from bertkit.checkpoints.fingerprint import differences, fingerprint
@@ -104,3 +107,23 @@ def test_what_is_no_fingerprint(
     (tmp_path / "f.json").write_text(content)
     assert main(["inspect", str(converted), "--against", str(tmp_path / "f.json")]) == 4
     assert "is no fingerprint of a model" in capsys.readouterr().err
+
+
+def test_a_pickle_on_the_hub_is_fetched_only_when_trusted(converted: Path, tmp_path: Path) -> None:
+    pickle = io.BytesIO()
+    torch.save(dict(BertForPreTraining.from_pretrained(converted).bert.pooler.state_dict()), pickle)
+    files = {name: (converted / name).read_bytes() for name in ("config.json", "vocab.txt")}
+    hub = Hub({**files, "pytorch_model.bin": pickle.getvalue()})
+    try:
+        code = "from bertkit.cli import main; import sys; sys.exit(main(sys.argv[1:] or {}))"
+        arguments = ["convert", REPOSITORY, str(tmp_path / "out")]
+        refused = client(code.format(arguments), tmp_path, hub.url)
+        assert refused.returncode == 4
+        assert "fetched only with --trust-pickle" in refused.stderr
+        assert not any("pytorch_model.bin" in path for path in hub.asked)
+        opened = client(code.format([*arguments, "--trust-pickle"]), tmp_path, hub.url)
+        assert any("pytorch_model.bin" in path for path in hub.asked)
+        assert "gives no model that bertkit loads" in opened.stderr  # there is nothing but a pooler in it
+        assert not (tmp_path / "out").exists()
+    finally:
+        hub.stop()

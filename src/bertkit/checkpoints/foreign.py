@@ -173,6 +173,7 @@ def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
         raise CheckpointError(
             f"{path} holds no checkpoint that can be converted: no TensorFlow index, no safetensors and no "
             f"{PICKLE}, but {held or 'nothing'}"
+            + ("" if trust_pickle else " (of a repository on the Hub, pickles are fetched only with --trust-pickle)")
         )
     if not trust_pickle:
         raise CheckpointError(
