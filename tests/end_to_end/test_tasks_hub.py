@@ -40,6 +40,12 @@ def reviews(split: str, start: int = 0) -> bytes:
     return parquet(rows, ["bad", "good"])
 
 
+def questions(split: str) -> bytes:
+    answers = [{"text": ["Eiffel"], "answer_start": [3]}, {"text": [], "answer_start": []}]
+    asked = [{"id": f"{split}-{n}", "title": "T", "context": "By Eiffel.", "question": "Who?"} for n in range(2)]
+    return parquet([{**row, "answers": answer} for row, answer in zip(asked, answers, strict=True)])
+
+
 PAGES: dict[str, dict[str, dict[str, bytes]]] = {
     "tester/reviews": {
         COMMIT: {
@@ -61,6 +67,9 @@ PAGES: dict[str, dict[str, dict[str, bytes]]] = {
             "default/train/0000.parquet": reviews("train"),
             "default/partial-test/0000.parquet": reviews("test"),
         },
+    },
+    "tester/questions": {
+        COMMIT: {f"squad_v2/{split}-00000-of-00001.parquet": questions(split) for split in ("train", "validation")}
     },
     "tester/empty": {COMMIT: {"README.md": b"nothing"}},
     "tester/unnamed": {COMMIT: {"part-1.parquet": reviews("train")}},
@@ -215,6 +224,19 @@ def test_a_task_is_made_from_a_page_with_its_label_names(hub: Hub, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     rows = [(f"validation text {n}", n % 2) for n in range(3)]
     assert done.stdout.strip() == f"{('bad', 'good')} {rows}"
+
+
+ASK = """
+from bertkit.tasks.squad import SQUAD2
+print([(row.id, row.label) for split in ("train", "dev") for row in SQUAD2.read("hub:tester/questions", split)])
+"""
+
+
+def test_questions_are_read_from_a_page(hub: Hub, tmp_path: Path) -> None:
+    done = client(ASK, tmp_path, hub.url)
+    assert done.returncode == 0, done.stderr
+    rows = [("train-0", "Eiffel"), ("train-1", ""), ("validation-0", "Eiffel"), ("validation-1", "")]
+    assert done.stdout.strip() == str(rows)
 
 
 def test_names_and_files() -> None:

@@ -108,8 +108,7 @@ class SpanTask:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SpanTask:
         """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
-        plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-        plain.pop("kind", None)
+        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
         return cls(**plain)
 
     def read(self, path: str | Path, split: Split) -> Examples[SpanExample]:

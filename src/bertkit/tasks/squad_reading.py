@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, shorten
 from bertkit.tasks.files import COMPRESSIONS, open_binary, split_of
+from bertkit.tasks.hub import local_data
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import DAMAGED, BadRows, OnError, open_table
 from bertkit.tasks.squad import Answer, SpanExample, SpanTask
@@ -104,13 +105,13 @@ def question_files(task: SpanTask, data: str | Path) -> dict[Split, Path]:
 
     Args:
         task: its ``folders`` and ``version`` choose among what is there.
-        data: the task's folder; a folder that contains it; or one file, which counts as the split its name speaks of,
-            and as train when its name speaks of none.
+        data: the task's folder; a folder that contains it; one file, which counts as the split its name speaks of, and
+            as train when its name speaks of none; or a data set's name on the Hub (see :mod:`bertkit.tasks.hub`).
 
     Raises:
         DataError: nothing there, no file with a split's name, or two files that claim one split equally.
     """
-    data = Path(data)
+    data = local_data(data, (task.name, *task.folders))
     if data.is_file():
         _must_be_readable(data)
         return {split_of(data) or "train": data}
@@ -138,7 +139,7 @@ def question_path(task: SpanTask, data: str | Path, split: Split) -> Path:
     """
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
-    data = Path(data)
+    data = local_data(data, (task.name, *task.folders))
     if data.is_file() and split_of(data) is None:
         _must_be_readable(data)
         return data  # a file that names no split is whatever it is asked for
