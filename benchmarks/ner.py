@@ -1,0 +1,192 @@
+"""Named entities from MiniLM-L6: bertkit against a loop in the manner of transformers' run_ner.py, seed after seed.
+
+    python benchmarks/ner.py --data ../shared/data/ner/wnut17 --out benchmarks/results/ner.md
+
+Both train whole on the same sentences and tag the same dev words: AdamW with bias correction, 10 % warm-up, linear
+decay, gradients clipped to 1, dropout on, 32 sentences a batch, the first piece of each word labelled. The peer gives
+its tokenizer the words (``is_split_into_words``) and pads each batch to its longest sentence. Scores are seqeval's, of
+the model after the last epoch, over all dev words. Wall time is everything from read sentences to tags (tokenization,
+training, prediction), without imports. The two take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from machine import about, block, minilm_folder, publish
+
+LENGTH, BATCH, LEARNING_RATE = 128, 32, 1e-4
+#: Tags of each sentence, and seconds.
+Tagged = tuple[list[list[str]], float]
+
+
+def main() -> None:
+    args = parse_args()
+    import torch
+
+    from bertkit.tasks import ner_task
+    from bertkit.tasks.ner_baseline import majority_baseline
+    from bertkit.training.data import read_rows
+    from bertkit.training.settings import FinetuneConfig
+
+    torch.set_num_threads(args.threads)
+    task = ner_task(args.data)
+    rows = read_rows(task, args.data, FinetuneConfig(max_train_rows=args.rows))
+    systems: dict[str, Callable[..., Tagged]] = {"bertkit": run_bertkit, "transformers": run_transformers}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
+    for seed in range(args.seeds):
+        for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
+            tags, seconds = systems[name](task, rows.train, rows.dev, args.epochs, seed)
+            runs[name].append({**score(rows.dev, tags), "seconds": round(seconds, 1)})
+            print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
+    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+    report = {
+        "about": about(args.threads),
+        "data": args.data.name,
+        "train_sentences": len(rows.train),
+        "left_out": rows.num_before_cut - len(rows.train),
+        "dev_sentences": len(rows.dev),
+        "epochs": args.epochs,
+        "runs": runs,
+        "baseline": majority_baseline(rows.train, rows.dev, task)["metrics"],
+        "time_ratio": round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3),
+    }
+    publish(render(report), report, args.out)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with CoNLL files, or one file")
+    parser.add_argument("--rows", type=int, help="training sentences; default: all")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def score(dev: Sequence[Any], tags: list[list[str]]) -> dict[str, float]:
+    """By seqeval, for both."""
+    from seqeval.metrics import f1_score, precision_score, recall_score
+
+    right = [example.tags for example in dev]
+    measures = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
+    return {name: round(float(measure(right, tags, zero_division=0)), 4) for name, measure in measures.items()}
+
+
+def run_bertkit(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagged:
+    from bertkit.tokenization import AutoTokenizer
+    from bertkit.training.fit import fit
+    from bertkit.training.generators import seeded
+    from bertkit.training.settings import FinetuneConfig
+    from bertkit.training.workflow import workflow_of
+
+    begin = time.perf_counter()
+    workflow = workflow_of(task)
+    config = FinetuneConfig(
+        learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
+    )
+    with seeded(seed):
+        tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+        model = workflow.new_model(minilm_folder(), seed=seed, device=None, config=config)
+        windows = workflow.encode(train, tokenizer, config, labelled=True)
+        trained = fit(model, task, windows, None, config, seed=seed)
+        encoded = workflow.encode(dev, tokenizer, config, labelled=False)
+        outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="tagging")
+        rows = workflow.prediction_rows(dev, encoded, outputs, {})
+    return [row["predicted"] for row in rows], time.perf_counter() - begin
+
+
+def run_transformers(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagged:
+    """The same with ``Trainer`` and dynamic padding."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    begin = time.perf_counter()
+    transformers.set_seed(seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder())
+    model = transformers.AutoModelForTokenClassification.from_pretrained(minilm_folder(), num_labels=task.num_labels)
+    rows, _ = tokenized(task, train, tokenizer)
+    asked, places = tokenized(task, dev, tokenizer)
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = transformers.TrainingArguments(
+            output_dir=scratch, num_train_epochs=epochs, learning_rate=LEARNING_RATE,
+            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
+            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="no", save_strategy="no",
+            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
+            dataloader_pin_memory=False,
+        )  # fmt: skip
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=rows,
+            data_collator=transformers.DataCollatorForTokenClassification(tokenizer),
+        )
+        trainer.train()
+        best = trainer.predict(asked).predictions.argmax(-1)
+    tags = [
+        [task.labels[row[place]] if place is not None else "O" for place in words]
+        for row, words in zip(best.tolist(), places, strict=True)
+    ]
+    return tags, time.perf_counter() - begin
+
+
+def tokenized(task: Any, examples: Any, tokenizer: Any) -> tuple[list[dict[str, Any]], list[list[int | None]]]:
+    """Rows with labels at the first piece of each word, and where these pieces stand (None: cut off, or none)."""
+    encoded = tokenizer(
+        [list(example.words) for example in examples], is_split_into_words=True, truncation=True, max_length=LENGTH
+    )
+    rows, places = [], []
+    for number, example in enumerate(examples):
+        first: dict[int, int] = {}
+        for place, word in enumerate(encoded.word_ids(number)):
+            if word is not None:
+                first.setdefault(word, place)
+        labels = [-100] * len(encoded["input_ids"][number])
+        for word, label in enumerate(task.numbers_of(example.tags)):
+            if word in first:
+                labels[first[word]] = label
+        rows.append({**{key: encoded[key][number] for key in encoded}, "labels": labels})
+        places.append([first.get(word) for word in range(len(example.words))])
+    return rows, places
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    head = f"# Named entities ({report['data']}) from MiniLM-L6: bertkit and a loop like run_ner.py"
+    lines = [
+        head,
+        "",
+        *block(report["about"]),
+        "",
+        "| system | F1 | precision | recall | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for name, runs in report["runs"].items():
+        cells = [name, *(spread([run[key] for run in runs]) for key in ("f1", "precision", "recall"))]
+        seconds = statistics.median(run["seconds"] for run in runs)
+        lines.append("| " + " | ".join([*cells, f"{seconds:.1f}"]) + " |")
+    base = report["baseline"]
+    lines.append(f"| most frequent tag | {base['f1']:.4f} | {base['precision']:.4f} | {base['recall']:.4f} | |")
+    seeds = len(report["runs"]["bertkit"])
+    return [
+        *lines,
+        "",
+        f"Time ratio **{report['time_ratio']:.2f}** (median over seeds). {report['train_sentences']:,} training "
+        f"sentences ({report['left_out']:,} left out), {report['epochs']} epochs, {report['dev_sentences']:,} dev "
+        f"sentences; {seeds} seeds, mean ± sd. Command: `python benchmarks/ner.py --data DATA`",
+    ]
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
+
+
+if __name__ == "__main__":
+    main()
