@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -31,6 +32,7 @@ FOLDERS = {
     "original": ("bert_model.ckpt.index", "pretraining", 1),
     "classifier": ("model.ckpt-7.index", "classifier", 3),
     "squad": ("model.ckpt-5.index", "squad", 4),
+    "albert": ("model.ckpt-best.index", "albert", 6),
 }
 
 
@@ -111,6 +113,28 @@ def test_a_saved_model_computes_what_tensorflow_computed(tmp_path: Path) -> None
     expected = np.load(GOLDEN / "expected.npz")
     for name, value in outputs(model).items():
         np.testing.assert_allclose(value, expected[f"hub/{name}"], atol=1e-5, rtol=0, err_msg=name)
+
+
+def test_an_albert_computes_what_tensorflow_computed(tmp_path: Path, shared: Path) -> None:
+    source = tmp_path / "albert_tiny"
+    shutil.copytree(GOLDEN / "albert", source)
+    done = convert(source, tmp_path / "without")
+    assert any("no vocabulary" in note for note in done.notes)
+    found = outputs(BertForPreTraining.from_pretrained(tmp_path / "without"))
+    found |= outputs(BertModel.from_pretrained(tmp_path / "without"))
+    expected = np.load(GOLDEN / "expected.npz")
+    assert len(found) == 6
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[f"albert/{name}"], atol=1e-5, rtol=0, err_msg=name)
+    (source / "30k-clean.model").symlink_to(shared / "data" / "vocab" / "albert-spiece.model")
+    with pytest.raises(CheckpointError, match="the tokenizer belongs to another model"):
+        convert(source, tmp_path / "new")  # 30,000 pieces for 24 rows
+    (source / "albert_config.json").rename(source / "bert_config.json")
+    with pytest.raises(CheckpointError, match=r"no albert_config\.json in"):
+        convert(source, tmp_path / "new")
+    (tmp_path / "c.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(CheckpointError, match="of the bert family, the variables are of albert"):
+        convert(source, tmp_path / "new", wishes=Wishes(config=tmp_path / "c.json"))
 
 
 def test_a_zip_of_a_saved_model(tmp_path: Path) -> None:

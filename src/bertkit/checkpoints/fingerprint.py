@@ -203,7 +203,13 @@ def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]
         tokenizer = AutoTokenizer.from_pretrained(path)
     except CheckpointError:
         return None, tuple((7 + 101 * number) % config.vocab_size for number in range(min(longest, 16)))
-    return SENTENCE, tuple(tokenizer(SENTENCE, truncation=True, max_length=longest)["input_ids"])
+    ids = tuple(tokenizer(SENTENCE, truncation=True, max_length=longest)["input_ids"])
+    if max(ids) >= config.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer in {path} gives the number {max(ids):,}, the embedding table of the model has "
+            f"{config.vocab_size:,} rows: the tokenizer belongs to another model"
+        )
+    return SENTENCE, ids
 
 
 def _activation(tensor: Tensor) -> Activation:

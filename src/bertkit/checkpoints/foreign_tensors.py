@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.header import TensorInfo, open_regular, read_header
+from bertkit.checkpoints.header import TensorInfo, open_regular, read_header, strict_json
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import match
-from bertkit.checkpoints.names import CLASSES, TABLES
+from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.tensorflow import Archive, ArchiveReader, num_heads
 from bertkit.checkpoints.tensorflow_bundle import fill
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError, InputError, did_you_mean
+from bertkit.families import FAMILIES
 
 if TYPE_CHECKING:
     from bertkit.checkpoints.foreign import Wishes
@@ -36,13 +37,21 @@ _TANH_FORM, _ERF_FORM = b"\x13\x27\x37\x3d", b"\x12\x03Erf"
 #: Heads in the file, and the class that has exactly these.
 _CLASS_OF = {
     frozenset(): "BertModel",
-    frozenset({"cls.predictions"}): "BertForMaskedLM",
-    frozenset({"cls.seq_relationship"}): "BertForNextSentencePrediction",
-    frozenset({"cls.predictions", "cls.seq_relationship"}): "BertForPreTraining",
-    frozenset({"classifier"}): "BertForSequenceClassification",
-    frozenset({"qa_outputs"}): "BertForQuestionAnswering",
+    frozenset({"words"}): "BertForMaskedLM",
+    frozenset({"pairs"}): "BertForNextSentencePrediction",
+    frozenset({"words", "pairs"}): "BertForPreTraining",
+    frozenset({"labels"}): "BertForSequenceClassification",
+    frozenset({"spans"}): "BertForQuestionAnswering",
 }
-_HEADS = ("cls.predictions", "cls.seq_relationship", "classifier", "qa_outputs")
+#: Beginning of the names of a head, and what it is for.
+_HEADS = {
+    "cls.predictions.": "words",
+    "predictions.": "words",
+    "cls.seq_relationship.": "pairs",
+    "sop_classifier.": "pairs",
+    "classifier.": "labels",
+    "qa_outputs.": "spans",
+}
 
 
 class Source(ABC):
@@ -120,10 +129,10 @@ class TensorFlowSource(Source):
         self._home = parent.parent if parent.name == "variables" else parent
         self._wishes, self._said = wishes, archive.lower_case
         notes: list[str] = []
-        heads = {head for head in _HEADS if any(name.startswith(f"{head}.") for name in archive.tensors)}
+        heads = {what for head, what in _HEADS.items() if any(name.startswith(head) for name in archive.tensors)}
         self.config = self._with_head(_config(archive, self._home, wishes, notes), heads)
         beside = _first([self._home / "vocab.txt", self._home / "assets" / "vocab.txt"])
-        self._vocabulary = wishes.vocabulary or beside
+        self._vocabulary = wishes.vocabulary or beside or _only(self._home, "*.model")
         self._lower_case = self._decide_case(notes)
         self.dropped = {
             f"{why} variables": sum(other == why for other in archive.dropped.values())
@@ -134,19 +143,21 @@ class TensorFlowSource(Source):
 
     def _with_head(self, config: BertConfig, heads: set[str]) -> BertConfig:
         """The config with the class of the weights and its labels."""
-        name = self._wishes.model or _CLASS_OF.get(frozenset(heads), "BertModel")
-        if name not in CLASSES:
-            raise InputError(f"there is no class {name!r}{did_you_mean(name, CLASSES)}; known are {', '.join(CLASSES)}")
+        family, classes = FAMILIES[config.model_type], TABLES[config.model_type].classes
+        name = family.our_class(self._wishes.model or _CLASS_OF.get(frozenset(heads), "BertModel"))
+        if name not in classes:
+            known = ", ".join(map(family.their_class, classes))
+            raise InputError(f"there is no class {name!r}{did_you_mean(name, classes)}; known are {known}")
         config = config.replace(architectures=[name])
-        if "classifier" in heads and CLASSES[name].label_head and CLASSES[name].outputs is None:
+        if "labels" in heads and classes[name].label_head and classes[name].outputs is None:
             config = config.replace(num_labels=self.tensors["classifier.weight"].shape[0])
         return config
 
     def _check(self) -> None:
         """Everything that can be known from names and shapes, before a value is read."""
         assert self.config.architectures
-        spec = CLASSES[self.config.architectures[0]]
-        fit = match(self.tensors, self.config, spec, TABLES[self.config.model_type])
+        table = TABLES[self.config.model_type]
+        fit = match(self.tensors, self.config, table.classes[self.config.architectures[0]], table)
         if fit.problems:
             raise CheckpointError(explain(fit, self.where))
 
@@ -170,21 +181,24 @@ class TensorFlowSource(Source):
     def tokenizer_files(self) -> dict[str, bytes]:
         if self._vocabulary is None:
             return {}
+        is_words = self.config.model_type == "bert"
         settings = {
             "do_lower_case": self._lower_case,
             "model_max_length": self.config.max_position_embeddings,
-            "tokenizer_class": "BertTokenizer",
+            "tokenizer_class": "BertTokenizer" if is_words else "AlbertTokenizer",
         }
         return {
-            "vocab.txt": _content(self._vocabulary),
+            "vocab.txt" if is_words else "spiece.model": _content(self._vocabulary),
             "tokenizer_config.json": (json.dumps(settings, indent=2) + "\n").encode(),
         }
 
     def _decide_case(self, notes: list[str]) -> bool:
         """Whether the tokenizer lower-cases: by the user, by the checkpoint, by capital letters in the vocabulary."""
         if self._vocabulary is None:
-            notes.append("there is no vocab.txt beside the source, so the result has no tokenizer; give --vocab FILE")
+            notes.append("there is no vocabulary beside the source, so the result has no tokenizer; give --vocab FILE")
             return True
+        if self.config.model_type != "bert":
+            return self._wishes.lower_case is not False  # as ALBERT's own scripts do unless told otherwise
         pieces = _content(self._vocabulary).decode("utf-8", "replace").splitlines()
         capital = next((piece for piece in pieces if not piece.startswith("[") and piece.lower() != piece), None)
         if self._wishes.lower_case is not None:
@@ -269,17 +283,16 @@ def _bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
 
 def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> BertConfig:
     """From the file that was given, the one beside the checkpoint, or the shapes of the variables."""
-    if wishes.config is not None:
-        return BertConfig.from_json_file(wishes.config)
-    file = _first([home / "bert_config.json", home / "config.json"])
+    beside = _first([home / f"{archive.names.model_type}_config.json", home / "config.json"])
+    file = wishes.config or beside
     if file is not None:
-        return BertConfig.from_json_file(file)
+        return _read_config(file, archive.names.model_type)
     heads, activation = num_heads(archive), _activation(home / "saved_model.pb")
     if heads is None or activation is None:
         what = "the number of attention heads" if heads is None else "the activation function"
         raise CheckpointError(
-            f"{archive.where}: there is no bert_config.json in {home}, and the weights do not tell {what}: give "
-            "--config FILE"
+            f"{archive.where}: there is no {archive.names.model_type}_config.json in {home}, and the weights do not "
+            f"tell {what}: give --config FILE"
         )
     shapes = {name: info.shape for name, info in archive.tensors.items()}
     layers = {name.split(".")[3] for name in shapes if name.startswith("bert.encoder.layer.")}
@@ -301,6 +314,20 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
     return config
 
 
+def _read_config(file: Path, model_type: str) -> BertConfig:
+    """The original's configs do not name their family; the variables do."""
+    try:
+        content = strict_json(_content(file))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}, expected an object of settings")
+        config = BertConfig.from_dict({"model_type": model_type, **content})
+    except ValueError as error:
+        raise CheckpointError(f"{file}: {error}") from None
+    if config.model_type != model_type:
+        raise CheckpointError(f"{file} is of the {config.model_type} family, the variables are of {model_type}")
+    return config
+
+
 def _activation(graph: Path) -> str | None:
     """Which form of GELU a saved graph computes; None where it does not tell."""
     if not graph.is_file():
@@ -308,6 +335,11 @@ def _activation(graph: Path) -> str | None:
     content = _content(graph)
     forms = {"gelu_new": _TANH_FORM in content, "gelu": _ERF_FORM in content}
     return next((name for name, there in forms.items() if there), None) if sum(forms.values()) == 1 else None
+
+
+def _only(folder: Path, pattern: str) -> Path | None:
+    found = sorted(folder.glob(pattern))
+    return found[0] if len(found) == 1 else None
 
 
 def _first(files: Iterable[Path]) -> Path | None:

@@ -1,10 +1,10 @@
 """Names of variables in TensorFlow checkpoints beside those of the published PyTorch files, and what is dropped.
 
-A line says: this variable is that tensor, in this layout. ``{i}`` stands for the layer. TensorFlow keeps the matrix of
+A line says: this variable is that tensor, in this layout. ``{i}`` stands for a number. TensorFlow keeps the matrix of
 a linear layer as (inputs, outputs) and multiplies from the left; PyTorch keeps (outputs, inputs). The Keras versions
 split the axis of the heads as well. Sources: ``modeling.py``, ``run_classifier.py`` and ``run_squad.py`` of
-google-research/bert for the first table; the name replacements of ``tf1_checkpoint_converter_lib.py`` in
-tensorflow/models, with which the models on TF-Hub were made, for the second. Imports no torch.
+google-research/bert; ``modeling.py`` of google-research/albert; and for the Keras names the replacements that
+``tf1_checkpoint_converter_lib.py`` in tensorflow/models made for the models on TF-Hub. Imports no torch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Layout(Enum):
         return (published.T if turned else published).reshape(theirs)
 
 
-_LAYER_NUMBER = re.compile(r"(?<=/layer_)(0|[1-9]\d{0,3})(?=/)")
+_NUMBER = re.compile(r"(?:(?<=/layer_)|(?<=/group_)|(?<=/inner_group_))(?:0|[1-9]\d{0,3})(?=/)")
 _AXES = {Layout.KERNEL: 2, Layout.TO_HEADS: 3, Layout.FROM_HEADS: 3, Layout.HEADS: 2}
 
 
@@ -90,11 +90,13 @@ class VariableNames:
 
     def find(self, variable: str) -> Line | None:
         """The line of a variable, with its layer filled in; None for one that is not in the table."""
-        found = _LAYER_NUMBER.search(variable)
-        line = self._by_name.get(_LAYER_NUMBER.sub("{i}", variable, count=1))
+        line = self._by_name.get(_NUMBER.sub("{i}", variable))
         if line is None:
             return None
-        return Line(variable, line.published.replace("{i}", found[0]) if found else line.published, line.layout)
+        published = line.published
+        for number in _NUMBER.findall(variable):
+            published = published.replace("{i}", number, 1)
+        return Line(variable, published, line.layout)
 
 
 def _dense(theirs: str, published: str, kernel: Layout = Layout.KERNEL, bias: Layout = Layout.SAME) -> Iterator[Line]:
@@ -183,7 +185,43 @@ KERAS = VariableNames(
     ),
 )
 
-TABLES = (ORIGINAL, KERAS)
+_GROUP = "albert.encoder.albert_layer_groups.{i}.albert_layers.{i}."
+
+
+def _albert_layer(theirs: str) -> Iterator[Line]:
+    for part in ("query", "key", "value"):
+        yield from _dense(f"{theirs}attention_1/self/{part}", f"{_GROUP}attention.{part}")
+    yield from _dense(f"{theirs}attention_1/output/dense", f"{_GROUP}attention.dense")
+    yield from _norm(f"{theirs}LayerNorm", f"{_GROUP}attention.LayerNorm")
+    yield from _dense(f"{theirs}ffn_1/intermediate/dense", f"{_GROUP}ffn")
+    yield from _dense(f"{theirs}ffn_1/intermediate/output/dense", f"{_GROUP}ffn_output")
+    yield from _norm(f"{theirs}LayerNorm_1", f"{_GROUP}full_layer_layer_norm")
+
+
+ALBERT = VariableNames(
+    name="the original ALBERT",
+    model_type="albert",
+    anchor="bert/encoder/embedding_hidden_mapping_in/kernel",
+    lines=(
+        *(
+            Line(f"bert/embeddings/{kind}_embeddings", f"albert.embeddings.{kind}_embeddings.weight")
+            for kind in ("word", "position", "token_type")
+        ),
+        *_norm("bert/embeddings/LayerNorm", "albert.embeddings.LayerNorm"),
+        *_dense("bert/encoder/embedding_hidden_mapping_in", "albert.encoder.embedding_hidden_mapping_in"),
+        *_albert_layer("bert/encoder/transformer/group_{i}/inner_group_{i}/"),
+        *_dense("bert/pooler/dense", "albert.pooler"),
+        *_dense("cls/predictions/transform/dense", "predictions.dense"),
+        *_norm("cls/predictions/transform/LayerNorm", "predictions.LayerNorm"),
+        Line("cls/predictions/output_bias", "predictions.bias"),
+        *_head("cls/seq_relationship", "sop_classifier.classifier"),
+        *_head("", "classifier"),
+        *_head("cls/squad", "qa_outputs"),
+    ),
+)
+
+#: In the order of looking: ALBERT has the anchor of BERT too.
+TABLES = (ALBERT, ORIGINAL, KERAS)
 
 #: Endings of what optimizers keep beside a variable: of the original's AdamW and LAMB, then of TensorFlow's own.
 _SLOTS = (

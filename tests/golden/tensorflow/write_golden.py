@@ -11,7 +11,8 @@ take the values that should be in the files from :func:`values`, without TensorF
     classifier/  as run_classifier.py leaves it: two checkpoints with optimizer slots, and the file `checkpoint`
     squad/       as run_squad.py leaves it
     hub/         a SavedModel with the names and shapes of TF-Hub's BERT
-    expected.npz what TensorFlow computes with the first and the last for two sentences
+    albert/      as the archives of ALBERT: model.ckpt-best, albert_config.json
+    expected.npz what TensorFlow computes with the first and the last two for two sentences
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ CONFIG = {
     "type_vocab_size": 2,
     "vocab_size": 24,
 }
+#: What an ALBERT has beside the above.
+ALBERT = {
+    "embedding_size": 4, "num_hidden_groups": 1, "inner_group_num": 1, "net_structure_type": 0, "gap_size": 0,
+    "num_memory_blocks": 0, "down_scale_factor": 1,
+}  # fmt: skip
 VOCAB = [
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "river", "ran", "fast", "in", "spring", ",", "and", "boats",
     "waited", "at", "old", "mill", ".", "##s", "a", "film", "good", "12",
@@ -84,6 +90,33 @@ def shapes(heads: str) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def albert_shapes() -> dict[str, tuple[int, ...]]:
+    """Variables of the original ALBERT: narrow embeddings, and one layer for all."""
+    width, inner, narrow = CONFIG["hidden_size"], CONFIG["intermediate_size"], ALBERT["embedding_size"]
+    layer = "bert/encoder/transformer/group_0/inner_group_0/"
+    found = {
+        "bert/embeddings/word_embeddings": (CONFIG["vocab_size"], narrow),
+        "bert/embeddings/position_embeddings": (CONFIG["max_position_embeddings"], narrow),
+        "bert/embeddings/token_type_embeddings": (CONFIG["type_vocab_size"], narrow),
+        **norm("bert/embeddings/LayerNorm", narrow),
+        **dense("bert/encoder/embedding_hidden_mapping_in", narrow, width),
+        **dense(f"{layer}attention_1/output/dense", width, width),
+        **norm(f"{layer}LayerNorm", width),
+        **dense(f"{layer}ffn_1/intermediate/dense", width, inner),
+        **dense(f"{layer}ffn_1/intermediate/output/dense", inner, width),
+        **norm(f"{layer}LayerNorm_1", width),
+        **dense("bert/pooler/dense", width, width),
+        **dense("cls/predictions/transform/dense", width, narrow),
+        **norm("cls/predictions/transform/LayerNorm", narrow),
+        "cls/predictions/output_bias": (CONFIG["vocab_size"],),
+        "cls/seq_relationship/output_weights": (2, width),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+    for part in ("query", "key", "value"):
+        found |= dense(f"{layer}attention_1/self/{part}", width, width)
+    return found
+
+
 def dense(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)}
 
@@ -96,7 +129,7 @@ def values(heads: str, seed: int) -> dict[str, np.ndarray]:
     """Random weights, large enough that every part matters."""
     draw = np.random.default_rng(seed)
     found = {}
-    for name, shape in shapes(heads).items():
+    for name, shape in (albert_shapes() if heads == "albert" else shapes(heads)).items():
         around = 1.0 if name.endswith("gamma") else 0.0
         found[name] = (around + 0.3 * draw.standard_normal(shape)).astype(np.float32)
     return found
@@ -138,16 +171,22 @@ def forward(weights: dict[str, np.ndarray], *, approximate: bool) -> dict[str, n
     x += weights["bert/embeddings/position_embeddings"][: IDS.shape[1]]
     x += tf.gather(weights["bert/embeddings/token_type_embeddings"], SEGMENTS)
     x = normed(x, "bert/embeddings/LayerNorm")
+    shared = "bert/encoder/embedding_hidden_mapping_in/kernel" in weights  # an ALBERT
+    if shared:
+        x = linear(x, "bert/encoder/embedding_hidden_mapping_in")
     states = [x]
     for layer in range(CONFIG["num_hidden_layers"]):
-        prefix = f"bert/encoder/layer_{layer}/"
-        query, key, value = (split(linear(x, f"{prefix}attention/self/{part}")) for part in ("query", "key", "value"))
+        prefix = "bert/encoder/transformer/group_0/inner_group_0/" if shared else f"bert/encoder/layer_{layer}/"
+        attention = f"{prefix}attention{'_1' if shared else ''}"
+        query, key, value = (split(linear(x, f"{attention}/self/{part}")) for part in ("query", "key", "value"))
         scores = tf.matmul(query, key, transpose_b=True) / np.sqrt(query.shape[-1]).astype(np.float32)
         mixed = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), (0, 2, 1, 3))
-        mixed = linear(tf.reshape(mixed, x.shape), f"{prefix}attention/output/dense")
-        x = normed(x + mixed, f"{prefix}attention/output/LayerNorm")
-        inner = tf.nn.gelu(linear(x, f"{prefix}intermediate/dense"), approximate=approximate)
-        x = normed(x + linear(inner, f"{prefix}output/dense"), f"{prefix}output/LayerNorm")
+        mixed = linear(tf.reshape(mixed, x.shape), f"{attention}/output/dense")
+        x = normed(x + mixed, f"{prefix}LayerNorm" if shared else f"{attention}/output/LayerNorm")
+        inner = linear(x, f"{prefix}{'ffn_1/' if shared else ''}intermediate/dense")
+        inner = tf.nn.gelu(inner, approximate=approximate)
+        inner = linear(inner, f"{prefix}{'ffn_1/intermediate/' if shared else ''}output/dense")
+        x = normed(x + inner, f"{prefix}{'LayerNorm_1' if shared else 'output/LayerNorm'}")
         states.append(x)
     pooled = tf.tanh(linear(x[:, 0], "bert/pooler/dense"))
     found = {"pooled_output": pooled, **{f"hidden_{number}": state for number, state in enumerate(states)}}
@@ -210,7 +249,7 @@ def save_hub(weights: dict[str, np.ndarray], folder: Path, vocab: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    for name in ("original", "classifier", "squad", "hub"):
+    for name in ("original", "classifier", "squad", "hub", "albert"):
         shutil.rmtree(folder / name, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     pretraining = values("pretraining", 1)
@@ -222,9 +261,13 @@ def main(folder: Path) -> None:
     save(values("classifier", 3), folder / "classifier" / "model.ckpt-7", step=7, slots=True)
     save(values("squad", 4), folder / "squad" / "model.ckpt-5", step=5)
     save_hub(values("pretraining", 5), folder / "hub", vocab)
+    albert = values("albert", 6)
+    save(albert, folder / "albert" / "model.ckpt-best")
+    (folder / "albert" / "albert_config.json").write_text(json.dumps({**CONFIG, **ALBERT}, indent=2) + "\n")
     expected = {f"original/{key}": value for key, value in forward(pretraining, approximate=False).items()}
     encoder = {key: value for key, value in values("pretraining", 5).items() if key.startswith("bert/")}
     expected |= {f"hub/{key}": value for key, value in forward(encoder, approximate=True).items()}
+    expected |= {f"albert/{key}": value for key, value in forward(albert, approximate=False).items()}
     np.savez_compressed(folder / "expected.npz", ids=IDS, segments=SEGMENTS, **expected)
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file.suffix != ".py":
