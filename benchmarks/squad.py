@@ -1,0 +1,221 @@
+"""SQuAD v1.1 from MiniLM-L6: bertkit against a loop in the manner of transformers' run_qa.py, seed after seed.
+
+    python benchmarks/squad.py --data ../shared/data/squad --out benchmarks/results/squad.md
+
+Both train on the same questions of a part of the articles and answer those of the others, in windows of up to 384
+tokens: AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to 1, dropout on, 32 windows a batch.
+The peer pads each batch to its longest window (run_qa.py pads to 384), and decodes as run_qa.py does: the best pair of
+its 20 best starts and 20 best ends. Its windows overlap by 128 tokens, ours begin 128 tokens apart. Wall time is
+everything from read questions to scores (windows, training, evaluation), without imports. The two take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from machine import about, block, minilm_folder, publish
+
+LENGTH, STRIDE, BATCH, LEARNING_RATE, LONGEST, N_BEST = 384, 128, 32, 1e-4, 30, 20
+
+
+def main() -> None:
+    args = parse_args()
+    import torch
+
+    from bertkit.tasks.squad import SQUAD
+    from bertkit.tasks.squad_baseline import overlap_baseline
+    from bertkit.tasks.squad_report import hold_out
+
+    torch.set_num_threads(args.threads)
+    train, dev = hold_out(SQUAD.read(args.data, "dev"), args.dev_share, seed=0)
+    train, dev = sample(train, args.rows), sample(dev, args.dev_rows)
+    systems: dict[str, Callable[[Any, Any, int, int], tuple[list[str], float]]] = {
+        "bertkit": run_bertkit,
+        "transformers": run_transformers,
+    }
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
+    for seed in range(args.seeds):
+        for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
+            answers, seconds = systems[name](train, dev, args.epochs, seed)
+            runs[name].append({**score(dev, answers), "seconds": round(seconds, 1)})
+            print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
+    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+    report = {
+        "about": about(args.threads),
+        "train_questions": len(train),
+        "dev_questions": len(dev),
+        "epochs": args.epochs,
+        "runs": runs,
+        "baseline": overlap_baseline(train, dev, SQUAD)["metrics"],
+        "time_ratio": round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3),
+    }
+    publish(render(report), report, args.out)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the v1.1 dev file, or a file")
+    parser.add_argument("--rows", type=int, default=2_400, help="training questions")
+    parser.add_argument("--dev-rows", type=int, default=600, help="questions that are scored")
+    parser.add_argument("--dev-share", type=float, default=0.15, help="share of the questions in held-out articles")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def sample(examples: Any, rows: int) -> list[Any]:
+    """Questions at even distances, so that every article keeps its share."""
+    return list(examples) if rows >= len(examples) else [examples[i * len(examples) // rows] for i in range(rows)]
+
+
+def score(dev: Sequence[Any], answers: Sequence[str]) -> dict[str, float]:
+    """The official metrics."""
+    from bertkit.metrics_squad import squad_metrics
+
+    references = {example.id: [answer.text for answer in example.answers] for example in dev}
+    return squad_metrics({example.id: text for example, text in zip(dev, answers, strict=True)}, references)
+
+
+def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str], float]:
+    """Answers after the last epoch, and seconds."""
+    from bertkit.tasks.squad import SQUAD
+    from bertkit.tokenization import AutoTokenizer
+    from bertkit.training.fit import fit
+    from bertkit.training.generators import seeded
+    from bertkit.training.settings import FinetuneConfig
+    from bertkit.training.workflow import workflow_of
+
+    begin = time.perf_counter()
+    workflow = workflow_of(SQUAD)
+    config = FinetuneConfig(
+        learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, doc_stride=STRIDE, seed=seed
+    )
+    with seeded(seed):
+        tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+        model = workflow.new_model(minilm_folder(), seed=seed, device=None, config=config)
+        windows = workflow.encode(train, tokenizer, config, labelled=True)
+        trained = fit(model, SQUAD, windows, None, config, seed=seed)
+        encoded = workflow.encode(dev, tokenizer, config, labelled=False)
+        outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="answering")
+        rows = workflow.prediction_rows(dev, encoded, outputs, {})
+    return [row["predicted"] for row in rows], time.perf_counter() - begin
+
+
+def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str], float]:
+    """The same with ``Trainer``, dynamic padding, and the decoding of run_qa.py."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    begin = time.perf_counter()
+    transformers.set_seed(seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder())
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(minilm_folder())
+    features = windows_of(train, tokenizer, labelled=True)
+    asked = windows_of(dev, tokenizer, labelled=False)
+    keep = ("input_ids", "token_type_ids", "attention_mask", "start_positions", "end_positions")
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = transformers.TrainingArguments(
+            output_dir=scratch, num_train_epochs=epochs, learning_rate=LEARNING_RATE,
+            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
+            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="no", save_strategy="no",
+            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
+            dataloader_pin_memory=False, remove_unused_columns=False,
+        )  # fmt: skip
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=[{key: row[key] for key in keep} for row in features],
+            data_collator=transformers.DataCollatorWithPadding(tokenizer),
+        )
+        trainer.train()
+        answers = decode(trainer, [{key: row[key] for key in keep[:3]} for row in asked], asked, dev)
+    return answers, time.perf_counter() - begin
+
+
+def windows_of(examples: Any, tokenizer: Any, *, labelled: bool) -> list[dict[str, Any]]:
+    """Overlapping windows with their example's number, offsets of the context, and targets."""
+    encoded = tokenizer(
+        [example.question for example in examples],
+        [example.context for example in examples],
+        truncation="only_second",
+        max_length=LENGTH,
+        stride=STRIDE,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    rows = []
+    for row, number in enumerate(encoded["overflow_to_sample_mapping"]):
+        parts = encoded.sequence_ids(row)
+        offsets = [
+            place if part == 1 else None for place, part in zip(encoded["offset_mapping"][row], parts, strict=True)
+        ]
+        found = {key: encoded[key][row] for key in ("input_ids", "token_type_ids", "attention_mask")}
+        if labelled:
+            start, end = target_of(offsets, examples[number].answers[0])
+            found |= {"start_positions": start, "end_positions": end}
+        rows.append({**found, "offsets": offsets, "example": number})
+    return rows
+
+
+def target_of(offsets: Sequence[tuple[int, int] | None], answer: Any) -> tuple[int, int]:
+    inside = [place for place, span in enumerate(offsets) if span and span[0] < answer.end and span[1] > answer.start]
+    known = [span for span in offsets if span]
+    if not inside or known[0][0] > answer.start or known[-1][1] < answer.end:
+        return 0, 0
+    return inside[0], inside[-1]
+
+
+def decode(trainer: Any, rows: list[dict[str, Any]], asked: Sequence[dict[str, Any]], dev: Any) -> list[str]:
+    """The best pair of the best starts and ends of each question's windows."""
+    import numpy as np
+
+    best: dict[int, tuple[float, str]] = {}
+    starts, ends = trainer.predict(rows).predictions
+    for row, start_logits, end_logits in zip(asked, starts, ends, strict=True):
+        offsets, context = row["offsets"], dev[row["example"]].context
+        for start in np.argsort(start_logits)[-1 : -N_BEST - 1 : -1].tolist():
+            for end in np.argsort(end_logits)[-1 : -N_BEST - 1 : -1].tolist():
+                if max(start, end) >= len(offsets) or not (offsets[start] and offsets[end]):
+                    continue
+                if end < start or end - start + 1 > LONGEST:
+                    continue
+                value = float(start_logits[start] + end_logits[end])
+                if value > best.get(row["example"], (-np.inf, ""))[0]:
+                    best[row["example"]] = value, context[offsets[start][0] : offsets[end][1]]
+    return [best[number][1] if number in best else "" for number in range(len(dev))]
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    head = "# SQuAD v1.1 (a part) from MiniLM-L6: bertkit and a loop like run_qa.py"
+    lines = [head, "", *block(report["about"]), "", "| system | F1 | exact match | seconds |", "|---|---|---|---|"]
+    for name, runs in report["runs"].items():
+        cells = [name, *(spread([run[key] for run in runs]) for key in ("f1", "exact_match"))]
+        seconds = statistics.median(run["seconds"] for run in runs)
+        lines.append("| " + " | ".join([*cells, f"{seconds:.1f}"]) + " |")
+    base = report["baseline"]
+    lines.append(f"| word overlap, no network | {100 * base['f1']:.2f} | {100 * base['exact_match']:.2f} | |")
+    seeds = len(report["runs"]["bertkit"])
+    return [
+        *lines,
+        "",
+        f"Time ratio **{report['time_ratio']:.2f}** (median over seeds). {report['train_questions']:,} training "
+        f"questions, {report['epochs']} epochs, {report['dev_questions']:,} questions of other articles; "
+        f"{seeds} seeds, mean ± sd. Command: `python benchmarks/squad.py --data DATA`",
+    ]
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.2f}"
+
+
+if __name__ == "__main__":
+    main()
