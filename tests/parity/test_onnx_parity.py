@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bertkit
+from bertkit import BertConfig
 from bertkit.cli import main
 from bertkit.inference.onnx_export import OPSETS, export_onnx
 from bertkit.inference.onnx_model import OnnxModel
@@ -17,8 +18,9 @@ from family_helpers import CASES, pair
 @pytest.mark.campaign
 @pytest.mark.parametrize(("shape", "head"), CASES)
 def test_every_head_of_every_family(shape: str, head: str, tmp_path: Path) -> None:
-    _, model = pair(shape, head, tmp_path / "theirs")
+    theirs, model = pair(shape, head, tmp_path / "theirs")
     exported = export_onnx(model, None, tmp_path / "out")
+    assert BertConfig.from_pretrained(tmp_path / "out").architectures == [type(theirs).__name__]
     for facts in exported.variants.values():
         assert facts["largest_difference"] <= 1e-4
         assert ("token_type_ids" in facts["inputs"]) == (model.config.type_vocab_size > 0)

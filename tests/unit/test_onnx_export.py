@@ -31,7 +31,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier with three labels and a decision, as a run folder has it."""
     folder = save_tiny(
         tmp_path_factory.mktemp("model"), bertkit.BertForSequenceClassification, id2label=LABELS,
-        max_position_embeddings=48,
+        max_position_embeddings=48, num_hidden_layers=1,
     )  # fmt: skip
     (folder / "decision.json").write_text('{"temperature": 1.5}', encoding="utf-8")
     return folder
