@@ -19,11 +19,12 @@ def adapt(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder with the task's files, or a training file.")],
+    data: Annotated[Path, Parameter(help="Folder with the task's files, a training file, or hub:owner/name.")],
     model: Annotated[str, Parameter(alias="-m", help="Start from this folder, .safetensors file or Hub name.")],
     out: Annotated[Path, Parameter(alias="-o", help="Folder to write; new, or that of the same command.")],
     texts: Annotated[
-        list[Path] | None, Parameter(help="More unlabelled text of the same kind: files, as for 'bertkit prepare'.")
+        list[Path] | None,
+        Parameter(negative=(), help="More unlabelled text of the same kind: files, as for 'bertkit prepare'."),
     ] = None,
     columns: LabelledColumns = LABELLED_COLUMNS,
     adaptation: Annotated[

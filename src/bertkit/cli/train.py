@@ -130,7 +130,7 @@ def finetune(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder with the task's files, or a training file.")],
+    data: Annotated[Path, Parameter(help="Folder with the task's files, a training file, or hub:owner/name.")],
     model: Annotated[str, Parameter(alias="-m", help="Start from this folder, .safetensors file or Hub name.")],
     out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, unless --resume is given.")],
     resume: Annotated[

@@ -69,6 +69,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     ) -> tuple[Examples[SpanExample], Examples[SpanExample]]:
         return hold_out(train, share, seed)
 
+    def texts_of(self, example: SpanExample) -> Sequence[str]:
+        return (example.context, example.question)
+
     def content(self, example: SpanExample) -> object:
         answers = None if example.answers is None else [tuple(answer) for answer in example.answers]
         return example.id, example.question, example.context, answers
