@@ -64,6 +64,9 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     ) -> tuple[Examples[TaggedExample], Examples[TaggedExample]]:
         return hold_out_sentences(train, share, seed)
 
+    def texts_of(self, example: TaggedExample) -> Sequence[str]:
+        return (example.text,)
+
     def content(self, example: TaggedExample) -> object:
         entities = None if example.entities is None else [tuple(entity) for entity in example.entities]
         return example.words, example.joiner, entities
@@ -90,9 +93,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             for name, windows in encoded.items()
         }
         return tagged_report(self.task, splits, counts, max_length=config.max_length)
-
-    def texts_of(self, example: TaggedExample) -> Sequence[str]:
-        return (example.text,)
 
     # -------------------------------------------------------------------------------------------------- features
 
