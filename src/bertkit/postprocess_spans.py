@@ -67,6 +67,10 @@ class Windows(Protocol):
     def context(self) -> Ints: ...
 
 
+#: Sums of exponentials below this are near the end of floating point, where digits are lost.
+EXACT_ABOVE = 1e-250
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """One candidate.
@@ -267,9 +271,9 @@ def _mass(starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width:
     padded = np.concatenate([np.exp(ends - top_end), np.zeros(width - 1)])
     of_ends = np.lib.stride_tricks.sliding_window_view(padded, width).sum(axis=1)
     total = float((np.exp(starts[may_start] - top_start) * of_ends[may_start]).sum())
-    if total > 0.0:
+    if total > EXACT_ABOVE:
         return top_start + top_end + float(np.log(total))
-    # No span is within the range of floating point of the best start and the best end together: span by span.
+    # The best span is out of the reach of floating point from the best start and the best end together: span by span.
     padded = np.concatenate([ends, np.full(width - 1, -np.inf)])
     scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)
     return _log_sum(scores[may_start].ravel())
