@@ -96,10 +96,7 @@ def prepare(
         MissingExtraError: ``engine="ray"`` without Ray.
         ResourceError: disk full, a worker died, or no memory for more documents of ``dedup``; finished shards stay.
     """
-    if isinstance(tokenizer, str | Path):
-        tokenizer = BertTokenizer.from_pretrained(tokenizer)
-    if not isinstance(tokenizer, BertTokenizer):
-        raise InputError(f"pre-training data is made of word pieces (BertTokenizer), got a {type(tokenizer).__name__}")
+    tokenizer = _tokenizer_of(tokenizer)
     _check_names(sentences, dedup, engine)
     remembered, num_workers = _shared_out(memory, workers, dedup)
     report, duplicates = CorpusReport() if report is None else report, DedupReport()
@@ -124,6 +121,13 @@ def prepare(
             results = tokenize(chunks, tokenizer, split=sentences == "split", workers=num_workers)
         _write(results, writer, sources, report)
         return writer.finish(None if dedup is None else Duplicates.model_validate(asdict(duplicates)))
+
+
+def _tokenizer_of(given: BertTokenizer | str | Path) -> BertTokenizer:
+    tokenizer = BertTokenizer.from_pretrained(given) if isinstance(given, str | Path) else given
+    if not isinstance(tokenizer, BertTokenizer):
+        raise InputError(f"pre-training data is made of word pieces (BertTokenizer), got a {type(tokenizer).__name__}")
+    return tokenizer
 
 
 def _check_names(sentences: str, dedup: str | None, engine: str) -> None:
