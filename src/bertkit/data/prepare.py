@@ -123,7 +123,7 @@ def prepare(
         return writer.finish(None if dedup is None else Duplicates.model_validate(asdict(duplicates)))
 
 
-def _tokenizer_of(given: BertTokenizer | str | Path) -> BertTokenizer:
+def _tokenizer_of(given: PreTrainedTokenizer | str | Path) -> BertTokenizer:
     tokenizer = BertTokenizer.from_pretrained(given) if isinstance(given, str | Path) else given
     if not isinstance(tokenizer, BertTokenizer):
         raise InputError(f"pre-training data is made of word pieces (BertTokenizer), got a {type(tokenizer).__name__}")
