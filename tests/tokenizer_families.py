@@ -79,12 +79,12 @@ class FamilyContestants:
             return True
         pieces = list(self.reference.pieces(text))
         offsets = [(piece.start, piece.end) for piece in pieces]
-        return [self.ours.vocab[piece.token] for piece in pieces] == row.ids and offsets == row.offsets
+        return self.ours.convert_tokens_to_ids([piece.token for piece in pieces]) == row.ids and offsets == row.offsets
 
 
 @cache
-def family_contestants(shared: Path, family: str, **settings: Any) -> FamilyContestants:
-    return FamilyContestants(family, shared, **settings)
+def family_contestants(shared: Path, family: str) -> FamilyContestants:
+    return FamilyContestants(family, shared)
 
 
 def peer_class(family: str) -> Any:
