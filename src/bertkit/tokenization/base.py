@@ -204,8 +204,7 @@ class PreTrainedTokenizer(Decoder):
             columns = self._columns(texts, asked)
             result = BatchEncoding({key: columns[key] for key in keys}, lambda: self._encodings(texts, asked)[0])
         if not (texts.batched or return_tensors or return_overflowing_tokens):
-            for key, rows in result.items():
-                result[key] = rows[0] if isinstance(rows[0], list) else rows
+            _unwrap(result)
         return result.convert_to_tensors(return_tensors)
 
     def _check_words(self) -> None:
@@ -374,3 +373,9 @@ class PreTrainedTokenizer(Decoder):
         return BatchEncoding(pad_columns(columns, length, fill=fill, left=asked.pad_left)).convert_to_tensors(
             return_tensors
         )
+
+
+def _unwrap(result: BatchEncoding) -> None:
+    """The one row of each column in the place of a list of rows."""
+    for key, rows in result.items():
+        result[key] = rows[0] if isinstance(rows[0], list) else rows
