@@ -175,8 +175,7 @@ class PreTrainedTokenizer(Decoder):
             InputError: wrong arguments; rows that cannot be cut as asked; rows of different lengths for a tensor.
         """
         texts = parse_texts(text, text_pair, words=is_split_into_words)
-        if is_split_into_words:
-            self._check_words()
+        self._check_words(is_split_into_words)
         asked = self._request(
             padding=padding,
             truncation=truncation,
@@ -207,7 +206,7 @@ class PreTrainedTokenizer(Decoder):
             _unwrap(result)
         return result.convert_to_tensors(return_tensors)
 
-    def _check_words(self) -> None:
+    def _check_words(self, words: bool) -> None:
         """Refuse texts given as words where they would not be tokenized as the words of a text are."""
 
     def _with_offsets(self, texts: Texts, asked: Request, keys: list[str]) -> BatchEncoding:

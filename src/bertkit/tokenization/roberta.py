@@ -153,8 +153,8 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
         settings = {"tokenizer_class": type(self).__name__, **self._settings()}
         return write_bpe_tokenizer(Path(folder), self._vocabulary, self._engine, settings)
 
-    def _check_words(self) -> None:
-        if not self.add_prefix_space:
+    def _check_words(self, words: bool) -> None:
+        if words and not self.add_prefix_space:
             raise InputError(
                 f"{type(self).__name__} takes words without the blank before them for parts of words; for texts given "
                 "as words load it with add_prefix_space=True"
