@@ -23,14 +23,11 @@ import math
 import shlex
 import shutil
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from machine import about, block, publish
+from stages import Stages, stop_on_sigterm
 
 SOURCES = ("wikipedia_en", "wikinews_en")
 TASKS = {"sst2": "glue/SST-2", "mrpc": "glue/MRPC"}
@@ -50,6 +47,7 @@ SENTENCES = (
 
 def main() -> None:
     args = parse_args()
+    stop_on_sigterm()
     args.work.mkdir(parents=True, exist_ok=True)
     stages = Stages(args.work / "stages")
     learn(args, stages)
@@ -92,55 +90,6 @@ def parse_args() -> argparse.Namespace:
     if args.seeds < 2:
         parser.error("--seeds must be at least 2: the spread is part of the result")
     return args
-
-
-class Stages:
-    """Work that is done once: what was done and found stands in a file a stage.
-
-    Args:
-        folder: for these files.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(exist_ok=True)
-        self.seconds: dict[str, float] = {}
-
-    def run(self, name: str, command: list[Any], *, fresh: Path | None = None) -> str:
-        """Run a bertkit command and return its standard output; from its file if this very command is finished.
-
-        ``fresh`` is what an unfinished earlier start may have left and the command does not go on with.
-        """
-        words = list(map(str, command))
-
-        def work() -> str:
-            if fresh is not None:
-                shutil.rmtree(fresh, ignore_errors=True)
-            done = subprocess.run([sys.executable, "-m", "bertkit", *words], stdout=subprocess.PIPE, text=True)
-            if done.returncode:
-                sys.exit(f"stage {name} failed with code {done.returncode}: bertkit {shlex.join(words)}")
-            return done.stdout
-
-        return self._once(name, words, work)
-
-    def compute(self, name: str, work: Callable[[], Any], *, depends: list[str]) -> Any:
-        """The same for something that is not a command."""
-        return self._once(name, depends, work)
-
-    def _once(self, name: str, what: list[str], work: Callable[[], Any]) -> Any:
-        path = self.folder / f"{name}.json"
-        if path.exists():
-            done = json.loads(path.read_text(encoding="utf-8"))
-            if done["what"] != what:
-                sys.exit(f"{path} is of {done['what']}, now {what}; choose another --work, or remove the file")
-        else:
-            print(f"stage {name}: {shlex.join(what)}", file=sys.stderr, flush=True)
-            started = time.monotonic()
-            found = work()
-            done = {"what": what, "seconds": round(time.monotonic() - started, 1), "found": found}
-            path.write_text(json.dumps(done, indent=2) + "\n", encoding="utf-8")
-        self.seconds[name] = done["seconds"]
-        return done["found"]
 
 
 def learn(args: argparse.Namespace, stages: Stages) -> None:

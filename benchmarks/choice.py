@@ -1,0 +1,169 @@
+"""Multiple choice (CODAH) from MiniLM-L6: bertkit against a loop like transformers' run_swag.py, seed after seed.
+
+    python benchmarks/choice.py --data ../shared/data/codah --out benchmarks/results/choice.md
+
+Both train whole on the same questions and answer the same dev questions, context and one ending a sequence, four
+sequences a question: AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to 1, dropout on, 16
+questions a batch. The peer pads each batch to its longest sequence, as run_swag.py does. The score is that of the model
+after the last epoch. Wall time is everything from read questions to answers (tokenization, training, prediction),
+without imports. The two take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from machine import about, block, minilm_folder, publish
+
+LENGTH, BATCH, LEARNING_RATE = 128, 16, 1e-4
+#: Number of the chosen ending of each question, and seconds.
+Chosen = tuple[list[int], float]
+
+
+def main() -> None:
+    args = parse_args()
+    import torch
+
+    from bertkit.tasks.baseline_choice import choice_baseline
+    from bertkit.tasks.choice import CODAH
+    from bertkit.training.data import read_rows
+    from bertkit.training.settings import FinetuneConfig
+
+    torch.set_num_threads(args.threads)
+    rows = read_rows(CODAH, args.data, FinetuneConfig(max_train_rows=args.rows))
+    systems: dict[str, Callable[..., Chosen]] = {"bertkit": run_bertkit, "transformers": run_transformers}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
+    for seed in range(args.seeds):
+        for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
+            chosen, seconds = systems[name](rows.train, rows.dev, args.epochs, seed)
+            runs[name].append({**score(rows.dev, chosen), "seconds": round(seconds, 1)})
+            print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
+    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+    baseline = choice_baseline(rows.train, rows.dev, CODAH)
+    report = {
+        "about": about(args.threads),
+        "data": args.data.name,
+        "train_questions": len(rows.train),
+        "left_out": rows.num_before_cut - len(rows.train),
+        "dev_questions": len(rows.dev),
+        "epochs": args.epochs,
+        "runs": runs,
+        "baseline": baseline["metrics"],
+        "chance": baseline["chance"],
+        "time_ratio": round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3),
+    }
+    publish(render(report), report, args.out)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the questions")
+    parser.add_argument("--rows", type=int, help="training questions; default: all")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def score(dev: Sequence[Any], chosen: Sequence[int]) -> dict[str, float]:
+    """Share of right answers."""
+    right = sum(example.label == number for example, number in zip(dev, chosen, strict=True))
+    return {"accuracy": right / len(dev)}
+
+
+def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
+    """Choices of the model after the last epoch."""
+    from bertkit.tasks.choice import CODAH
+    from bertkit.tokenization import AutoTokenizer
+    from bertkit.training.fit import fit
+    from bertkit.training.generators import seeded
+    from bertkit.training.settings import FinetuneConfig
+    from bertkit.training.workflow import workflow_of
+
+    begin = time.perf_counter()
+    workflow = workflow_of(CODAH)
+    config = FinetuneConfig(
+        learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
+    )
+    with seeded(seed):
+        tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+        model = workflow.new_model(minilm_folder(), seed=seed, device=None, config=config)
+        questions = workflow.encode(train, tokenizer, config, labelled=True)
+        trained = fit(model, CODAH, questions, None, config, seed=seed)
+        encoded = workflow.encode(dev, tokenizer, config, labelled=False)
+        logits = workflow.outputs(trained.model, encoded, check=lambda: None, label="choosing")
+    return logits.argmax(axis=1).tolist(), time.perf_counter() - begin
+
+
+def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
+    """The same with ``Trainer`` and dynamic padding."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    begin = time.perf_counter()
+    transformers.set_seed(seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder())
+    model = transformers.AutoModelForMultipleChoice.from_pretrained(minilm_folder())
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = transformers.TrainingArguments(
+            output_dir=scratch, num_train_epochs=epochs, learning_rate=LEARNING_RATE,
+            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
+            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="no", save_strategy="no",
+            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
+            dataloader_pin_memory=False,
+        )  # fmt: skip
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=tokenized(train, tokenizer),
+            data_collator=transformers.DataCollatorForMultipleChoice(tokenizer),
+        )
+        trainer.train()
+        best = trainer.predict(tokenized(dev, tokenizer)).predictions.argmax(-1)
+    return best.tolist(), time.perf_counter() - begin
+
+
+def tokenized(questions: Any, tokenizer: Any) -> list[dict[str, Any]]:
+    """One row a question, with a list of its sequences."""
+    first, second = zip(*(pair for question in questions for pair in question.pairs), strict=True)
+    encoded = tokenizer(list(first), list(second), truncation=True, max_length=LENGTH)
+    rows, begin = [], 0
+    for question in questions:
+        end = begin + len(question.choices)
+        rows.append({**{key: values[begin:end] for key, values in encoded.items()}, "label": question.label})
+        begin = end
+    return rows
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    head = f"# Multiple choice ({report['data']}) from MiniLM-L6: bertkit and a loop like run_swag.py"
+    lines = [head, "", *block(report["about"]), "", "| system | accuracy | seconds |", "|---|---|---|"]
+    for name, runs in report["runs"].items():
+        seconds = statistics.median(run["seconds"] for run in runs)
+        lines.append(f"| {name} | {spread([run['accuracy'] for run in runs])} | {seconds:.1f} |")
+    lines.append(f"| TF-IDF + linear | {report['baseline']['accuracy']:.4f} | |")
+    lines.append(f"| guessing | {report['chance']:.4f} | |")
+    seeds = len(report["runs"]["bertkit"])
+    return [
+        *lines,
+        "",
+        f"Time ratio **{report['time_ratio']:.2f}** (median over seeds). {report['train_questions']:,} training "
+        f"questions ({report['left_out']:,} left out), {report['epochs']} epochs, {report['dev_questions']:,} dev "
+        f"questions; {seeds} seeds, mean ± sd. Command: `python benchmarks/choice.py --data DATA`",
+    ]
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
+
+
+if __name__ == "__main__":
+    main()

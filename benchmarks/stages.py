@@ -1,0 +1,104 @@
+"""Long benchmarks in stages: what is done stands in files, so that a stopped benchmark goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: Time for a command that is told to stop to save what it has.
+GRACE_S = 60.0
+
+
+class Stages:
+    """Work that is done once: what was done and found stands in a file a stage.
+
+    Args:
+        folder: for these files.
+
+    Attributes:
+        seconds: of each stage that is finished, by name; of one that was interrupted those since it went on.
+        interrupted: names of the stages that did not run in one piece.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.seconds: dict[str, float] = {}
+        self.interrupted: set[str] = set()
+
+    def run(self, name: str, command: list[Any], *, fresh: Path | None = None) -> str:
+        """Run a bertkit command and return its standard output; from its file if this very command is finished.
+
+        ``fresh`` is what an unfinished earlier start may have left and the command does not go on with.
+        """
+        words = list(map(str, command))
+
+        def work() -> str:
+            if fresh is not None:
+                shutil.rmtree(fresh, ignore_errors=True)
+            code, output = _call([sys.executable, "-m", "bertkit", *words])
+            if code:
+                sys.exit(f"stage {name} failed with code {code}: bertkit {shlex.join(words)}")
+            return output
+
+        return self._once(name, words, work)
+
+    def compute(self, name: str, work: Callable[[], Any], *, depends: list[str]) -> Any:
+        """The same for something that is not a command."""
+        return self._once(name, depends, work)
+
+    def is_done(self, name: str) -> bool:
+        """Whether there is nothing left to do."""
+        return (self.folder / f"{name}.json").exists()
+
+    def _once(self, name: str, what: list[str], work: Callable[[], Any]) -> Any:
+        path, begun = self.folder / f"{name}.json", self.folder / f"{name}.begun"
+        if self.is_done(name):
+            done = json.loads(path.read_text(encoding="utf-8"))
+            if done["what"] != what:
+                sys.exit(f"{path} is of {done['what']}, now {what}; choose another --work, or remove the file")
+        else:
+            print(f"stage {name}: {shlex.join(what)}", file=sys.stderr, flush=True)
+            interrupted = begun.exists()
+            begun.touch()
+            started = time.monotonic()
+            found = work()
+            seconds = round(time.monotonic() - started, 1)
+            done = {"what": what, "seconds": seconds, "interrupted": interrupted, "found": found}
+            unfinished = path.with_suffix(".tmp")
+            unfinished.write_text(json.dumps(done, indent=2) + "\n", encoding="utf-8")
+            unfinished.replace(path)
+            begun.unlink()
+        self.seconds[name] = done["seconds"]
+        if done.get("interrupted"):
+            self.interrupted.add(name)
+        return done["found"]
+
+
+def stop_on_sigterm() -> None:
+    """Let SIGTERM end this process as an exception does, so that a running command is told to stop as well."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def _call(command: list[str]) -> tuple[int, str]:
+    """Exit code and standard output. A command that is interrupted with us may still save its work."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            output, _ = child.communicate()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the command by itself; twice stops it at once
+                child.terminate()
+            try:
+                child.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            raise
+        return child.returncode, output
