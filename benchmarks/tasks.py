@@ -1,0 +1,258 @@
+r"""Every task from MiniLM-L6 in one table: score, simple baseline, wall time, and for three tasks a transformers loop.
+
+    python benchmarks/tasks.py --data ../shared/data --work /tmp/tasks --out benchmarks/results/tasks.md
+
+Most rows are the command that a user types, ``bertkit finetune TASK``. SQuAD, WNUT-17 and CODAH are trained by bertkit
+and by a loop like transformers' run_qa.py, run_ner.py and run_swag.py with the same hyper-parameters, in turn (the
+functions of squad.py, ner.py and choice.py). Every score is that of the model after the last epoch, so that nothing
+was chosen on the rows that are scored (the exception is the no-answer threshold of SQuAD 2.0, which is tuned on dev by
+its definition). Samples of the training rows are drawn once and are the same for all seeds.
+
+Stopped at any moment, the same command goes on; finished seeds are not repeated, and --out is written again after each
+task. For a quick look: --tasks wnli codah --rows 64 --seeds 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from machine import about, block, minilm_folder, publish
+from stages import Stages, stop_on_sigterm
+from task_jobs import BATCH, JOBS, PEER_FACTOR, TRAIN_RATE, Job, minutes_of
+
+LEARNING_RATE = 1e-4
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "qnli", "rte", "wnli")
+ABSENT = (
+    "MNLI: no files. SWAG: only a sample of ten questions, which a test reads; CODAH and ARC stand for it. CoNLL-2003 "
+    "is not openly licensed: WNUT-17, WikiGold, Broad Twitter and SEC filings stand for it. Data with several labels a "
+    "text: none."
+)
+
+
+def main() -> None:
+    args = parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # of the commands too; before torch is loaded
+    stop_on_sigterm()
+    args.work.mkdir(parents=True, exist_ok=True)
+    stages = Stages(args.work / "stages")
+    jobs = [cut(job, args) for job in JOBS if not args.tasks or job.name in args.tasks]
+    print(f"about {sum(map(minutes_of, jobs)):.0f} minutes from the beginning", file=sys.stderr, flush=True)
+    rows: list[dict[str, Any]] = []
+    for job in jobs:
+        found = run_peers(job, args, stages) if job.peer else run_command(job, args, stages)
+        print("\n".join(line for row in found for line in lines_of(row)), file=sys.stderr, flush=True)
+        rows += found
+        waiting = [other.name for other in jobs[jobs.index(job) + 1 :]]
+        report = {"about": about(args.threads), "rows": rows, "not_run": waiting}
+        if args.out is not None and waiting:
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text("\n".join(render(report)) + "\n", encoding="utf-8")
+    publish(render(report), report, args.out)
+
+
+def parse_args() -> argparse.Namespace:
+    names = [job.name for job in JOBS]
+    estimates = [f"{job.name} {minutes_of(job):.0f}" for job in JOBS]
+    total = sum(map(minutes_of, JOBS)) / 60
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=f"With the defaults about {total:.1f} hours on two quiet cores. Minutes of each task, estimated from "
+        f"{TRAIN_RATE:,} tokens a second in training and a peer that is {PEER_FACTOR:g} times as slow:\n"
+        + "\n".join("  " + ", ".join(estimates[at : at + 6]) for at in range(0, len(estimates), 6)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, squad/, ner/ and the others")
+    parser.add_argument("--work", type=Path, required=True, help="folder for everything; give it again to go on")
+    parser.add_argument("--tasks", nargs="*", choices=names, metavar="TASK", help="some of: " + " ".join(names))
+    parser.add_argument("--rows", type=int, help="most training rows of any task; default: as in the table")
+    parser.add_argument("--seeds", type=int, help="most seeds of any task; default: 5 under 10,000 rows, 3 otherwise")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
+    return parser.parse_args()
+
+
+def cut(job: Job, args: argparse.Namespace) -> Job:
+    """The job with no more rows and seeds than asked for."""
+    values = {"rows": min(job.rows, args.rows or job.rows), "seeds": min(job.seeds, args.seeds or job.seeds)}
+    return replace(job, **values, few=job.few or values["seeds"] < job.seeds)
+
+
+def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
+    """One row of the table, from the run folder of the command; of ``adapt`` two."""
+    name = f"{job.name}-{job.seeds}x{job.rows}"
+    out = args.work / name
+    words: list[Any] = [job.command, job.task, "--data", data_of(job, args), "--model", minilm_folder(), "--out", out]
+    words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", BATCH]
+    words += ["--restarts", 0]  # every seed counts: a mean over those that went well would say too much
+    if "--freeze-encoder" not in job.flags:  # a classifier alone has a rate of its own
+        words += ["--learning-rate", LEARNING_RATE]
+    words += [*job.flags, "--json", *(["--resume"] if job.command == "finetune" else [])]
+    stages.run(name, words)
+    seconds = stages.seconds[name]
+    if job.command == "finetune":
+        return [row_of(job, out, seconds / job.seeds, continued=name in stages.interrupted)]
+    told = json.loads((out / "adapt.json").read_text(encoding="utf-8"))["result"]["text"]
+    plain = (seconds - told["seconds"]) / 2 / job.seeds  # the two fine-tunings are alike
+    rows = []
+    for part, label, spent in (("without", job.name, plain), ("with", f"{job.name} adapted", plain + told["seconds"])):
+        rows.append({**row_of(job, out / part, spent, continued=name in stages.interrupted), "name": label})
+    return rows
+
+
+def data_of(job: Job, args: argparse.Namespace) -> Path:
+    """The data, or a copy of a dev file under a name from which train can be read."""
+    data: Path = args.data / job.data
+    if job.stand_in is None:
+        return data
+    copy: Path = args.work / "data" / job.stand_in
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(data, copy)
+    return copy
+
+
+def row_of(job: Job, run: Path, seconds: float, *, continued: bool) -> dict[str, Any]:
+    """What a finished run folder says."""
+    found = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    data = found["protocol"]["data"]
+    baseline = found["baseline"] or {"metrics": {}}
+    dead = [str(seed["seed"]) for seed in found["seeds"] if seed["dead"]]
+    told = [f"seed {', '.join(dead)} learned nothing (training loss that of the label frequencies)"] if dead else []
+    return {
+        "name": job.name,
+        "scores": {metric: [seed["last_scores"][metric] for seed in found["seeds"]] for metric in job.metrics},
+        "baseline": {metric: baseline["metrics"].get(metric) for metric in job.metrics},
+        "baseline_name": baseline.get("name", "TF-IDF + linear"),
+        "seconds": round(seconds, 1),
+        "continued": continued,
+        "train_rows": data["train_rows"],
+        "left_out": data["train_rows_left_out"],
+        "dev_rows": data["dev_rows"],
+        "held_out": data["dev_held_out_of_train"],
+        "epochs": found["protocol"]["epochs"],
+        "few": job.few,
+        "note": "; ".join([*filter(None, [job.note]), *told]),
+    }
+
+
+def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
+    """One row, with the scores of both systems and the ratio of their times; every run is a stage."""
+    assert job.peer is not None
+    rows, begin = f"rows={job.rows}", f"{job.name}-{job.rows}"
+    names = [f"{begin}-{system}-{seed}" for seed in range(job.seeds) for system in ("bertkit", "transformers")]
+    names.append(f"{begin}-data")
+    prepared: Any = None
+    if not all(map(stages.is_done, names)):
+        from task_peers import PEERS, import_peers
+
+        import_peers(args.threads)
+        prepared = PEERS[job.peer](args.data / job.data, job)
+    facts = stages.compute(names[-1], lambda: prepared.facts(), depends=[job.name, rows])
+    runs: dict[str, list[dict[str, float]]] = {"bertkit": [], "transformers": []}
+    for seed in range(job.seeds):
+        for system in list(runs) if seed % 2 == 0 else list(runs)[::-1]:
+            runs[system].append(
+                stages.compute(
+                    f"{begin}-{system}-{seed}",
+                    lambda system=system, seed=seed: prepared.run(system, seed),  # type: ignore[misc]
+                    depends=[job.name, rows, f"epochs={job.epochs}", f"seed={seed}", system],
+                )
+            )
+    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+    scores = {
+        system: {metric: [one[metric] for one in found] for metric in job.metrics} for system, found in runs.items()
+    }
+    return [
+        {
+            "name": job.name,
+            **facts,
+            "scores": scores["bertkit"],
+            "peer_scores": scores["transformers"],
+            "ratio": statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs),
+            "seconds": statistics.median(one["seconds"] for one in runs["bertkit"]),
+            "peer_seconds": statistics.median(one["seconds"] for one in runs["transformers"]),
+            "continued": False,
+            "epochs": job.epochs,
+            "few": job.few,
+            "note": job.note,
+        }
+    ]
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    head = ("task", "metric", "bertkit", "baseline", "transformers", "s a seed", "time ratio", "train rows (left out)",
+            "dev rows", "epochs", "seeds")  # fmt: skip
+    lines = ["# Every task from MiniLM-L6", "", *block(report["about"]), ""]
+    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in report["rows"]:
+        lines += lines_of(row)
+    lines += [
+        "",
+        f"Dev scores after the last epoch, mean ± sd over all seeds, dead runs among them; rate {LEARNING_RATE:g}, "
+        f"batches of {BATCH} (bertkit chooses the rate of a frozen encoder), 10 % warm-up, linear decay, dropout on. "
+        "Seconds are wall time. Of a row with transformers: the median of a run, everything from read rows to scores, "
+        "bertkit / transformers. Of the others: the whole command (reading, report, baseline, training, evaluation "
+        "after each epoch, pictures) divided by the seeds; ≥ marks one that was interrupted. Time ratio: bertkit to "
+        "transformers, median over the seeds. ° dev was held out of the training file. * fewer than five seeds, for "
+        "time. Left out: training rows that are not in the sample.",
+        "",
+        *averages(report["rows"]),
+        *(f"- {row['name']}: {row['note']}" for row in report["rows"] if row["note"]),
+        f"- not there: {ABSENT}",
+    ]
+    if report["not_run"]:
+        lines.append(f"- not run: {', '.join(report['not_run'])}")
+    return lines
+
+
+def lines_of(row: dict[str, Any]) -> list[str]:
+    """One line a metric; what belongs to the task stands in the first."""
+    lines = []
+    for number, (metric, scores) in enumerate(row["scores"].items()):
+        known = row["baseline"].get(metric)
+        peer = spread(row["peer_scores"][metric]) if "peer_scores" in row else ""
+        base = f"{known:.4f}" + (f" ({row['baseline_name']})" if number == 0 else "") if known is not None else ""
+        first = ["", "", "", "", "", ""]
+        if number == 0:
+            seconds = ("≥ " if row["continued"] else "") + f"{row['seconds']:.0f}"
+            seconds += f" / {row['peer_seconds']:.0f}" if peer else ""
+            ratio = f"**{row['ratio']:.2f}**" if peer else ""
+            rows = f"{row['train_rows']:,} ({row['left_out']:,})"
+            dev = f"{row['dev_rows']:,}" + ("°" if row["held_out"] else "")
+            first = [seconds, ratio, rows, dev, str(row["epochs"]), f"{len(scores)}" + ("*" if row["few"] else "")]
+        name = row["name"] if number == 0 else ""
+        lines.append("| " + " | ".join([name, metric, spread(scores), base, peer, *first]) + " |")
+    return lines
+
+
+def averages(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Macro averages of GLUE; a task with several metrics counts with their mean."""
+    means = {
+        row["name"]: statistics.fmean(statistics.fmean(scores) for scores in row["scores"].values())
+        for row in rows
+        if row["name"] in GLUE
+    }
+    told = []
+    for words, left_out in (("with", ""), ("without", "wnli")):
+        chosen = [mean for name, mean in means.items() if name != left_out]
+        if chosen:
+            whole = 9 - bool(left_out)
+            told.append(f"- GLUE {words} WNLI: macro average {statistics.fmean(chosen):.4f} ({len(chosen)} of {whole})")
+    return told
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.fmean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
+
+
+if __name__ == "__main__":
+    main()
