@@ -39,6 +39,7 @@ OPTIONAL = {
     "tensorboard": ("tensorboard",),
     "ray": ("ray",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "search": ("optuna",),
 }
 _STEP = re.compile(r"step-\d{8}")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
