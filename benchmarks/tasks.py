@@ -101,9 +101,10 @@ def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict
     if job.command == "finetune":
         return [row_of(job, out, seconds / job.seeds, continued=name in stages.interrupted)]
     told = json.loads((out / "adapt.json").read_text(encoding="utf-8"))["result"]["text"]
-    plain = (seconds - told["seconds"]) / 2 / job.seeds  # the two fine-tunings are alike
+    adapting = told["seconds"] / job.seeds  # once for all seeds
+    plain = seconds / job.seeds / 2 - adapting / 2  # the two fine-tunings are alike
     rows = []
-    for part, label, spent in (("without", job.name, plain), ("with", f"{job.name} adapted", plain + told["seconds"])):
+    for part, label, spent in (("without", job.name, plain), ("with", f"{job.name} adapted", plain + adapting)):
         rows.append({**row_of(job, out / part, spent, continued=name in stages.interrupted), "name": label})
     return rows
 
