@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,20 @@ def test_the_original_protocol_has_the_original_optimizer() -> None:
         assert type(trainer.optimizer) is kind
         assert [group["weight_decay"] for group in trainer.optimizer.param_groups] == [0.01, 0.0]
         assert {(group["eps"], group["betas"]) for group in trainer.optimizer.param_groups} == {(1e-6, (0.9, 0.999))}
+
+
+def test_the_original_protocol_keeps_the_last_weights() -> None:
+    """Though an earlier epoch was better on dev: here all its labels are turned round, so that learning is punished."""
+    turned = replace(DEV, labels=(np.asarray(DEV.labels) + 1) % 3)
+    best = {}
+    for protocol in ("sane", "original"):
+        config = toy_config(protocol=protocol, epochs=4)
+        fit = fit_classifier(tiny_model(), toy_task(), TRAIN, turned, config, seed=0)
+        best[protocol] = fit.progression.best_step
+        last = fit.progression.step
+    assert best["original"] == last > best["sane"]
+    with pytest.raises(ConfigError, match="patience"):
+        toy_config(protocol="original", patience=1)
 
 
 def test_accumulation_is_a_larger_batch() -> None:

@@ -239,7 +239,8 @@ def _trainer(
         num_steps,
         config.learning_rate,
         max_grad_norm=config.max_grad_norm,
-        monitor=task.main_metric if evaluate is not None else None,
+        # The 2018 code keeps what the last step left; dev chooses among rates and epochs, not within a run.
+        monitor=None if evaluate is None or config.protocol == "original" else task.main_metric,
         patience=config.patience,
         checkpoint_every_s=config.checkpoint_every_s,
     )

@@ -24,7 +24,8 @@ Space = Mapping[str, Sequence[Any]]
 ORIGINAL_GRID: Space = {"learning_rate": (2e-5, 3e-5, 5e-5), "epochs": (2, 3, 4)}
 #: What a search tries: factors of the default rate and number of epochs, and values.
 RATE_FACTORS, EPOCH_FACTORS = (0.3, 0.5, 1.0, 2.0, 3.0), (0.5, 1.0, 2.0)
-BATCH_SIZES, WARMUPS = (16, 32, 64), (0.0, 0.06, 0.1, 0.2)
+#: The same of settings that have a default, which a user may also have set.
+SEARCHED: Space = {"batch_size": (16, 32, 64), "warmup": (0.0, 0.06, 0.1, 0.2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,12 @@ def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequ
         space["learning_rate"] = [float(f"{factor * resolved.learning_rate:.3g}") for factor in RATE_FACTORS]
     if config.epochs is None:
         space["epochs"] = sorted({max(1, round(factor * resolved.epochs)) for factor in EPOCH_FACTORS})
-    defaults = FinetuneConfig()
-    if config.batch_size == defaults.batch_size:
-        space["batch_size"] = BATCH_SIZES
-    if config.warmup == defaults.warmup:
-        space["warmup"] = WARMUPS
-    return space
+    return {**space, **{name: values for name, values in SEARCHED.items() if name not in config.model_fields_set}}
+
+
+def given_names(config: FinetuneConfig) -> list[str]:
+    """Which of :data:`SEARCHED` the user set, be it to the default; what a search leaves alone."""
+    return sorted(config.model_fields_set & SEARCHED.keys())
 
 
 def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> Search:
@@ -156,8 +157,10 @@ def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
         )
     at = trained.progression
     shutil.rmtree(folder, ignore_errors=True)
-    score = at.best_score if at.best_score is not None else float("-1e9")
-    return Trial(number, dict(setting), score, round(at.seconds, 2))
+    # Of the weights that such a run keeps: the best epoch's, or with protocol original the last.
+    kept = next((epoch for epoch in at.epochs if epoch["step"] == at.best_step), {})
+    score = kept.get(f"dev_{job.task.main_metric}")
+    return Trial(number, dict(setting), float("-1e9") if score is None else score, round(at.seconds, 2))
 
 
 def _folder(job: Job, number: int) -> Path:

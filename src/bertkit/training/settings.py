@@ -121,6 +121,8 @@ class FinetuneConfig(Settings):
     def _agree(self) -> Self:
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
+        if self.protocol == "original" and self.patience is not None:
+            raise ValueError("patience has no meaning with protocol 'original', which keeps what the last step left")
         return self
 
     def resolved(
