@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,10 @@ from bertkit.cli import main
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks import get_task, load_split, splits_of
 from bertkit.tasks.files import beside
+from bertkit.tasks.glue import WHOLE_GLUE
 from bertkit.training.evaluate import evaluate_run
-from bertkit.training.glue_suite import SUBMISSION_FILES, finetune_glue
+from bertkit.training.glue_suite import SUBMISSION_FILES, GlueResult, finetune_glue, task_score
+from bertkit.training.results import FinetuneResult
 from bertkit.training.settings import FinetuneConfig
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
 
@@ -100,14 +101,41 @@ def test_what_is_there_runs_and_what_is_not_is_said(whole: Path) -> None:
     assert (whole / "run/sst2/model.safetensors").exists()
 
 
+def result_of(task: str, mean: dict[str, float]) -> FinetuneResult:
+    """A finished run, of which only the mean scores matter."""
+    return FinetuneResult(Path(task), task, next(iter(mean)), mean, mean, None, (), 0, None, {})
+
+
+#: Mean dev scores, and what GLUE makes of them, computed by hand.
+HAND = {
+    "cola": ({"matthews": 0.5, "accuracy": 0.9, "loss": 3.0}, 0.5),
+    "sst2": ({"accuracy": 0.9, "loss": 3.0}, 0.9),
+    "mrpc": ({"f1": 0.9, "accuracy": 0.8, "loss": 3.0}, 0.85),
+    "stsb": ({"spearman": 0.8, "pearson": 0.7, "loss": 3.0}, 0.75),
+    "qqp": ({"f1": 0.7, "accuracy": 0.9, "loss": 3.0}, 0.8),
+    "mnli": ({"accuracy": 0.8, "loss": 3.0, "accuracy_mismatched": 0.7}, 0.75),
+    "qnli": ({"accuracy": 0.85, "loss": 3.0}, 0.85),
+    "rte": ({"accuracy": 0.6, "loss": 3.0}, 0.6),
+    "wnli": ({"accuracy": 0.1, "loss": 3.0}, 0.1),
+}
+
+
+def test_each_task_counts_with_the_metrics_that_glue_counts() -> None:
+    assert list(HAND) == [task.name for task in WHOLE_GLUE]
+    for task, (mean, score) in HAND.items():
+        assert task_score(result_of(task, mean)) == pytest.approx(score), task
+    assert task_score(result_of("mnli", {"accuracy": 0.8, "loss": 3.0})) == 0.8
+    found = GlueResult(Path(), {task: result_of(task, mean) for task, (mean, _) in HAND.items()}, {})
+    assert found.macro_average(with_wnli=True) == pytest.approx(6.1 / 9)
+    assert found.macro_average(with_wnli=False) == pytest.approx(6.0 / 8)
+
+
 def test_the_macro_average_is_over_tasks_and_their_metrics(whole: Path) -> None:
     told = json.loads((whole / "run/glue.json").read_text())
-    means = [
-        statistics.fmean(value for name, value in task["mean"].items() if name != "loss")
-        for task in told["tasks"].values()
-    ]
-    assert told["macro_average"] == pytest.approx(statistics.fmean(means))
-    assert len(told["tasks"]["mnli"]["mean"]) == 3  # accuracy, loss, accuracy_mismatched
+    sst2, stsb, mnli = (told["tasks"][name]["mean"] for name in ("sst2", "stsb", "mnli"))
+    of_stsb = (stsb["pearson"] + stsb["spearman"]) / 2
+    of_mnli = (mnli["accuracy"] + mnli["accuracy_mismatched"]) / 2
+    assert told["macro_average"] == pytest.approx((sst2["accuracy"] + of_stsb + of_mnli) / 3)
     assert told["macro_average_without_wnli"] == told["macro_average"]
     assert "3 of 9 tasks" in (whole / "table.txt").read_text()
     assert "3 of 8 tasks" in (whole / "table.txt").read_text()

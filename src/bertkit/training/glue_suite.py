@@ -21,6 +21,7 @@ from bertkit.training.finetune import finetune
 from bertkit.training.results import FinetuneResult
 from bertkit.training.runfolder import write_json
 from bertkit.training.settings import FinetuneConfig
+from bertkit.training.workflow import workflow_of
 
 #: Name of each file of a submission, as the GLUE server wants it.
 SUBMISSION_FILES: Mapping[str, str] = {
@@ -35,6 +36,19 @@ SUBMISSION_FILES: Mapping[str, str] = {
     "rte": "RTE.tsv",
     "wnli": "WNLI.tsv",
     "ax": "AX.tsv",
+}
+
+#: The metrics of each task whose mean is its score in the average, as on GLUE's leaderboard: of CoLA Matthews alone.
+COUNTED: Mapping[str, tuple[str, ...]] = {
+    "cola": ("matthews",),
+    "sst2": ("accuracy",),
+    "mrpc": ("f1", "accuracy"),
+    "stsb": ("pearson", "spearman"),
+    "qqp": ("f1", "accuracy"),
+    "mnli": ("accuracy", "accuracy_mismatched"),
+    "qnli": ("accuracy",),
+    "rte": ("accuracy",),
+    "wnli": ("accuracy",),
 }
 
 #: Names under which the diagnostic set is found.
@@ -69,7 +83,7 @@ class GlueResult:
         }
 
     def macro_average(self, *, with_wnli: bool) -> float | None:
-        """Mean over the tasks that ran; a task with several metrics counts with their mean, as on the leaderboard."""
+        """Mean over the tasks that ran of :func:`task_score`."""
         scores = [task_score(result) for name, result in self.results.items() if with_wnli or name != WNLI.name]
         return statistics.fmean(scores) if scores else None
 
@@ -110,8 +124,11 @@ class GlueResult:
 
 
 def task_score(result: FinetuneResult) -> float:
-    """One number for a task: the mean of its metrics, each the mean over the seeds."""
-    return statistics.fmean(value for metric, value in result.mean.items() if not metric.startswith("loss"))
+    """One number for a task: the mean of the metrics that GLUE counts (:data:`COUNTED`), each the mean over the seeds.
+
+    MNLI without a mismatched dev file counts with the matched one alone.
+    """
+    return statistics.fmean(result.mean[metric] for metric in COUNTED[result.task] if metric in result.mean)
 
 
 def finetune_glue(
@@ -140,6 +157,7 @@ def finetune_glue(
 
     Raises:
         DataError: no task is there, or a file is wrong; nothing was trained.
+        ConfigError: a setting that one of the tasks has no use for; nothing was trained.
         as :func:`bertkit.training.finetune.finetune`.
     """
     config, out = config or FinetuneConfig(), Path(out)
@@ -149,6 +167,7 @@ def finetune_glue(
     if not tasks:
         raise DataError(f"{data} has no task of GLUE to train: {'; '.join(f'{k}: {v}' for k, v in missing.items())}")
     for task in tasks:
+        workflow_of(task).check_settings(config)
         read_rows(task, data, config)
     for name, why in missing.items():
         say(f"not run: {name}: {why}")
