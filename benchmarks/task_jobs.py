@@ -47,7 +47,7 @@ ENTITIES = ("f1", "precision", "recall")
 IMDB_FLAGS = ("--max-length", "256", "--long-texts")
 JOBS = (
     Job("wnli", "wnli", "glue/WNLI", ACCURACY, 635, 71, 37, 635, 2, 5),
-    Job("cola", "cola", "glue/CoLA", ("matthews", "accuracy"), 8_551, 1_043, 11, 4_000, 2, 5),
+    Job("cola", "cola", "glue/CoLA", ("matthews",), 8_551, 1_043, 11, 4_000, 2, 5),
     Job("sst2", "sst2", "glue/SST-2", ACCURACY, 67_349, 872, 14, 4_000, 2, 3),
     Job("stsb", "stsb", "glue/STS-B", ("spearman", "pearson"), 5_749, 1_500, 31, 2_000, 2, 5),
     Job("mrpc", "mrpc", "glue/MRPC", F1_ACCURACY, 3_668, 408, 53, 2_000, 2, 5),

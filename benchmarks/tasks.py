@@ -236,7 +236,7 @@ def lines_of(row: dict[str, Any]) -> list[str]:
 
 
 def averages(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Macro averages of GLUE; a task with several metrics counts with their mean."""
+    """Macro averages of GLUE; a task with several metrics counts with their mean, CoLA with Matthews alone."""
     means = {
         row["name"]: statistics.fmean(statistics.fmean(scores) for scores in row["scores"].values())
         for row in rows
