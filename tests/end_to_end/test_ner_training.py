@@ -184,7 +184,8 @@ def test_the_pipeline_finds_what_the_evaluation_found(run_folder: Path) -> None:
     """Serving and scoring are one: same windows, same pieces, same tags."""
     rows = read_log(run_folder / "predictions-dev.jsonl")
     pipe = pipeline("ner", model=run_folder, device="cpu")
-    found = pipe([row["text"] for row in rows], aggregation_strategy="first", max_length=24)
+    found = pipe([row["text"] for row in rows], aggregation_strategy="first")
+    assert pipe.decision == {"max_length": 24}
     for row, entities in zip(rows, found, strict=True):
         assert [(e["entity_group"], e["start"], e["end"], e["word"]) for e in entities] == [
             (e["type"], e["start"], e["end"], e["word"]) for e in row["entities"]

@@ -45,7 +45,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_the_decision_lies_beside_the_model_and_is_what_is_predicted(folder: Path) -> None:
     decision = json.loads((folder / "run" / "decision.json").read_text())
-    assert set(decision) == {"temperature", "measured", "thresholds", "tuned"}
+    reading = {"max_length": 10, "long_texts": "windows", "overlap": 3}
+    assert set(decision) == {*reading, "temperature", "measured", "thresholds", "tuned"}
+    assert {name: decision[name] for name in reading} == reading
     assert tuple(decision["thresholds"]) == LABELS
     told = json.loads((folder / "run" / "metrics.json").read_text())
     assert told["scores"]["micro_f1"] == decision["tuned"]["fitted"]
@@ -65,13 +67,21 @@ def test_prediction_evaluation_and_pipeline_decide_alike(folder: Path, capsys: A
         assert other["predicted"] == row["predicted"]
         assert other["probabilities"] == pytest.approx(row["probabilities"], abs=1e-5)
     pipe = pipeline("text-classification", model=folder / "run", device="cpu")
-    found = pipe([row["text"] for row in rows], truncation="windows", max_length=10, top_k="chosen")
-    assert any(len(run.tokenizer(row["text"])["input_ids"]) > 10 for row in rows), "control: some are read in windows"
-    for row, answers in zip(rows, found, strict=True):  # the pipeline's windows overlap by a quarter, the run's by 3
-        if len(run.tokenizer(row["text"])["input_ids"]) <= 10:
-            assert sorted(answer["label"] for answer in answers) == row["predicted"]
-            for answer in answers:
-                assert answer["score"] == pytest.approx(row["probabilities"][answer["label"]], abs=1e-5)
+    texts = [row["text"] for row in rows]
+    found = pipe(texts, top_k="chosen")
+    assert any(len(run.tokenizer(text)["input_ids"]) > 10 for text in texts), "control: some are read in windows"
+    for row, answers in zip(rows, found, strict=True):
+        assert sorted(answer["label"] for answer in answers) == row["predicted"]
+        for answer in answers:
+            assert answer["score"] == pytest.approx(row["probabilities"][answer["label"]], abs=1e-5)
+    everything = pipe(texts, top_k=None, truncation="windows")
+    assert pipe(texts, top_k=None, truncation="windows", max_length=10, overlap=3) == everything
+    for other in ({"overlap": 0}, {"max_length": 16}):
+        assert pipe(texts, top_k=None, truncation="windows", **other) != everything, "control: windows of another kind"
+    capsys.readouterr()
+    assert main(["classify", "-m", str(folder / "run"), "--json", "-q", *texts]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [sorted(label["label"] for label in line["labels"]) for line in told] == [row["predicted"] for row in rows]
     assert main(["evaluate", "csv", "--data", str(folder / "train.csv"), "--model", str(folder / "run"), "-q"]) == 0
     assert "micro_f1" in capsys.readouterr().out
 
@@ -82,3 +92,52 @@ def test_a_pair_is_not_read_in_windows(folder: Path) -> None:
         pipe([("the", "film")], truncation="windows")
     one = pipe("the good film", truncation="windows", top_k=None)
     assert [answer["label"] for answer in one] == [answer["label"] for answer in pipe("the good film", top_k=None)]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
+    """A run of two labels that reads the beginning and the end of long texts, and seldom says the second label."""
+    data = tmp_path_factory.mktemp("two")
+    chance = random.Random(1)
+    rows = ["text,label"]
+    for number in range(80):
+        words = ["the", *["scene"] * chance.randint(0, 14), LABELS[number % 2], *["film"] * chance.randint(0, 14)]
+        rows.append(f"{' '.join(words)},{number % 2}")
+    (data / "train.csv").write_text("\n".join(rows) + "\n")
+    options = "--epochs 1 --max-length 10 --long-texts head_tail --restarts 0 --tune-thresholds --dev-share 0.4"
+    where = ["--data", str(data / "train.csv"), "--model", str(folder / "model"), "--out", str(data / "run")]
+    assert main(["finetune", "csv", *where, *options.split(), "--device", "cpu", "-q"]) == 0
+    decision = json.loads((data / "run" / "decision.json").read_text())
+    (data / "run" / "decision.json").write_text(json.dumps({**decision, "thresholds": {"1": 0.99}}))
+    return data
+
+
+def test_long_texts_are_cut_as_they_were_in_training(two: Path) -> None:
+    run = load_run(two / "run")
+    texts = ["the good " + "scene " * 30 + "bad film", "a film", "the " + "film " * 25]
+    rows = list(predict_run(run, texts))
+    pipe = pipeline("text-classification", model=two / "run", device="cpu")
+    with pytest.raises(ValueError, match="the limit is 10"):
+        pipe(texts)
+    for row, found in zip(rows, pipe(texts, truncation=True, top_k=None), strict=True):
+        assert [answer["truncated"] for answer in found] == [row["truncated"]] * 2
+        for answer in found:
+            assert answer["score"] == pytest.approx(row["probabilities"][answer["label"]], abs=1e-5)
+    assert [row["truncated"] for row in rows] == [True, False, True]
+    pipe.decision = {name: value for name, value in pipe.decision.items() if name != "long_texts"}
+    cut = pipe(texts, truncation=True, top_k=None)
+    assert cut[0][0]["score"] != pytest.approx(max(rows[0]["probabilities"].values()), abs=1e-5), "control"
+    again = pipe(texts, truncation="head_tail", top_k=None)
+    assert again[0][0]["score"] == pytest.approx(max(rows[0]["probabilities"].values()), abs=1e-5)
+
+
+def test_the_label_of_a_pipeline_is_the_one_of_the_threshold(two: Path, capsys: Any) -> None:
+    texts = [line.split(",")[0] for line in (two / "train.csv").read_text().splitlines()[1:]]
+    predicted = [row["predicted"] for row in predict_run(load_run(two / "run"), texts)]
+    pipe = pipeline("text-classification", model=two / "run", device="cpu")
+    best = pipe(texts, truncation=True)
+    assert [answer["label"] for answer in best] == predicted == ["0"] * len(texts)
+    assert main(["classify", "-m", str(two / "run"), "--truncate", "--json", "-q", *texts[:4]]) == 0
+    assert [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()] == ["0"] * 4
+    pipe.decision = {**pipe.decision, "thresholds": {"1": 0.01}}
+    assert {answer["label"] for answer in pipe(texts, truncation=True)} == {"1"}, "control: the threshold decides"

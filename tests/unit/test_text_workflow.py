@@ -143,7 +143,7 @@ def test_a_decision_is_kept_applied_and_measured_on_other_rows() -> None:
     encoded = replace(toy_features(400), labels=right)
     config = FinetuneConfig(calibrate=True, tune_thresholds=True)
     decision = workflow.decide((), encoded, logits, config)
-    assert workflow.decide((), encoded, logits, FinetuneConfig()) == {}
+    assert workflow.decide((), encoded, logits, FinetuneConfig()) == {"max_length": None, "long_texts": "cut"}
     assert decision["temperature"] > 2
     measured = decision["measured"]
     assert measured["cross_fitted"]["calibration_error"] < measured["as_trained"]["calibration_error"] / 2

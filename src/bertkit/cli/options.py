@@ -30,7 +30,9 @@ File = Annotated[Path | None, Parameter(help="Read one text a line from this fil
 Truncate = Annotated[
     bool, Parameter(negative=(), help="Read only the beginning of a text that is too long, instead of refusing it.")
 ]
-MaxLength = Annotated[int | None, Parameter(help="Most tokens of one text; default: all that the model can read.")]
+MaxLength = Annotated[
+    int | None, Parameter(help="Most tokens of one text; default: what it was trained on, or can read.")
+]
 Corpus = Annotated[
     str,
     Parameter(

@@ -94,7 +94,7 @@ def next_sentence(
 def classify(
     *text: Texts,
     model: Model,
-    top_k: Annotated[int | None, Parameter(help="Labels shown for each text, best first.")] = None,
+    top_k: Annotated[int | None, Parameter(help="Labels shown for each text, most probable first.")] = None,
     all_labels: Annotated[bool, Parameter(name="--all", negative=(), help="Show every label.")] = False,
     function: Annotated[
         Literal["softmax", "sigmoid", "none"] | None,
@@ -110,7 +110,8 @@ def classify(
 ) -> None:
     """Label texts, with probabilities.
 
-    One line a text: label, probability, text. For whole files with labels and columns see: bertkit predict --help
+    One line a text: label, probability, text. The label is the one that the model decides for; of labels that do not
+    exclude each other all that it gives. For whole files with labels and columns see: bertkit predict --help
 
     For example:
 
@@ -119,18 +120,21 @@ def classify(
         bertkit classify --model rte-run --pairs "A man is asleep." "A man is running."
     """
     pipe = _pipeline("text-classification", model, common)
-    ranked = None if all_labels else top_k or 1
+    several = pipe.model.config.problem_type == "multi_label_classification"
+    ranked = None if all_labels else top_k or ("chosen" if several else "best")
+    options = {"function_to_apply": function, "truncation": truncate or None, "max_length": max_length}
 
     def run(items: Iterator[Any]) -> Any:
-        return pipe(items, top_k=ranked, function_to_apply=function, truncation=truncate, max_length=max_length)
+        found = pipe(items, top_k=ranked, **options)
+        return ([best] for best in found) if ranked == "best" else found
 
     inputs: Iterable[str | Pair] = _read_pairs(text, file) if pairs else read_texts(text, file)
     for asked, found in with_texts(inputs, run):
         named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
         if common.json:
-            write_json({**named, **_best(found)})
+            write_json({**named, **({"labels": found} if ranked == "chosen" else _best(found))})
             continue
-        shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found)
+        shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
         write_line(f"{shown}\t" + "\t".join(named.values()))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.console import Progress
 from bertkit.errors import CheckpointError, InputError
+from bertkit.features import Truncation
 from bertkit.inference import engine
 from bertkit.inference.inputs import Request
 from bertkit.model.packed import PackedModel
@@ -36,12 +37,14 @@ class Pipeline:
 
     * ``truncation``: False (default) refuses an input of more tokens than the model reads, True cuts it.
     * ``max_length``: most tokens of one input, special tokens included; at most (and by default) what the model reads.
+      A fine-tuned model of a run folder reads as many by default as it was trained on.
     * ``progress``: None shows a bar on a terminal once the work takes longer than two seconds, True also writes lines
       where there is no terminal, False shows nothing.
     """
 
     task: ClassVar[str]
-    #: What was chosen on dev for this model (thresholds and the like), see :mod:`bertkit.tasks.decision`.
+    #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
+    #: :mod:`bertkit.tasks.decision`.
     decision: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
@@ -75,10 +78,11 @@ class Pipeline:
         truncation: bool | str,
         max_length: int | None,
         progress: bool | None,
+        cut: Truncation = "longest_first",
     ) -> Any:
         """Results in the request's shape: ``present(done)`` of each text."""
         truncate, limit = self._read_limits(truncation, max_length)
-        stream = self._stream(request, compute, present, truncate, limit, progress)
+        stream = self._stream(request, compute, present, truncate, limit, progress, cut)
         if request.shape == "lazy":
             return stream
         results = list(stream)
@@ -93,6 +97,17 @@ class Pipeline:
             raise InputError(f"max_length must be from 3 to {self.max_length} for this model, got {max_length!r}")
         return truncation in (True, "longest_first"), max_length
 
+    def _trained_length(self, given: int | None) -> int | None:
+        """``max_length`` as it was given, else as the model was trained, else None."""
+        trained = self.decision.get("max_length")
+        if given is not None or trained is None:
+            return given
+        if isinstance(trained, bool) or not isinstance(trained, int) or trained < 3:
+            raise CheckpointError(
+                f"decision.json of the model has max_length={trained!r}; expected a whole number from 3"
+            )
+        return min(trained, self.max_length)
+
     def _stream(
         self,
         request: Request,
@@ -101,6 +116,7 @@ class Pipeline:
         truncate: bool,
         limit: int,
         progress: bool | None,
+        cut: Truncation = "longest_first",
     ) -> Iterator[Any]:
         def compute_in_eval(batch: Batch) -> Sequence[R]:
             with eval_mode(self.model):
@@ -115,6 +131,7 @@ class Pipeline:
                 truncate=truncate,
                 device=self.device,
                 lazy=request.shape == "lazy",
+                cut=cut,
                 advance=advance,
             ):
                 yield present(done)

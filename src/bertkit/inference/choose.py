@@ -57,7 +57,7 @@ class MultipleChoicePipeline(Pipeline):
             InputError: a question of another form, fewer than two choices, one that is too long.
             CheckpointError: the model computes values that are not finite.
         """
-        truncate, limit = self._read_limits(truncation, max_length)
+        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
         if isinstance(inputs, str):
             if choices is None:
                 raise InputError("a context needs choices=, a list of two texts or more")

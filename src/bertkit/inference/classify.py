@@ -48,8 +48,9 @@ class TextClassificationPipeline(LogitsPipeline):
         *,
         top_k: int | Literal["best", "chosen"] | None = "best",
         function_to_apply: Function | None = None,
-        truncation: bool | Literal["windows"] = False,
+        truncation: bool | Literal["head_tail", "windows"] | None = None,
         max_length: int | None = None,
+        overlap: int | None = None,
         progress: bool | None = None,
     ) -> Any:
         """Classify texts, or pairs of texts.
@@ -58,14 +59,21 @@ class TextClassificationPipeline(LogitsPipeline):
             inputs: a text; a pair ``{"text": ..., "text_pair": ...}`` or ``("first", "second")``; a collection or an
                 iterable of those.
             text_pair: the second text (or texts) when they are not in ``inputs``.
-            top_k: as many labels, best first; None for all; not given: the best one. ``"chosen"``: those that reach
-                their threshold, half a probability where none was chosen on dev; perhaps none.
+            top_k: as many labels, the most probable first; None for all. Not given: the label that the model decides
+                for, by the threshold of two labels where one was chosen on dev; of labels that do not exclude each
+                other the most probable. ``"chosen"``: all that reach their threshold, half a probability where none
+                was chosen on dev; perhaps none.
             function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
                 model, sigmoid for a multi-label model and for any other model of one label, softmax else; at the
                 temperature that was fitted on dev, where there is one.
-            truncation: see :class:`~bertkit.inference.base.Pipeline`; ``"windows"`` reads a long text (no pair) whole,
-                in overlapping windows, and takes the mean of their logits.
-            max_length: see :class:`~bertkit.inference.base.Pipeline`.
+            truncation: False refuses a long text, True cuts it: its end, or what it was trained to do without.
+                ``"head_tail"`` keeps its beginning and its end; ``"windows"`` reads it whole, in overlapping windows,
+                and takes the mean of their logits (neither for pairs). Not given: ``"windows"`` for a model that was
+                trained so, else False.
+            max_length: most tokens of a text or a window, special tokens included, at most what the model reads; not
+                given: as it was trained, else what it reads.
+            overlap: word pieces that two windows share; not given: as it was trained, else 128 or a quarter of a
+                window.
             progress: see :class:`~bertkit.inference.base.Pipeline`.
 
         Returns:
@@ -78,8 +86,11 @@ class TextClassificationPipeline(LogitsPipeline):
             CheckpointError: the model computes values that are not finite.
         """
         ranked = top_k != "best"
-        chosen = self._chosen() if top_k == "chosen" else None
-        count = 1 if top_k == "best" else self._read_top_k(None if top_k == "chosen" else top_k)
+        chosen = self._chosen() if top_k == "chosen" or (top_k == "best" and self._has_threshold) else None
+        if top_k == "best":
+            count = 1 if chosen is None else len(self.model.config.id2label)
+        else:
+            count = self._read_top_k(None if top_k == "chosen" else top_k)
         function = self._read_function(function_to_apply)
         labels = self.model.config.id2label
 
@@ -97,19 +108,34 @@ class TextClassificationPipeline(LogitsPipeline):
 
         inputs = join_pairs(inputs, text_pair)
         request = read_request(inputs, tuple_is_pair=True)
-        if truncation == "windows":
-            results = self._run_in_windows(request, present, max_length, progress)
+        limit, long_texts = self._trained_length(max_length), self._read_long_texts(truncation)
+        if long_texts == "windows":
+            results = self._run_in_windows(request, present, limit, overlap, progress)
         else:
             results = self._run(
-                request, self._logits, present, truncation=truncation, max_length=max_length, progress=progress
+                request,
+                self._logits,
+                present,
+                truncation=True if long_texts == "head_tail" else long_texts,
+                max_length=limit,
+                progress=progress,
+                cut="head_tail" if long_texts == "head_tail" else "longest_first",
             )
         return [results] if isinstance(inputs, str) and not ranked else results
 
     def _run_in_windows(
-        self, request: Request, present: Callable[[Done[Any]], Any], max_length: int | None, progress: bool | None
+        self,
+        request: Request,
+        present: Callable[[Done[Any]], Any],
+        max_length: int | None,
+        overlap: int | None,
+        progress: bool | None,
     ) -> Any:
         """As :meth:`_run`, of texts that are read whole, in windows whose logits are averaged."""
         _, limit = self._read_limits(True, max_length)
+        common = self.decision.get("overlap") if overlap is None else overlap
+        if common is not None and (isinstance(common, bool) or not isinstance(common, int) or common < 0):
+            raise InputError(f"overlap must be a whole number from 0, got {common!r}")
 
         def answers() -> Iterator[Any]:
             index = 0
@@ -117,7 +143,7 @@ class TextClassificationPipeline(LogitsPipeline):
                 for texts in draw_windows(request.texts, lazy=request.shape == "lazy"):
                     if any(text.pair is not None for text in texts):
                         raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
-                    rows = featurize_windows([text.text for text in texts], self.tokenizer, limit)
+                    rows = featurize_windows([text.text for text in texts], self.tokenizer, limit, overlap=common)
                     with eval_mode(self.model):
                         logits = rows.mean(np.stack(run_window(rows.sequences, self._logits, self.device, None)))
                     for text, value, size in zip(texts, logits, rows.num_tokens.tolist(), strict=True):
@@ -130,6 +156,19 @@ class TextClassificationPipeline(LogitsPipeline):
             return answers()
         results = list(answers())
         return results[0] if request.shape == "one" else results
+
+    def _read_long_texts(self, truncation: Any) -> Any:
+        """What happens to long texts: "windows", "head_tail", or a ``truncation`` of all pipelines."""
+        trained = self.decision.get("long_texts")
+        if truncation is None:
+            return "windows" if trained == "windows" else False
+        return "head_tail" if truncation is True and trained == "head_tail" else truncation
+
+    @property
+    def _has_threshold(self) -> bool:
+        """Whether two labels that exclude each other have a threshold of their own."""
+        several = self.model.config.problem_type == "multi_label_classification"
+        return self.decision.get("thresholds") is not None and not several
 
     def _chosen(self) -> Callable[[NDArray[Any]], set[int]]:
         """The numbers of the labels that logits ``(C,)`` choose, by the thresholds of this model."""

@@ -19,7 +19,7 @@ import torch
 
 from bertkit.batch import Batch
 from bertkit.errors import InputError, ResourceError
-from bertkit.features import FeatureSet, TextEncoder, collate, featurize_texts, token_budget_batches
+from bertkit.features import FeatureSet, TextEncoder, Truncation, collate, featurize_texts, token_budget_batches
 from bertkit.inference.inputs import Text
 
 #: Tokens computed at once on a CPU and on other devices. A longer single text is a batch of its own.
@@ -61,6 +61,7 @@ def run(
     truncate: bool,
     device: torch.device,
     lazy: bool,
+    cut: Truncation = "longest_first",
     advance: Callable[[int], None] | None = None,
 ) -> Iterator[Done[R]]:
     """Yield one :class:`Done` for each text, in order; memory is bounded by one window.
@@ -73,6 +74,7 @@ def run(
         truncate: cut longer inputs to ``limit`` instead of refusing them.
         device: where batches go.
         lazy: begin with a small window and double it, for a caller who waits for the first result.
+        cut: how longer inputs are cut, see :func:`bertkit.features.featurize_texts`.
         advance: told the number of texts after each batch.
 
     Raises:
@@ -81,7 +83,7 @@ def run(
     """
     first_index = 0
     for drawn in draw_windows(texts, lazy=lazy):
-        features = _features(drawn, tokenizer, limit)
+        features = _features(drawn, tokenizer, limit, cut)
         if not truncate:
             _check_lengths(features, limit, first_index)
         values = run_window(features, compute, device, advance)
@@ -108,21 +110,22 @@ def _draw(texts: Iterator[Text], size: int) -> Iterator[Text]:
             return
 
 
-def _features(texts: Sequence[Text], tokenizer: TextEncoder, limit: int) -> FeatureSet:
+def _features(texts: Sequence[Text], tokenizer: TextEncoder, limit: int, cut: Truncation) -> FeatureSet:
     pairs = [text.pair for text in texts if text.pair is not None]
     if len(pairs) in (0, len(texts)):
-        return featurize_texts([text.text for text in texts], pairs or None, tokenizer, max_length=limit)
+        singles = [text.text for text in texts]
+        return featurize_texts(singles, pairs or None, tokenizer, max_length=limit, truncation=cut)
     # Single texts and pairs mixed: two sets laid end to end, and the rows brought back into the order of the stream.
-    singles = [row for row, text in enumerate(texts) if text.pair is None]
+    alone = [row for row, text in enumerate(texts) if text.pair is None]
     doubles = [row for row, text in enumerate(texts) if text.pair is not None]
-    one, two = (_features([texts[row] for row in rows], tokenizer, limit) for rows in (singles, doubles))
+    one, two = (_features([texts[row] for row in rows], tokenizer, limit, cut) for rows in (alone, doubles))
     joined = FeatureSet(
         np.concatenate([one.input_ids, two.input_ids]),
         np.concatenate([one.token_type_ids, two.token_type_ids]),
         np.concatenate([one.boundaries, two.boundaries[1:] + one.boundaries[-1]]),
         np.concatenate([one.num_tokens, two.num_tokens]),
     )
-    return joined.select(np.argsort(singles + doubles))
+    return joined.select(np.argsort(alone + doubles))
 
 
 def _check_lengths(features: FeatureSet, limit: int, first_index: int) -> None:

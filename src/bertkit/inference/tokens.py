@@ -50,7 +50,8 @@ class TokenClassificationPipeline(Pipeline):
                 counted in the words joined by ``delimiter``.
             delimiter: see ``is_split_into_words``.
             truncation: True reads only the first window of a long text.
-            max_length: tokens of a window, special tokens included; at most (and by default) what the model reads.
+            max_length: tokens of a window, special tokens included, at most what the model reads; not given: as it was
+                trained, else what it reads.
             progress: see :class:`~bertkit.inference.base.Pipeline`.
 
         Returns:
@@ -65,7 +66,7 @@ class TokenClassificationPipeline(Pipeline):
         with every strategy; ``transformers`` cuts it in silence unless ``stride`` is given.
         """
         strategy = check_strategy(aggregation_strategy)
-        truncate, limit = self._read_limits(truncation, max_length)
+        truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
         if stride is not None and (
             isinstance(stride, bool) or not isinstance(stride, int) or not 0 <= stride < limit - 2
         ):

@@ -1,4 +1,5 @@
-"""What was chosen on dev and belongs to a model ever after: a null threshold, label thresholds, a temperature.
+"""What belongs to a model ever after: how it was trained to read its input (``max_length`` and the like), and what was
+chosen on dev (a null threshold, label thresholds, a temperature).
 
 It lies beside the weights, so that evaluation, pipelines and a served model decide alike.
 """

@@ -228,7 +228,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def decide(
         self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, config: FinetuneConfig
     ) -> dict[str, Any]:
-        """What is chosen on dev, by labelled examples, and applied ever after; plain values for ``decision.json``."""
+        """How input is read, and what is chosen on dev, by labelled examples; applied ever after.
+
+        Plain values for ``decision.json``.
+        """
         return {}
 
     @abstractmethod

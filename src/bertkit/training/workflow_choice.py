@@ -110,6 +110,11 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             return logits.view(-1, 1)
 
         scores = encode_rows(cast(Any, model), encoded.sequences, forward, check=check, label=label)
+    def decide(
+        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        return {"max_length": config.max_length}
+
         return scores.reshape(len(encoded), -1)
 
     def score(

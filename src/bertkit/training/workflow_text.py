@@ -133,7 +133,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, config: FinetuneConfig
     ) -> dict[str, Any]:
         if self.task.is_regression or not (config.calibrate or config.tune_thresholds):
-            return {}
+            return reading
         labels, names, metric = encoded.labels, self._names, self.task.main_metric
         assert labels is not None
         decision = decide_labels(
@@ -142,12 +142,13 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if "thresholds" in decision:
             given = {
                 "as_trained": LabelDecision().labels(outputs, several=self.task.multi_label),
+        reading = reading_of(config)
                 "fitted": self._labels(outputs, decision),
                 "cross_fitted": cross_fitted_labels(outputs, labels, metric) if len(labels) > 1 else None,
             }
             told = {name: score(self.task, found, labels)[metric] for name, found in given.items() if found is not None}
             decision = {**decision, "tuned": {"metric": metric, **told}}
-        return decision
+        return {**reading, **decision}
 
     def score(
         self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
@@ -267,6 +268,13 @@ def encode_texts(
     """Token ids of texts or pairs, long ones treated as the settings say.
 
     Args:
+def reading_of(config: FinetuneConfig) -> dict[str, Any]:
+    """How texts are read, for ``decision.json``; a pipeline reads them so, unless it is told otherwise."""
+    windows = config.long_texts == "windows" and config.overlap is not None
+    known = {"max_length": config.max_length, "long_texts": config.long_texts}
+    return {**known, "overlap": config.overlap} if windows else known
+
+
         texts: one or more.
         pairs: the second texts, or None.
         tokenizer: gives ``encode_ragged``.

@@ -158,6 +158,11 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         logits_TC = token_outputs(model, encoded.lengths, batch_of, forward, check=check, label=label)
         number = {name: index for index, name in model.config.id2label.items()}
         return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
+    def decide(
+        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        return {"max_length": config.max_length}
+
 
     def score(
         self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
