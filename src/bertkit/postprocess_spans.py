@@ -161,9 +161,10 @@ def find_answers(
     for question, context in enumerate(windows.context.tolist()):
         rows = slice(int(windows.first_rows[question]), int(windows.first_rows[question + 1]))
         null_score = float((starts[row_starts[:-1][rows]] + ends[row_starts[:-1][rows]]).min())
-        candidates, masses = _candidates(windows, rows, row_starts, starts, ends, search)
+        shown = _shown(windows, rows, row_starts, starts, ends)
+        masses = [-np.inf, *(_mass(*part.logits, part.may_start, search.max_answer_length) for part in shown)]
         norm = _log_sum(np.array([*masses, *([null_score] if search.with_null else [])]))
-        spans = _distinct(windows.contexts, context, candidates, norm, search)
+        spans = _distinct(windows.contexts, context, shown, norm, search)
         if search.with_null:
             found.append(Answers(spans, null_score, float(np.exp(null_score - norm))))
         else:
@@ -201,50 +202,69 @@ def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[npt.NDArray[n
     ]
 
 
-def _candidates(
-    windows: Windows, rows: slice, row_starts: Ints, starts: Floats, ends: Floats, search: SpanSearch
-) -> tuple[list[tuple[float, int, int]], list[float]]:
-    """The best ``(score, first, last)`` of a question's rows, in tokens of the context, best first; and each row's
-    log of the sum of ``exp(score)`` over all of its spans.
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The n tokens of a context that one window shows.
+
+    begin: number in the context of the first. logits: of starts ``(n,)`` and of ends ``(n,)``. may_start: see
+    :func:`max_context`.
     """
+
+    begin: int
+    logits: tuple[Floats, Floats]
+    may_start: npt.NDArray[np.bool_]
+
+
+def _shown(windows: Windows, rows: slice, row_starts: Ints, starts: Floats, ends: Floats) -> list[_Shown]:
+    """What the windows of a question show of its context; without those that show nothing."""
     begins, sizes = windows.context_from[rows], windows.context_size[rows]
-    # Extending spans to words makes some of them the same, so more of them are looked at.
-    wanted = 4 * search.n_best if search.align_to_words else search.n_best
-    found: list[tuple[float, int, int]] = []
-    masses = [-np.inf]
+    shown = []
     for number, may_start in enumerate(max_context(begins, sizes)):
-        begin, size = int(begins[number]), int(sizes[number])
-        if size:
-            at = int(row_starts[rows.start + number] + windows.context_at[rows.start + number])
-            of_row = slice(at, at + size)
-            best, mass = _best_of_window(starts[of_row], ends[of_row], may_start, search.max_answer_length, wanted)
-            found += [(score, begin + first, begin + last) for score, first, last in best]
-            masses.append(mass)
-    return sorted(found, key=lambda span: (-span[0], span[1], span[2])), masses
+        at = int(row_starts[rows.start + number] + windows.context_at[rows.start + number])
+        of_row = slice(at, at + int(sizes[number]))
+        if of_row.start < of_row.stop:
+            shown.append(_Shown(int(begins[number]), (starts[of_row], ends[of_row]), may_start))
+    return shown
+
+
+def _candidates(shown: Sequence[_Shown], width: int, wanted: int) -> tuple[list[tuple[float, int, int]], bool]:
+    """The ``wanted`` best ``(score, first, last)`` of all windows, in tokens of the context, best first; and whether
+    there are no more.
+    """
+    found: list[tuple[float, int, int]] = []
+    complete = True
+    for part in shown:
+        best = _best_of_window(*part.logits, part.may_start, width, wanted)
+        complete &= len(best) < wanted
+        found += [(score, part.begin + first, part.begin + last) for score, first, last in best]
+    found.sort(key=lambda span: (-span[0], span[1], span[2]))
+    return (found, True) if complete else (found[:wanted], False)
 
 
 def _distinct(
-    contexts: ContextTokens,
-    context: int,
-    candidates: Sequence[tuple[float, int, int]],
-    norm: float,
-    search: SpanSearch,
+    contexts: ContextTokens, context: int, shown: Sequence[_Shown], norm: float, search: SpanSearch
 ) -> tuple[Span, ...]:
-    """The first ``n_best`` candidates that are different pieces of the text."""
-    spans: dict[tuple[int, int], Span] = {}
-    for score, first, last in candidates:
-        place = _characters(contexts, context, first, last, align=search.align_to_words)
-        if place[0] < place[1] and place not in spans:
-            spans[place] = Span(*place, score, float(np.exp(score - norm)))
-        if len(spans) == search.n_best:
-            break
-    return tuple(spans.values())
+    """The ``n_best`` best spans that are different pieces of the text."""
+    # Extending spans to words makes some of them the same, so more of them are looked at; and more, until it is enough.
+    wanted = 4 * search.n_best if search.align_to_words else search.n_best
+    while True:
+        candidates, complete = _candidates(shown, search.max_answer_length, wanted)
+        spans: dict[tuple[int, int], Span] = {}
+        for score, first, last in candidates:
+            place = _characters(contexts, context, first, last, align=search.align_to_words)
+            if place[0] < place[1] and place not in spans:
+                spans[place] = Span(*place, score, float(np.exp(score - norm)))
+            if len(spans) == search.n_best:
+                return tuple(spans.values())
+        if complete:
+            return tuple(spans.values())
+        wanted *= 2
 
 
 def _best_of_window(
     starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width: int, wanted: int
-) -> tuple[list[tuple[float, int, int]], float]:
-    """The ``wanted`` best ``(score, first, last)`` of one window, and the log of the sum of ``exp(score)`` of all."""
+) -> list[tuple[float, int, int]]:
+    """The ``wanted`` best ``(score, first, last)`` of one window; of equal ones those that begin, then end, first."""
     width = min(width, len(starts))
     padded = np.concatenate([ends, np.full(width - 1, -np.inf)])
     ends_of = np.lib.stride_tricks.sliding_window_view(padded, width)  # (n, width): the ends each start may have
@@ -255,18 +275,18 @@ def _best_of_window(
     scores = starts[rows, None] + ends_of[rows]
     order = np.argsort(-scores, axis=None, kind="stable")[:wanted]
     places = [divmod(place, width) for place in order.tolist()]
-    best = [
+    return [
         (float(scores[row, more]), int(rows[row]), int(rows[row]) + more)
         for row, more in places
         if np.isfinite(scores[row, more])
     ]
-    return best, _mass(starts, ends, may_start, width)
 
 
 def _mass(starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width: int) -> float:
     """Log of the sum of ``exp(score)`` over all spans of a window; -inf where none may start."""
     if not may_start.any():
         return -np.inf
+    width = min(width, len(starts))
     top_start, top_end = float(starts[may_start].max()), float(ends.max())
     padded = np.concatenate([np.exp(ends - top_end), np.zeros(width - 1)])
     of_ends = np.lib.stride_tricks.sliding_window_view(padded, width).sum(axis=1)

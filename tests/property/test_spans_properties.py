@@ -11,7 +11,7 @@ import pytest
 
 from bertkit import BertTokenizer
 from bertkit.features_spans import SpanSettings, SpanWindows, collate_spans, featurize_spans, tokens_of, window_starts
-from bertkit.postprocess_spans import SpanSearch, find_answers, max_context
+from bertkit.postprocess_spans import Answers, SpanSearch, find_answers, max_context
 from bertkit.tasks.squad import Answer, SpanExample
 from bertkit.training.workflow_spans import span_loss_of
 
@@ -146,6 +146,7 @@ def check_answers(
             assert text == text.strip() != ""
             assert span.probability == pytest.approx(np.exp(span.score - norm), abs=1e-9)
             spans += 1
+        check_n_best(example, w, number, scores, answers, search)
         if scores and not search.align_to_words:
             contexts = w.contexts
             base = contexts.span(int(w.context[number])).start
@@ -158,6 +159,37 @@ def check_answers(
             assert answers.null_score == pytest.approx(null)
             assert answers.null_probability + sum(s.probability for s in answers.spans) <= 1 + 1e-9
     return spans
+
+
+def check_n_best(
+    example: SpanExample,
+    w: SpanWindows,
+    number: int,
+    scores: dict[tuple[int, int], float],
+    answers: Answers,
+    search: SpanSearch,
+) -> None:
+    """All pieces of the text that spans stand for, each with the score of its best span: the first of these."""
+    tokens = w.contexts.span(int(w.context[number]))
+    starts, ends, words = (of[tokens].tolist() for of in (w.contexts.starts, w.contexts.ends, w.contexts.words))
+    if search.align_to_words:
+        begun = [
+            min(b for b in range(a + 1) if b == a or (words[a] >= 0 and set(words[b:a]) == {words[a]}))
+            for a in range(len(words))
+        ]
+        ended = [max(b for b in range(a, len(words)) if begun[b] == begun[a]) for a in range(len(words))]
+    else:
+        begun = ended = list(range(len(words)))
+    best: dict[tuple[int, int], float] = {}
+    for (first, last), score in scores.items():
+        text = example.context[starts[begun[first]] : ends[ended[last]]]
+        if text.strip():
+            start = starts[begun[first]] + len(text) - len(text.lstrip())
+            place = start, start + len(text.strip())
+            best[place] = max(score, best.get(place, -np.inf))
+    top = sorted(best.values(), reverse=True)[: search.n_best]
+    assert [span.score for span in answers.spans] == pytest.approx(top, abs=1e-9)
+    assert all(best[span.start, span.end] == pytest.approx(span.score, abs=1e-9) for span in answers.spans)
 
 
 def check_case(seed: int, case: int) -> int:
@@ -249,6 +281,21 @@ def test_answers_inside_a_word_are_extended_to_it():
     assert examples[0].context[raw.start : raw.end] == "believ"
     word = find_answers(windows, starts, ends, SpanSearch(align_to_words=True))[0].spans[0]
     assert examples[0].context[word.start : word.end] == "unbelievably"
+
+
+def test_as_many_answers_as_were_asked_for():
+    """Four words of many pieces each: the best spans of pieces are one word, many times."""
+    examples = [SpanExample("a", "who", " ".join(letter * 30 for letter in "abcd"), ())]
+    windows = featurize_spans(examples, TOKENIZERS[0])
+    starts, ends = np.zeros((2, int(windows.lengths.sum())))
+    at = int(windows.context_at[0])
+    starts[at : at + 30] = ends[at : at + 30] = 9.0
+    found = find_answers(windows, starts, ends, SpanSearch(5, 30, align_to_words=True))[0].spans
+    assert (found[0].start, found[0].end) == (0, 30)
+    assert len(found) == 5
+    every = find_answers(windows, starts, ends, SpanSearch(20, 30, align_to_words=True))[0].spans
+    assert len(every) == 7  # four words and three pairs of neighbours; longer ones have more than 30 pieces
+    assert every[:5] == found
 
 
 def test_batches_carry_targets_only_when_asked():
