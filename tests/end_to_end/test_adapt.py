@@ -91,6 +91,21 @@ def test_the_same_command_goes_on_and_another_is_refused(folder: Path, result: A
     assert "was not begun by adapt" in capsys.readouterr().err
 
 
+def test_entities_by_name_and_by_column(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    words = ("1 the O", "2 film B-PER", "3 of O", "4 scene B-LOC")
+    (tmp_path / "train.conll").write_text("\n\n".join("\n".join(words[: 2 + n % 3]) for n in range(30)) + "\n")
+    config = TUNE.model_copy(update={"baseline": True, "max_train_rows": None})
+    small = ADAPT.model_copy(update={"compare": False, "adapt_steps": 2, "adapt_length": 100})
+    result = adapt("ner", tmp_path / "train.conll", folder / "model", tmp_path / "run", config, small)
+    assert result.adapted.task == "ner"
+    assert "most frequent tag" in result.render()
+    assert "TF-IDF" not in result.render()
+    where = ["--data", str(tmp_path / "train.conll"), "--model", str(folder / "model"), "--out", str(tmp_path / "cli")]
+    more = "--word-column 2 --tag-column 3 --joiner _ --adapt-steps 2 --adapt-length 24 --no-compare --epochs 1"
+    assert main(["adapt", "ner", *where, *more.split(), "--max-length", "16", "--device", "cpu", "-q"]) == 0, capsys
+    assert "the_film_of" in texts_of(tmp_path / "cli" / "corpus.jsonl")
+
+
 def test_steps_follow_the_amount_of_text() -> None:
     assert AdaptConfig(adapt_steps=7).num_steps(10**9) == 7
     assert AdaptConfig(adapt_epochs=3).num_steps(126 * 64) == 6

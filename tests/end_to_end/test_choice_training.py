@@ -13,10 +13,12 @@ import pytest
 from bertkit import pipeline
 from bertkit.cli import main
 from bertkit.tasks import get_task
+from bertkit.tasks.choice import ChoiceExample
 from bertkit.tasks.kinds import task_from_dict
 from bertkit.training.evaluate import evaluate_run
 from bertkit.training.finetune import finetune
 from bertkit.training.settings import FinetuneConfig
+from bertkit.training.workflow import workflow_of
 from pipeline_helpers import save_tiny
 
 QUICK = {"learning_rate": 3e-3, "epochs": 12, "batch_size": 8, "max_length": 24}
@@ -90,6 +92,12 @@ def test_evaluation_and_pipeline_say_the_same_as_the_run(run: Path, data: Path) 
     for answer, row in zip(pipe(questions), again.predictions, strict=True):
         assert answer["index"] == row["predicted"]
         assert answer["scores"] == pytest.approx(row["probabilities"], abs=1e-5)
+
+
+def test_text_to_adapt_to_does_not_tell_the_label() -> None:
+    workflow = workflow_of(get_task("swag"))
+    texts = [workflow.texts_of(ChoiceExample("He ran.", "She", ("sat", "slept"), label)) for label in (0, 1, None)]
+    assert texts == [("He ran.",)] * 3
 
 
 def test_dev_is_held_out_by_context(start: Path, tmp_path: Path) -> None:

@@ -13,21 +13,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertkit.errors import CheckpointError, MissingExtraError
-from bertkit.tasks import csv_task
+from bertkit.cli import main
+from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from bertkit.tasks import csv_task, get_task
 from bertkit.tasks.decision import DECISION, read_decision, write_decision
 from bertkit.tasks.kinds import TASK_CLASSES, task_from_dict
+from bertkit.tasks.ner import TokenTask
 from bertkit.training import finetune as finetune_module
 from bertkit.training import fit as fit_module
-from bertkit.training.finetune import finetune
+from bertkit.training.finetune import finetune, load_run_config
 from bertkit.training.fit import fit_classifier
 from bertkit.training.predictions import worst_rows
 from bertkit.training.results import SeedResult, bootstrap_means, interval_of
-from bertkit.training.runfolder import read_json, read_log
+from bertkit.training.runfolder import SETTINGS, read_json, read_log
 from bertkit.training.scoring import bootstrap_draws, predict_logits, row_losses, score_logits
-from bertkit.training.search import ORIGINAL_GRID, space_of
+from bertkit.training.search import ORIGINAL_GRID, given_names, space_of
 from bertkit.training.settings import FinetuneConfig
-from bertkit.training.workflow import WORKFLOWS
+from bertkit.training.workflow import SPECIAL_SETTINGS, WORKFLOWS, workflow_of
 from bertkit.training.workflow_text import TextWorkflow
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
 from training_helpers import tiny_model, toy_config, toy_features, toy_task
@@ -132,6 +134,38 @@ def test_a_search_leaves_alone_what_was_given() -> None:
     assert list(space["epochs"]) == [2, 3, 6]
     assert set(space) == {"learning_rate", "epochs", "batch_size", "warmup"}
     assert set(space_of(FinetuneConfig(search=5, batch_size=8, epochs=1), resolved)) == {"learning_rate", "warmup"}
+
+
+def test_what_was_given_with_its_default_value_is_not_searched_either(tmp_path: Path) -> None:
+    resolved = FinetuneConfig(learning_rate=1e-4, epochs=3)
+    given = FinetuneConfig(search=5, batch_size=32, warmup=0.1)
+    assert given == FinetuneConfig(search=5), "the values alone cannot tell"
+    assert set(space_of(given, resolved)) == {"learning_rate", "epochs"}
+    for config in (given, FinetuneConfig(search=5)):
+        settings = {"config": config.model_dump(), "given": given_names(config)}
+        (tmp_path / SETTINGS).write_text(json.dumps(settings))
+        again = load_run_config(tmp_path)
+        assert again == config
+        assert space_of(again, resolved) == space_of(config, resolved), "a resumed search is the same search"
+
+
+@pytest.mark.parametrize(
+    ("options", "given"), [("", []), ("--batch-size 32", ["batch_size"]), ("--warmup 0.1", ["warmup"])]
+)
+def test_the_command_line_gives_only_what_was_typed(
+    options: str, given: list[str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[FinetuneConfig] = []
+
+    def stop(task: Any, data: Any, model: Any, out: Any, config: FinetuneConfig, **others: Any) -> None:
+        seen.append(config)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr(finetune_module, "finetune", stop)
+    where = ["--data", str(data), "--model", "m", "--out", str(tmp_path / "run"), "--device", "cpu", "-q"]
+    assert main(["finetune", "csv", *where, "--search", "5", *options.split()]) == 2
+    assert given_names(seen[0]) == given
+    assert seen[0] == FinetuneConfig(search=5)
 
 
 def test_a_grid_is_tried_whole_and_the_best_is_trained(start: Path, data: Path, tmp_path: Path) -> None:
@@ -297,6 +331,49 @@ def test_every_kind_of_task_has_a_class_and_a_workflow() -> None:
     assert task_from_dict(toy_task().to_dict()) == toy_task()
     with pytest.raises(CheckpointError, match="kind 'poem' is not known"):
         task_from_dict({"kind": "poem"})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("squad", {"class_weights": "balanced"}),
+        ("squad", {"calibrate": True}),
+        ("squad", {"tune_thresholds": True}),
+        ("squad", {"long_texts": "windows"}),
+        ("codah", {"class_weights": "balanced"}),
+        ("codah", {"long_texts": "head_tail"}),
+        ("codah", {"doc_stride": 7}),
+        ("ner", {"calibrate": True}),
+        ("ner", {"class_weights": "balanced"}),
+        ("stsb", {"class_weights": "balanced"}),
+        ("stsb", {"calibrate": True}),
+        ("mnli", {"tune_thresholds": True}),
+        ("mrpc", {"long_texts": "windows"}),
+        ("imdb", {"label_all_pieces": True}),
+        ("imdb", {"overlap": 3}),
+        ("imdb", {"max_answer_length": 3}),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(name: str, settings: dict[str, Any]) -> None:
+    task = TokenTask("ner", ("PER",)) if name == "ner" else get_task(name)
+    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}=.* would do nothing in task {name}: it is for "):
+        workflow_of(task).check_settings(FinetuneConfig(**settings))
+    workflow_of(task).check_settings(FinetuneConfig())
+
+
+def test_settings_that_a_task_understands_are_taken() -> None:
+    workflow_of(get_task("squad2")).check_settings(FinetuneConfig(doc_stride=7, max_query_length=9))
+    workflow_of(TokenTask("ner", ("PER",))).check_settings(FinetuneConfig(label_all_pieces=True))
+    both = {"class_weights": "balanced", "calibrate": True, "tune_thresholds": True}
+    workflow_of(get_task("imdb")).check_settings(FinetuneConfig(**both, long_texts="windows", overlap=3))
+    workflow_of(get_task("mrpc")).check_settings(FinetuneConfig(**both))
+    assert set(SPECIAL_SETTINGS) <= set(FinetuneConfig.model_fields)
+
+
+def test_such_a_setting_stops_a_run_before_it_begins(start: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="label_all_pieces=True would do nothing"):
+        finetune(csv_task(data), data, start, tmp_path / "run", FinetuneConfig(**QUICK, label_all_pieces=True))
+    assert not (tmp_path / "run" / SETTINGS).exists()
 
 
 def test_a_decision_lies_beside_the_model(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.options import OUTPUT, Output, write_json, write_line
-from bertkit.cli.train import LABELLED_COLUMNS, LabelledColumns, Task, find_task
+from bertkit.cli.train import LABELLED_COLUMNS, TAG_COLUMNS, LabelledColumns, TagColumns, Task, find_task
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.settings import FinetuneConfig
 
@@ -27,6 +27,7 @@ def adapt(
         Parameter(negative=(), help="More unlabelled text of the same kind: files, as for 'bertkit prepare'."),
     ] = None,
     columns: LabelledColumns = LABELLED_COLUMNS,
+    tags: TagColumns = TAG_COLUMNS,
     adaptation: Annotated[
         AdaptConfig, Parameter(name="*", group=Group("Masked-LM training", sort_key=1))
     ] = ADAPT_SETTINGS,
@@ -38,6 +39,8 @@ def adapt(
     The masked language model goes on learning on the training texts (never those
     of dev or test). Then a model is fine-tuned from there, and one from the start
     checkpoint as it was, with the same settings: the table shows what it brought.
+    Rows that --max-train-rows cuts give their text, never their label; of multiple
+    choice only contexts are read.
     Worth it where labels are few, or the texts are unlike what the model knows.
     OUT/with is the fine-tuned model. The same command goes on where it stopped.
 
@@ -52,7 +55,7 @@ def adapt(
 
     set_quiet(output.quiet)
     result = run_adapt(
-        find_task(task, data, columns, config.on_error),
+        find_task(task, data, columns, config.on_error, tags),
         data,
         model,
         out,

@@ -33,7 +33,7 @@ from bertkit.data.store_manifest import MANIFEST
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.files import write_atomically
 from bertkit.sources import resolve
-from bertkit.tasks import get_task
+from bertkit.tasks import task_of
 from bertkit.tasks.kinds import Task
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.data import read_rows
@@ -82,7 +82,7 @@ class AdaptResult:
 
     def render(self) -> str:
         """Both scores side by side, each metric a line, and what was trained on how much text."""
-        head = ("metric", "adapted", "as it was", "gain", "TF-IDF + linear" if self.adapted.baseline else "")
+        head = ("metric", "adapted", "as it was", "gain", self.adapted.baseline_name if self.adapted.baseline else "")
         rows = [head, *(self._row(name) for name in self.adapted.scores if name != "loss")]
         widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
         lines = [f"{self.adapted.task} (dev)"]
@@ -122,7 +122,8 @@ def adapt(
     """Train the masked language model on a task's training texts, then fine-tune, with and without.
 
     Args:
-        task: a name or a task of any kind that has texts.
+        task: a name or a task of any kind that has texts: texts, sentences, contexts with their questions; of multiple
+            choice the context alone, because the right choice beside it would tell the label.
         data: as in :func:`bertkit.training.finetune.finetune`. Rows that become dev are not read here.
         model: start checkpoint. One without a masked-LM head gets a new one, which needs more steps to be of use.
         out: the folder; new, or that of the same call, which goes on.
@@ -136,8 +137,9 @@ def adapt(
         ConfigError: ``out`` holds something else; a kind of task without text.
         Everything that preparing text, pre-training and fine-tuning raise.
     """
-    task = get_task(task) if isinstance(task, str) else task
+    task = task_of(task, data) if isinstance(task, str) else task
     config, settings, folder = config or FinetuneConfig(), settings or AdaptConfig(), Path(out).expanduser()
+    workflow_of(task).check_settings(config)
     start = resolve(model, revision=revision)
     _begin(
         folder,
@@ -225,7 +227,7 @@ def _train(
 ) -> PretrainResult:
     shape = BertConfig.from_json_file(config_path(start))
     num_tokens = store.manifest.counts.num_tokens
-    told = settings.pretraining(num_tokens, seed=config.seed, longest=shape.max_position_embeddings)
+    told = settings.pretraining(num_tokens, seed=config.seed, longest=shape.max_input_length)
     passes = told.max_steps * told.batch_size * (told.max_seq_length - 2) / num_tokens if told.max_steps else math.nan
     say(f"adapting to {num_tokens:,} tokens of the task's text: {told.max_steps:,} steps, {passes:.1f} passes over it")
     return pretrain(store, folder / ADAPTED, told, model=str(start), device=device or "cpu")

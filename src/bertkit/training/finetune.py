@@ -31,7 +31,7 @@ from bertkit.training.results import (
     summarize,
 )
 from bertkit.training.runfolder import BOOTSTRAP, METRICS, SETTINGS, FinetuneFolder, read_json, read_log, write_json
-from bertkit.training.search import Search, search, space_of
+from bertkit.training.search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow import AnyWorkflow, workflow_of
 
@@ -85,6 +85,7 @@ def finetune(
             "revision": revision,
             "model_sha256": sha256,
             "config": config.model_dump(),
+            **({} if config.search is None else {"given": given_names(config)}),
         }
         run.check(settings, resume=resume)
         if run.is_finished:
@@ -106,7 +107,15 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     Raises:
         CheckpointError: the folder holds no run.
     """
-    return FinetuneConfig(**read_json(Path(run) / SETTINGS)["config"])
+    told, defaults = read_json(Path(run) / SETTINGS), FinetuneConfig()
+    free = SEARCHED.keys() - told.get("given", ())
+    return FinetuneConfig(
+        **{
+            name: value
+            for name, value in told["config"].items()
+            if name not in free or value != getattr(defaults, name)
+        }
+    )
 
 
 def _prepare(
@@ -121,6 +130,7 @@ def _prepare(
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow = workflow_of(task)
+    workflow.check_settings(config)
     rows = read_rows(task, data, config)
     shape = BertConfig.from_json_file(config_path(start))
 

@@ -162,6 +162,9 @@ class FinetuneFolder(RunFolder):
         for key, new in (("config", config), ("task", task)):
             if new:
                 completed[key] = {**new, **theirs.get(key, {})}
+        if "given" in ours and "given" not in theirs:  # what differed from its default was given
+            told = completed["config"]
+            completed["given"] = [name for name in ("batch_size", "warmup") if told[name] != defaults[name]]
         return completed
 
     def _has_steps(self) -> bool:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch
+from bertkit.errors import ConfigError
 from bertkit.features import Ints, TextEncoder
 from bertkit.model.packed import PackedModel
 from bertkit.tasks.kinds import Task
@@ -32,6 +33,19 @@ WORKFLOWS: Mapping[str, str] = {
     "span": "bertkit.training.workflow_spans:SpanWorkflow",
     "token": "bertkit.training.workflow_tokens:TokenWorkflow",
     "choice": "bertkit.training.workflow_choice:ChoiceWorkflow",
+}
+
+#: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
+SPECIAL_SETTINGS: Mapping[str, str] = {
+    "class_weights": "texts with one label, or any number of them",
+    "calibrate": "texts with one label, or any number of them",
+    "tune_thresholds": "texts with any number of labels, or one of two and the main metric accuracy, f1 or matthews",
+    "long_texts": "single texts, not pairs",
+    "overlap": "single texts with long_texts='windows'",
+    "doc_stride": "question answering (squad, squad2)",
+    "max_query_length": "question answering (squad, squad2)",
+    "max_answer_length": "question answering (squad, squad2)",
+    "label_all_pieces": "token classification (ner)",
 }
 
 #: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
@@ -107,6 +121,24 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     def __init__(self, task: Any) -> None:
         self.task = task
+
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        """Which of :data:`SPECIAL_SETTINGS` this task has a use for."""
+        return ()
+
+    def check_settings(self, config: FinetuneConfig) -> None:
+        """See that nothing was set that would be recorded but not done.
+
+        Raises:
+            ConfigError: a setting that this task has no use for has another value than its default.
+        """
+        understood, defaults = self.own_settings(config), FinetuneConfig()
+        for name, what in SPECIAL_SETTINGS.items():
+            value = getattr(config, name)
+            if name not in understood and value != getattr(defaults, name):
+                raise ConfigError(
+                    f"{name}={value!r} would do nothing in task {self.task.name}: it is for {what}. Leave {name} out"
+                )
 
     # ------------------------------------------------------------------------------------------------------ data
 

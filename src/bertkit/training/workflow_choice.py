@@ -49,9 +49,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         return load_choices(self.task, data, split, on_error=on_error)
 
     def texts_of(self, example: ChoiceExample) -> Sequence[str]:
-        if example.label is None:
-            return (example.context,)
-        return (" ".join(example.pairs[example.label]),)  # wrong choices are no text of the world
+        return (example.context,)  # not the right choice, which would tell the label, nor wrong ones, which mislead
 
     def hold_out(
         self, train: Examples[ChoiceExample], share: float, seed: int
@@ -110,12 +108,12 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             return logits.view(-1, 1)
 
         scores = encode_rows(cast(Any, model), encoded.sequences, forward, check=check, label=label)
+        return scores.reshape(len(encoded), -1)
+
     def decide(
         self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, config: FinetuneConfig
     ) -> dict[str, Any]:
         return {"max_length": config.max_length}
-
-        return scores.reshape(len(encoded), -1)
 
     def score(
         self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision

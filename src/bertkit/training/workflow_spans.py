@@ -58,6 +58,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     model_class = BertForQuestionAnswering
     default_max_length = 384
 
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        return ("doc_stride", "max_query_length", "max_answer_length")
+
     def splits(self, data: str | Path) -> Collection[Split]:
         return question_files(self.task, data)
 

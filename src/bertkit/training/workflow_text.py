@@ -21,7 +21,7 @@ from bertkit.features_groups import GroupSet, collate_groups, featurize_windows
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.model.packed import PackedModel
 from bertkit.postprocess import predictions_of
-from bertkit.postprocess_labels import LabelDecision, cross_fitted_labels, decide_labels
+from bertkit.postprocess_labels import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.sources import resolve
 from bertkit.tasks import DataReport, Example, Examples, Split, TextTask, data_report, load_split, score, splits_of
 from bertkit.tasks.baseline import tfidf_baseline
@@ -51,6 +51,16 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def __init__(self, task: TextTask) -> None:
         super().__init__(task)
         self.default_max_length = LONG_TEXT_TASKS.get(task.name, 128)
+
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        task, own = self.task, []
+        if not task.is_regression:
+            own += ["class_weights", "calibrate"]
+        if task.multi_label or (task.num_labels == 2 and task.main_metric in TUNABLE):
+            own += ["tune_thresholds"]
+        if not task.is_pair:
+            own += ["long_texts", *(["overlap"] if config.long_texts == "windows" else [])]
+        return own
 
     def splits(self, data: str | Path) -> Collection[Split]:
         return splits_of(self.task, data)

@@ -53,6 +53,9 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     # ------------------------------------------------------------------------------------------------------ data
 
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        return ("label_all_pieces",)
+
     def splits(self, data: str | Path) -> Collection[Split]:
         return tagged_files(data)
 
@@ -136,10 +139,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
                 f"{shorten(self.task.labels, limit=9)}. Both must have the same types, tagged in BIO"
             )
 
-    def set_up(self, model: BertForTokenClassification, train: TokenWindows, config: FinetuneConfig) -> None:
-        if config.class_weights != "none":
-            raise ConfigError("class_weights are for one label a text; token classification has none")
-
     def loss_floor(self, model: BertForTokenClassification, train: TokenWindows) -> float:
         assert train.labels is not None
         counts = np.bincount(train.labels[train.labels != IGNORED]).astype(np.float64)
@@ -158,11 +157,11 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         logits_TC = token_outputs(model, encoded.lengths, batch_of, forward, check=check, label=label)
         number = {name: index for index, name in model.config.id2label.items()}
         return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
+
     def decide(
         self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, config: FinetuneConfig
     ) -> dict[str, Any]:
         return {"max_length": config.max_length}
-
 
     def score(
         self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
