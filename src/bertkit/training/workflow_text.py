@@ -142,6 +142,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def decide(
         self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, config: FinetuneConfig
     ) -> dict[str, Any]:
+        reading = reading_of(config)
         if self.task.is_regression or not (config.calibrate or config.tune_thresholds):
             return reading
         labels, names, metric = encoded.labels, self._names, self.task.main_metric
@@ -152,7 +153,6 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         if "thresholds" in decision:
             given = {
                 "as_trained": LabelDecision().labels(outputs, several=self.task.multi_label),
-        reading = reading_of(config)
                 "fitted": self._labels(outputs, decision),
                 "cross_fitted": cross_fitted_labels(outputs, labels, metric) if len(labels) > 1 else None,
             }
@@ -268,6 +268,13 @@ def new_classifier(
     )
 
 
+def reading_of(config: FinetuneConfig) -> dict[str, Any]:
+    """How texts are read, for ``decision.json``; a pipeline reads them so, unless it is told otherwise."""
+    windows = config.long_texts == "windows" and config.overlap is not None
+    known = {"max_length": config.max_length, "long_texts": config.long_texts}
+    return {**known, "overlap": config.overlap} if windows else known
+
+
 def encode_texts(
     texts: Sequence[str],
     pairs: Sequence[str] | None,
@@ -278,13 +285,6 @@ def encode_texts(
     """Token ids of texts or pairs, long ones treated as the settings say.
 
     Args:
-def reading_of(config: FinetuneConfig) -> dict[str, Any]:
-    """How texts are read, for ``decision.json``; a pipeline reads them so, unless it is told otherwise."""
-    windows = config.long_texts == "windows" and config.overlap is not None
-    known = {"max_length": config.max_length, "long_texts": config.long_texts}
-    return {**known, "overlap": config.overlap} if windows else known
-
-
         texts: one or more.
         pairs: the second texts, or None.
         tokenizer: gives ``encode_ragged``.
