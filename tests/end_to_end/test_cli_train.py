@@ -34,6 +34,7 @@ def write_reviews(path: Path, rows: int, seed: int) -> Path:
     """The word "good" or "bad" decides, whatever stands around it."""
     chance = random.Random(seed)
     filler = ["the", "film", "is", "scene", "end", "of", "it", "was"]
+    path.parent.mkdir(exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["body", "stars"])
@@ -104,6 +105,46 @@ def test_evaluate_takes_the_rows_it_did_not_learn_from(run: Run, folder: Path) -
     )
     assert code == 0
     assert "accuracy 1.0000" in out
+
+
+def test_dev_is_never_rows_that_the_run_learned_from(run: Run, folder: Path, tmp_path: Path) -> None:
+    write_reviews(tmp_path / "d" / "train.csv", 96, seed=1)
+    write_reviews(tmp_path / "d" / "dev.csv", 32, seed=2)
+    command = finetune(folder, "with-dev", "--no-baseline")
+    command[command.index("--data") + 1] = str(tmp_path / "d")
+    assert run(*command)[0] == 0
+    model = ("--model", folder / "with-dev", "--json")
+    code, out, err = run("evaluate", "csv", "--data", tmp_path / "d/train.csv", "--split", "dev", *model)
+    assert (code, out) == (3, "")
+    assert "held no rows out of it" in err
+    code, out, _ = run("evaluate", "csv", "--data", tmp_path / "d", *model)
+    assert json.loads(out)["num_rows"] == 32
+    fresh = write_reviews(tmp_path / "fresh.csv", 50, seed=9)
+    for trained in ("with-dev", "run"):
+        code, out, err = run(
+            "evaluate", "csv", "--data", fresh, "--split", "dev", "--model", folder / trained, "--json"
+        )
+        assert (code, json.loads(out)["num_rows"]) == (0, 50), trained
+        assert "scoring all 50 rows" in err
+        assert "held out" not in err
+
+
+def test_a_training_file_that_changed_has_no_held_out_rows(run: Run, folder: Path, tmp_path: Path) -> None:
+    file = write_reviews(tmp_path / "reviews.csv", 160, seed=0)
+    command = finetune(folder, "moved", "--no-baseline")
+    command[command.index("--data") + 1] = str(file)
+    assert run(*command)[0] == 0
+    model = ("--model", folder / "moved", "--json")
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(file.read_bytes())
+    code, out, err = run("evaluate", "csv", "--data", copy, "--split", "dev", *model)
+    assert (code, json.loads(out)["num_rows"]) == (0, 32)  # the same rows, wherever they lie
+    write_reviews(file, 160, seed=3)
+    code, out, err = run("evaluate", "csv", "--data", file, *model)
+    assert (code, out) == (3, "")
+    assert "the rows that it held out cannot be told" in err
+    code, out, _ = run("evaluate", "csv", "--data", file, "--split", "train", *model)
+    assert json.loads(out)["num_rows"] == 160
 
 
 def test_predict_writes_every_format(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

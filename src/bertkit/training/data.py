@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,30 @@ def read_rows(task: Task, data: str | Path, config: FinetuneConfig) -> Rows:
     more = workflow.read_more(data, on_error=config.on_error)
     sha256 = examples_hash(workflow, [*kept, *dev])
     return Rows(kept, dev, held_out, len(train), more, sha256)
+
+
+def held_out_again(
+    workflow: AnyWorkflow, data: str | Path, config: FinetuneConfig, facts: Mapping[str, Any]
+) -> Examples[Any] | None:
+    """The dev rows that a run held out of its training file; None where it held none out, or this is other data.
+
+    Args:
+        workflow: of the run's task.
+        data: what is now said to be the run's data.
+        config: settings of the run.
+        facts: what the run's protocol says of its data, see :meth:`TaskData.facts`.
+    """
+    if not facts.get("dev_held_out_of_train") or "train" not in workflow.splits(data):
+        return None
+    train = workflow.read(
+        data, "train", on_error="skip"
+    )  # what the run left out; where it left out none, there is none
+    num_rows = facts["train_rows"] + facts["train_rows_left_out"] + facts["dev_rows"]
+    if len(train) != num_rows or not workflow.has_labels(train):
+        return None
+    train, dev = workflow.hold_out(train, config.dev_share, config.seed)
+    kept = _sample(train, config.max_train_rows, config.seed)
+    return dev if examples_hash(workflow, [*kept, *dev]) == facts["data_sha256"] else None
 
 
 def encode(rows: Rows, task: Task, tokenizer: TextEncoder, config: FinetuneConfig) -> TaskData:

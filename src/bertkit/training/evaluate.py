@@ -18,12 +18,13 @@ from bertkit.postprocess_labels import LabelDecision
 from bertkit.sources import resolve
 from bertkit.tasks import Examples, TextTask, get_task
 from bertkit.tasks.decision import read_decision
+from bertkit.tasks.files import split_of
 from bertkit.tasks.kinds import Task, task_from_dict
 from bertkit.tasks.ner import TokenTask, ner_task, types_of
 from bertkit.tasks.rows import OnError
 from bertkit.tasks.task import SPLITS, Columns
 from bertkit.tokenization import AutoTokenizer
-from bertkit.training.data import examples_hash
+from bertkit.training.data import examples_hash, held_out_again
 from bertkit.training.one_seed import score_set
 from bertkit.training.predictions import prediction_rows, with_texts
 from bertkit.training.protocol import hardware, model_hash, versions
@@ -205,14 +206,15 @@ def evaluate_run(
         data: as in :func:`bertkit.training.finetune.finetune`.
         run: the folder.
         split: train, dev or test; or the name of a further labelled set of the task (``mismatched`` of MNLI). Where the
-            task has no dev file and the run held dev out of train, "dev" is those same rows again.
+            task has no dev file and the run held dev out of these data, "dev" is those same rows again; of another file
+            whose name tells no split, "dev" is all of it.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         write: keep ``evaluation-SPLIT.json``, ``predictions-SPLIT.jsonl`` and ``errors-SPLIT.jsonl`` in the folder.
         on_error: "skip" leaves bad rows out and says how many.
 
     Raises:
-        DataError: no such split, or one without labels.
+        DataError: no such split, or one without labels; dev of data that have none, and of which the run held none out.
         ConfigError: the model's labels are not the task's.
     """
     if isinstance(task, str):
@@ -334,8 +336,32 @@ def _split_of(workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, 
         others = "".join(f", {name}" for name in more)
         raise ConfigError(f"unknown split {split!r}: use train, dev, test{others}")
     if split == "dev" and "dev" not in workflow.splits(data) and loaded.settings:
-        config = FinetuneConfig(**loaded.settings["config"])
-        say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")
-        train = workflow.read(data, "train", on_error=config.on_error)
-        return workflow.hold_out(train, config.dev_share, config.seed)[1]
+        return _dev_of(workflow, data, loaded, on_error)
     return workflow.read(data, split, on_error=on_error)
+
+
+def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnError) -> Examples[Any]:
+    """Dev of data without a dev file: what the run held out of it, or a whole file that names no split.
+
+    Raises:
+        DataError: neither; rows that the run was trained on are not dev.
+    """
+    facts = read_json(loaded.path / METRICS)["protocol"]["data"] if (loaded.path / METRICS).exists() else {}
+    dev = held_out_again(workflow, data, FinetuneConfig(**loaded.settings["config"]), facts)
+    if dev is not None:
+        say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")
+        return dev
+    path = Path(data)
+    if facts.get("dev_held_out_of_train") and Path(loaded.settings["data"]).resolve() == path.resolve():
+        raise DataError(
+            f"{data} is not, or is not read as, what {loaded.path} was trained on, so the rows that it held out cannot "
+            "be told; give labelled rows that it has not seen, or ask for split train to score them all"
+        )
+    if path.is_dir() or (path.is_file() and split_of(path) is not None):
+        raise DataError(
+            f"{data} has no dev file, only {', '.join(workflow.splits(data))}, and {loaded.path} held no rows out of "
+            "it; give the file of the labelled rows to score, or ask for another split"
+        )
+    examples = workflow.read(data, "dev", on_error=on_error)
+    say(f"scoring all {len(examples):,} rows of {data}")
+    return examples
