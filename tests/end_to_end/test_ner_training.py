@@ -151,6 +151,30 @@ def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, ru
     assert rows[-1][:4] == ["all", *(f"{scores[name]:.4f}" for name in ("precision", "recall", "f1"))]
 
 
+def test_files_are_read_as_those_that_the_run_learned_from(start: Path, data: Path, tmp_path: Path, run: Run) -> None:
+    """Words in the second column, tags in the first, columns between tabs, and no blank between the words."""
+    for name in ("train", "dev"):
+        lines = [line.split("\t") for line in (data / f"{name}.conll").read_text().splitlines()]
+        rows = ["\t".join([line[1], line[0], "x"]) if len(line) > 1 else "" for line in lines]
+        (tmp_path / f"{name}.conll").write_text("\n".join(rows) + "\n")
+    task = ner_task(tmp_path, word_column=2, tag_column=1, joiner="_")
+    config = FinetuneConfig(**{**QUICK, "epochs": 2}, baseline=False)
+    scores = finetune(task, tmp_path, start, tmp_path / "run", config, cache=None).scores
+    assert scores["f1"] > 0
+    again = evaluate_run("ner", tmp_path, tmp_path / "run", write=False)
+    assert again.scores == pytest.approx(scores, abs=1e-6)
+    assert "_" in again.predictions[0]["text"]
+    command = ("evaluate", "ner", "--data", tmp_path, "--model", tmp_path / "run", "--json", "-q")
+    code, out, _ = run(*command)
+    assert code == 0
+    assert json.loads(out)["scores"] == pytest.approx(scores, abs=1e-6)
+    _, out, _ = run(*command, "--joiner", " ")  # one option is changed, the others stay the run's
+    assert json.loads(out)["scores"]["loss"] != pytest.approx(scores["loss"], abs=1e-6)
+    files = ("--data", data, "--word-column", 1, "--tag-column", 2, "--joiner", "_")
+    _, out, _ = run("evaluate", "ner", *files, "--model", tmp_path / "run", "--json", "-q")
+    assert json.loads(out)["scores"] == pytest.approx(scores, abs=1e-6)
+
+
 def test_a_model_with_labels_in_another_order_scores_the_same(run_folder: Path, tmp_path: Path) -> None:
     short = tmp_path / "dev.conll"
     short.write_text(sentences(20, 4))

@@ -116,11 +116,25 @@ class LabelledColumns(TextColumns):
 class TagColumns:
     """How a file holds words and their tags, one word a line."""
 
-    word_column: Annotated[int, Parameter(help="Column of the words, counted from 1.")] = 1
-    tag_column: Annotated[int, Parameter(help="Column of the tags; -1 is the last.")] = -1
+    word_column: Annotated[
+        int | None,
+        Parameter(help="Column of the words, counted from 1. Default: as the run was trained, or the first."),
+    ] = None
+    tag_column: Annotated[
+        int | None, Parameter(help="Column of the tags. Default: as the run was trained, or -1, the last.")
+    ] = None
     joiner: Annotated[
-        str, Parameter(help="What stands between two words of the text; '' for scripts without blanks.")
-    ] = " "
+        str | None,
+        Parameter(
+            help="What stands between two words of the text; '' for scripts without blanks. Default: as the run was "
+            "trained, or a blank."
+        ),
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the user said, by the arguments of :func:`bertkit.tasks.ner_task`."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 TEXT_COLUMNS, LABELLED_COLUMNS, TAG_COLUMNS = TextColumns(), LabelledColumns(), TagColumns()
@@ -192,7 +206,7 @@ def find_task(
             f"--text, --text-pair, --label, --delimiter and --quoting belong to task csv; the files of {name} are known"
         )
     if name == "ner":
-        return ner_task(data, on_error=on_error, **asdict(tags))
+        return ner_task(data, on_error=on_error, **tags.given)
     if tags != TAG_COLUMNS:
         raise ConfigError(f"--word-column, --tag-column and --joiner belong to task ner; the files of {name} are known")
     return get_task(name)
@@ -234,7 +248,7 @@ def evaluate(
 
     device = str(find_device(common.device))
     if task == "ner":
-        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **asdict(tags))
+        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **tags.given)
         run = open_run(model, chosen, device=device)
     else:
         known = None if task == "csv" else find_task(task, data, columns, on_error, tags)
@@ -342,7 +356,7 @@ def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Ite
     if not isinstance(run, Classifier):
         if str(file) == STANDARD_STREAM:
             raise ConfigError(f"standard input has one text a line; a run of {run.workflow.task.name} needs a file")
-        return iter(predict_examples(run, file))
+        return predict_examples(run, file)
     if str(file) == STANDARD_STREAM:
         if columns != TEXT_COLUMNS:
             raise ConfigError("standard input has one text a line and no columns")

@@ -264,16 +264,23 @@ def evaluate_run(
 def ner_task_of(
     run: str | Path, data: str | Path, *, revision: str | None = None, on_error: OnError = "raise", **columns: Any
 ) -> TokenTask:
-    """Task ``ner`` of some files, with the entity types that a model knows.
+    """Task ``ner`` of some files, with the entity types that a model knows, read as its run read its own.
 
     Args:
         run: the model: a run folder, or any checkpoint that predicts tags.
         data: the files.
         revision: branch, tag or commit of a Hub checkpoint.
         on_error: see :func:`bertkit.tasks.ner_task`.
-        columns: where words and tags stand, see :func:`bertkit.tasks.ner_task`.
+        columns: where words and tags stand, see :func:`bertkit.tasks.ner_task`; what is not named is as in the run's
+            own files.
     """
-    shape = BertConfig.from_json_file(config_path(resolve(run, revision=revision)))
+    path = resolve(run, revision=revision)
+    shape = BertConfig.from_json_file(config_path(path))
+    settings = (path if path.is_dir() else path.parent) / SETTINGS
+    known = task_from_dict(read_json(settings)["task"]) if settings.exists() else None
+    if isinstance(known, TokenTask):
+        own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
+        columns = {**own, "delimiter": known.columns.delimiter, "joiner": known.joiner, **columns}
     return ner_task(data, types=types_of(shape.id2label.values()), on_error=on_error, **columns)
 
 
