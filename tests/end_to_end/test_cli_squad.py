@@ -70,7 +70,10 @@ def test_a_run_learns_and_keeps_its_protocol(trained: tuple[str, Path, Path], ca
     decision = json.loads((folder / "decision.json").read_text())
     assert (decision["max_length"], decision["doc_stride"]) == (40, 12)
     assert ("null_threshold" in decision) == (task == "squad2")
-    assert "question-answering" in (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert "question-answering" in card
+    assert any(note.startswith("TUNED ON DEV") for note in told["notes"]) == (task == "squad2")
+    assert ("TUNED ON DEV" in card) == (task == "squad2")
     rows = [json.loads(line) for line in (folder / "predictions-dev.jsonl").read_text().splitlines()]
     assert len(rows) == 48
     for row in rows:

@@ -12,6 +12,7 @@ import pytest
 from bertkit import pipeline
 from bertkit.cli import main
 from bertkit.training.evaluate import load_run, predict_run
+from bertkit.training.results import FinetuneResult
 from pipeline_helpers import save_tiny
 
 LABELS = ("bad", "good")
@@ -51,6 +52,12 @@ def test_the_decision_lies_beside_the_model_and_is_what_is_predicted(folder: Pat
     assert tuple(decision["thresholds"]) == LABELS
     told = json.loads((folder / "run" / "metrics.json").read_text())
     assert told["scores"]["micro_f1"] == decision["tuned"]["fitted"]
+    tuned = decision["tuned"]
+    (note,) = (note for note in told["notes"] if note.startswith("TUNED ON DEV: thresholds"))
+    for value in (tuned["as_trained"], tuned["fitted"], tuned["cross_fitted"]):
+        assert f"{value:.4f}" in note
+    assert note in (folder / "run" / "README.md").read_text()
+    assert f"note: {note}" in FinetuneResult.from_dict(folder / "run", told).render()
     assert told["protocol"]["long_texts"] == "windows"
     for row in lines(folder / "run" / "predictions-dev.jsonl"):
         chosen = [name for name in LABELS if row["probabilities"][name] >= decision["thresholds"][name]]

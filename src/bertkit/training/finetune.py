@@ -12,6 +12,7 @@ from bertkit.errors import CheckpointError, MissingExtraError
 from bertkit.files import write_atomically
 from bertkit.sources import resolve
 from bertkit.tasks import task_of
+from bertkit.tasks.decision import read_decision
 from bertkit.tasks.kinds import Task
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.card import model_card
@@ -187,6 +188,7 @@ def _finish(
     baseline = workflow.baseline(rows.train, rows.dev, config.seed) if config.baseline else None
     mean, sd = summarize(seeds)
     chosen = choose_seed(seeds, task.main_metric)
+    tuned = workflow.notes_on(read_decision(job.run.seed(chosen.seed) / "best"))
     protocol = protocol_block(
         task,
         config,
@@ -209,7 +211,7 @@ def _finish(
         chosen_seed=chosen.seed,
         baseline=baseline,
         protocol=protocol,
-        notes=tuple([*task.notes, *notes_on(seeds, task.main_metric, baseline, replaced)]),
+        notes=(*task.notes, *tuned, *notes_on(seeds, task.main_metric, baseline, replaced)),
         median=medians(seeds),
         interval=_interval(job, seeds),
         replaced=tuple(replaced),

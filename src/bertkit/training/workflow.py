@@ -266,6 +266,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
         return {}
 
+    def notes_on(self, decision: Decision) -> list[str]:
+        """What one should know of dev scores under a decision that was made on dev: sentences for the result."""
+        return []
+
     @abstractmethod
     def score(
         self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision

@@ -141,6 +141,15 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             decision["null_threshold"] = score_answers(self.task, examples, texts, margins).threshold
         return decision
 
+    def notes_on(self, decision: Decision) -> list[str]:
+        if "null_threshold" not in decision:
+            return []
+        return [
+            f"TUNED ON DEV: the threshold of 'no answer' ({self._threshold(decision):.4f} for the model in this folder) "
+            "was chosen for the best F1 on the questions that it is scored on, as the official best_f1 is; expect less "
+            "on others"
+        ]
+
     def score(
         self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, decision: Decision
     ) -> dict[str, float]:

@@ -160,6 +160,17 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             decision = {**decision, "tuned": {"metric": metric, **told}}
         return {**reading, **decision}
 
+    def notes_on(self, decision: Decision) -> list[str]:
+        tuned = decision.get("tuned")
+        if tuned is None:
+            return []
+        metric, others = tuned["metric"], tuned.get("cross_fitted")
+        apart = "" if others is None else f", {others:.4f} by thresholds that were chosen on other rows (cross-fitted)"
+        return [
+            f"TUNED ON DEV: thresholds were chosen on the rows that they are scored on; {metric} of the model in this "
+            f"folder is {tuned['as_trained']:.4f} without them, {tuned['fitted']:.4f} with them{apart}"
+        ]
+
     def score(
         self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
     ) -> dict[str, float]:
