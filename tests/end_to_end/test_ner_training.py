@@ -138,8 +138,10 @@ def test_the_scores_are_those_of_seqeval_on_the_written_predictions(run_folder: 
     ]
 
 
-def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, run: Run) -> None:
+def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, tmp_path: Path, run: Run) -> None:
     scores = read(run_folder / "metrics.json")["scores"]
+    own = {path: path.read_bytes() for path in run_folder.glob("*-dev.*")}
+    assert {path.name for path in own} >= {f"{name}-dev.jsonl" for name in ("predictions", "errors")}
     again = evaluate_run("ner", data, run_folder)
     assert again.scores == pytest.approx(scores, abs=1e-6)
     code, out, _ = run("evaluate", "ner", "--data", data / "dev.conll", "--model", run_folder, "--json", "-q")
@@ -149,6 +151,12 @@ def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, ru
     rows = [line.split() for line in out.splitlines()]
     assert ["type", "precision", "recall", "f1", "entities"] in rows
     assert rows[-1][:4] == ["all", *(f"{scores[name]:.4f}" for name in ("precision", "recall", "f1"))]
+    (tmp_path / "other.conll").write_text(sentences(20, 8))
+    evaluate_run("ner", tmp_path / "other.conll", run_folder)
+    assert {path: path.read_bytes() for path in own} == own, "what the run found on its own dev rows stays"
+    of_others = read_log(run_folder / "evaluation-predictions-dev.jsonl")
+    assert len(of_others) == read(run_folder / "evaluation-dev.json")["num_rows"] == 20
+    assert read(run_folder / "evaluation-entities-dev.json")["split"] == "dev"
 
 
 def test_files_are_read_as_those_that_the_run_learned_from(start: Path, data: Path, tmp_path: Path, run: Run) -> None:

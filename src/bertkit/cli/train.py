@@ -235,7 +235,7 @@ def evaluate(
     """Score a finished run on labelled text.
 
     The scores, their protocol and every prediction are also kept in the run
-    folder, in evaluation-SPLIT.json and predictions-SPLIT.jsonl.
+    folder, in evaluation-SPLIT.json and evaluation-predictions-SPLIT.jsonl.
 
     For example:
 

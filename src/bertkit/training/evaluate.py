@@ -210,7 +210,9 @@ def evaluate_run(
             whose name tells no split, "dev" is all of it.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
-        write: keep ``evaluation-SPLIT.json``, ``predictions-SPLIT.jsonl`` and ``errors-SPLIT.jsonl`` in the folder.
+        write: keep ``evaluation-SPLIT.json``, ``evaluation-predictions-SPLIT.jsonl`` and
+            ``evaluation-errors-SPLIT.jsonl`` in the folder; the next evaluation of a split replaces them. What the run
+            itself wrote of its dev rows stays.
         on_error: "skip" leaves bad rows out and says how many.
 
     Raises:
@@ -256,7 +258,7 @@ def evaluate_run(
     )
     if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache
         for name, text in scored.files.items():
-            write_atomically(loaded.path / name, text)
+            write_atomically(loaded.path / f"evaluation-{name}", text)
         write_json(loaded.path / f"evaluation-{split}.json", result.to_dict())
     return result
 

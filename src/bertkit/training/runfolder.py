@@ -8,6 +8,7 @@
         log.jsonl                    one line a step and an epoch, of the best seed
         predictions-dev.jsonl        text, gold, predicted, probabilities
         errors-dev.jsonl             the worst of them, worst first
+        evaluation-*                 of later evaluations: scores with their protocol, predictions, the worst of them
         decision.json                what was chosen on dev, such as a threshold, where the kind of task has that
         search.json                  what a search tried, and what came out
         loss.png  confusion.png
