@@ -72,6 +72,10 @@ def test_controls(shared: Path, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="the answer is 'Paris'"):
         Moved(get_task("squad"), tmp_path / "train.json").run()
     assert len(check_task(get_task("squad"), tmp_path / "train.json")) == 5
+    (tmp_path / "train.json").unlink()
+    row = {"context": "It is in Paris.", "question": "Where?", "answers": {"text": ["Paris"], "answer_start": [9]}}
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps({"id": str(n), **row}) + "\n" for n in range(3)))
+    assert len(check_task(get_task("squad"), tmp_path / "train.jsonl")) == 5
     (tmp_path / "train.conll").write_text("Anna B-PER\nsings O\n\nin O\nParis B-LOC\n")
     with pytest.raises(AssertionError, match="a spoilt file gave 'no error'"):
         Forgiving(ner_task(tmp_path / "train.conll"), tmp_path / "train.conll").run()

@@ -129,7 +129,7 @@ HEADER = "question,A,B,C,D,answer"
 BAD = {
     "unknown label": (f"{HEADER}\nq,a,b,c,d,E", r":2: column 'answer': 'E' names no choice; expected one of 'A', 'B'"),
     "number for a letter": (f"{HEADER}\nq,a,b,c,d,1", r":2: column 'answer': '1' names no choice"),
-    "number too large": ("sent1,ending0,ending1,label\nq,a,b,2", r":2: .*expected one of 0, 1"),
+    "number too large": ("sent1,ending0,ending1,label\nq,a,b,0\nq,a,b,2", r":3: .*expected one of 0, 1"),
     "missing label": (f"{HEADER}\nq,a,b,c,d,", r":2: column 'answer' has no label"),
     "empty choice": (f"{HEADER}\nq,a,,c,d,A", r":2: column 'B' is empty"),
     "empty context": (f"{HEADER}\n ,a,b,c,d,A", r":2: column 'question' is empty"),
@@ -151,6 +151,44 @@ def test_bad_rows_are_named(tmp_path: Path, fault: str) -> None:
     with pytest.raises(DataError, match=message) as error:
         load_choices(SWAG, path, "train")
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize(
+    ("columns", "labels", "told"),
+    [
+        ("option1,option2,option3,option4", "1234", "4 occurs and 0 does not, with 4 choices"),
+        ("option1,option2,option3,option4", "1324", "4 occurs and 0 does not, with 4 choices"),
+        ("ending0,ending1,ending2,ending3", "413", "4 occurs and 0 does not, with 4 choices"),
+        (
+            "option1,option2,option3,option4",
+            "13",
+            "stand in option1 to option4 and no label is 0. .*call the columns option0",
+        ),
+        ("choice1,choice2", "11", "stand in choice1 to choice2 and no label is 0"),
+    ],
+)
+def test_labels_counted_from_one_are_refused(
+    tmp_path: Path, columns: str, labels: str, told: str, on_error: Any
+) -> None:
+    rows = [",".join(["q", *"abcd"[: columns.count(",") + 1], label]) for label in labels]
+    path = write(tmp_path / "train.csv", f"sent1,{columns},label", *rows)
+    with pytest.raises(DataError, match=r"train.csv: column 'label': labels seem to be counted from 1: .*" + told):
+        load_choices(SWAG, path, "train", on_error=on_error)
+
+
+@pytest.mark.parametrize(("first", "labels"), [(1, "103"), (0, "132"), (0, "3"), (1, "0")])
+def test_labels_counted_from_zero_are_taken(tmp_path: Path, first: int, labels: str) -> None:
+    columns = ",".join(f"option{number}" for number in range(first, first + 4))
+    path = write(tmp_path / "train.csv", f"sent1,{columns},label", *(f"q,a,b,c,d,{label}" for label in labels))
+    assert [row.label for row in load_choices(SWAG, path, "train")] == [int(label) for label in labels]
+
+
+def test_a_number_too_large_beside_zero_is_a_bad_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.csv", "sent1,option1,option2,label", "q,a,b,2", "q,a,b,1", "q,a,b,0")
+    rows = load_choices(SWAG, path, "train", on_error="skip")
+    assert [row.label for row in rows] == [1, 0]
+    assert [row.kind for row in rows.skipped] == ["unknown label"]
 
 
 def test_bad_rows_can_be_left_out_and_are_counted(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -219,6 +220,28 @@ def test_held_out_questions_are_whole_articles():
         hold_out(examples_of(1, 5), 0.1, seed=0)
     with pytest.raises(ConfigError, match="above 0"):
         hold_out(rows, 0.7, seed=0)
+
+
+def test_no_context_is_split_by_titles_and_rows_without_title_are_no_article():
+    rows = examples_of(12, 3)
+    shared_context = Examples(
+        (replace(e, context="shared") if e.title in ("1", "4") and e.id.endswith("0") else e for e in rows),
+        None,
+        "train",
+    )
+    untitled = Examples((replace(e, title="") for e in rows), None, "train")
+    for seed in range(20):
+        stay, held = hold_out(shared_context, 0.3, seed)
+        assert {e.context for e in stay}.isdisjoint(e.context for e in held)
+        assert {e.title for e in stay}.isdisjoint(e.title for e in held)
+        stay, held = hold_out(untitled, 0.3, seed)
+        assert {e.context for e in stay}.isdisjoint(e.context for e in held)
+        assert 9 <= len(held) <= 12
+    half = Examples((replace(e, title="" if int(e.title) % 2 else e.title) for e in rows), None, "train")
+    assert all(len(hold_out(half, 0.1, seed)[1]) == 3 for seed in range(20)), "no group of all that have no title"
+    one = Examples((replace(e, context="shared") if e.id.endswith("0") else e for e in rows), None, "train")
+    stay, held = hold_out(one, 0.3, 0)
+    assert {e.context for e in stay}.isdisjoint(e.context for e in held)
 
 
 def test_the_report_says_what_should_make_a_reader_stop(minilm):

@@ -94,7 +94,7 @@ class Battery(ABC):
         """Encode with little room, and see that what was lost is told."""
 
     @abstractmethod
-    def spoil(self, lines: list[str]) -> tuple[list[str], str]:
+    def spoil(self, lines: list[str], split: Split) -> tuple[list[str], str]:
         """The file's lines with one bad row, and what the message says of its place."""
 
     def _check_files(self, split: Split, path: Path) -> None:
@@ -111,7 +111,7 @@ class Battery(ABC):
             packed = spoilt.with_name(f"{name}.xz")
             packed.write_bytes(lzma.compress("".join(lines[:50]).encode())[:-20])
             self._refused(packed, split, str(packed))
-            bad, place = self.spoil(lines)
+            bad, place = self.spoil(lines, split)
             spoilt.write_text("".join(bad), encoding="utf-8", newline="")
             self._refused(spoilt, split, f"{spoilt}:{place}")
             spoilt.write_bytes(b"".join(["".join(lines[:2]).encode(), b"caf\xe9\n", "".join(lines[2:9]).encode()]))
@@ -166,7 +166,7 @@ class ChoiceBattery(Battery):
             )
             assert (own != uncut) == bool(found.truncated[number]), f"{row.where}: cut, and not told"
 
-    def spoil(self, lines: list[str]) -> tuple[list[str], str]:
+    def spoil(self, lines: list[str], split: Split) -> tuple[list[str], str]:
         number = 2 if len(lines) > 2 else len(lines)
         return [*lines[: number - 1], "{\n" if lines[0].startswith("{") else "x\n", *lines[number:]], f"{number}: "
 
@@ -211,7 +211,13 @@ class SpanBattery(Battery):
             held = bool((found.ends[found.first_rows[number] : found.first_rows[number + 1]] > 0).any())
             assert held or not row.answers or number in found.lost, f"{row.where}: the answer is lost, and not told"
 
-    def spoil(self, lines: list[str]) -> tuple[list[str], str]:
+    def spoil(self, lines: list[str], split: Split) -> tuple[list[str], str]:
+        from bertkit.tasks.squad_reading import kind_of
+
+        if kind_of(self.files()[split]) != ".json":
+            number = next(number for number, line in enumerate(lines, start=1) if line.strip())
+            row = {**json.loads(lines[number - 1]), "question": ""}
+            return [*lines[: number - 1], json.dumps(row) + "\n", *lines[number:]], f"{number}: "
         document = json.loads("".join(lines))
         question = document["data"][0]["paragraphs"][0]["qas"][0]
         question["question"] = ""
@@ -268,7 +274,7 @@ class TokenBattery(Battery):
         assert labelled <= read <= words, f"{labelled} labels for {read} of {words} words"
         assert labelled >= 0.99 * read, f"only {labelled} of {read} words that the model reads have their label"
 
-    def spoil(self, lines: list[str]) -> tuple[list[str], str]:
+    def spoil(self, lines: list[str], split: Split) -> tuple[list[str], str]:
         number = next(n for n, line in enumerate(lines, start=1) if n > 2 and len(line.split()) > 1)
         return [*lines[: number - 1], lines[number - 1].split()[0] + "\n", *lines[number:]], f"{number}: "
 

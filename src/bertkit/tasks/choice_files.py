@@ -7,7 +7,8 @@ without a header, ARC with columns A to D or a list of choices, HellaSwag, Commo
 * the start of every choice, optional: of :data:`STARTS`;
 * the choices: columns ``ending0 ending1 ...`` (or ``choice``, ``option``; also counted from 1), columns ``A B C ...``,
   or one column with a list (:data:`LISTS`), in JSON-lines and Parquet;
-* the label: of :data:`LABELS`: a number counted from 0, or a letter where the choices have letters.
+* the label: of :data:`LABELS`: a number counted from 0, or a letter where the choices have letters. A file whose
+  numbers are, or may well be, counted from 1 is refused: read as counted from 0, each would name the wrong choice.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def load_choices(
         The examples, in the file's order, all with the same number of choices.
 
     Raises:
-        DataError: no such split, a missing column, no rows, or a bad row: named with file, line, what was found, what
-            was expected.
+        DataError: no such split, a missing column, no rows, labels counted from 1, or a bad row: named with file, line,
+            what was found, what was expected.
     """
     path = split_path(task, data, split)
     bad = BadRows(on_error)
@@ -80,6 +81,7 @@ def load_choices(
         example = reader.example(line, dict(zip(names, values, strict=True)))
         if example is not None:
             rows.append(example)
+    reader.check_count_of_labels()
     if not rows:
         first = f"; the first: {bad.skipped[0].message}" if bad.skipped else ""
         raise DataError(f"{path} has the columns {list(table.columns)} but no usable row{first}")
@@ -152,6 +154,7 @@ class _Rows:
     def __init__(self, path: Path, columns: ChoiceColumns, bad: BadRows, split: Split) -> None:
         self._path, self._source, self._columns, self._bad, self._split = path, str(path), columns, bad, split
         self._num_choices: tuple[int, int] | None = None  # of the first row, and its line
+        self._numbers: set[int] = set()  # the labels that are numbers
 
     def example(self, line: int, values: dict[str, Any]) -> ChoiceExample | None:
         try:
@@ -201,6 +204,32 @@ class _Rows:
                 "or leave bad rows out (on_error='skip', --on-error skip)",
             )
 
+    def check_count_of_labels(self) -> None:
+        """Once all rows are read, see that numbers are not those of choices that count from 1.
+
+        Raises:
+            DataError: no label is 0, and the columns of the choices are numbered from 1.
+        """
+        columns = self._columns
+        if self._numbers and 0 not in self._numbers and not columns.listed and columns.choices[0].endswith("1"):
+            first, last = columns.choices[0], columns.choices[-1]
+            raise DataError(
+                self._from_one(f"the choices stand in {first} to {last} and no label is 0")
+                + f". If they are counted from 0, call the columns {first[:-1]}0 and so on"
+            )
+
+    def _has_zero(self) -> bool:
+        """Whether the label 0 occurs anywhere in the file."""
+        assert self._columns.label is not None
+        table = _open(self._path, BadRows("skip"))
+        return any(whole_text(value) == "0" for _, (value,) in table.rows([self._columns.label]) if value is not None)
+
+    def _from_one(self, why: str) -> str:
+        return (
+            f"{self._path}: column {self._columns.label!r}: labels seem to be counted from 1: {why}. Count "
+            "the choices from 0"
+        )
+
     def _label(self, value: Any, keys: tuple[str, ...]) -> int | None:
         assert self._num_choices is not None
         count, text = self._num_choices[0], whole_text(value) if value is not None else ""
@@ -211,11 +240,17 @@ class _Rows:
         letters = keys or (() if text.isdigit() else tuple(ascii_uppercase[:count]))
         if text in letters:
             return letters.index(text)
-        if not letters and text.isdigit() and int(text) < count:
-            return int(text)
+        if not letters and text.isdigit():
+            number = int(text)
+            if number == count and count not in self._numbers and not self._has_zero():
+                raise DataError(self._from_one(f"{count} occurs and 0 does not, with {count} choices"))
+            self._numbers.add(number)
+            if number < count:
+                return number
         expected = shorten(letters or range(count), limit=8)
         raise _BadRow(
-            "unknown label", f"column {self._columns.label!r}: {value!r} names no choice; expected one of {expected}"
+            "unknown label",
+            f"column {self._columns.label!r}: {value!r} names no choice; expected one of {expected}",
         )
 
 

@@ -39,7 +39,8 @@ def hold_out(
 ) -> tuple[Examples[SpanExample], Examples[SpanExample]]:
     """Hold out whole articles, or whole contexts where there are fewer than three articles.
 
-    So no context has questions on both sides. A pure function of its arguments.
+    So no context has questions on both sides: articles that share one stay together. A context without a title is an
+    article by itself. A pure function of its arguments.
 
     Args:
         examples: labelled questions.
@@ -57,14 +58,12 @@ def hold_out(
         raise ConfigError(f"the share to hold out must be above 0 and at most 0.5, got {share}")
     if any(example.answers is None for example in examples):
         raise DataError("questions without 'answers' cannot be held out for evaluation")
-    titles = {example.title for example in examples}
-    by_title = len(titles) >= 3
-    groups: dict[str, list[int]] = {}
-    for row, example in enumerate(examples):
-        groups.setdefault(example.title if by_title else example.context, []).append(row)
-    if len(groups) < 2:
+    titles = {example.title or example.context for example in examples}
+    listed = _groups(examples, by_title=len(titles) >= 3)
+    if len(listed) < 2:  # shared contexts join all articles
+        listed = _groups(examples, by_title=False)
+    if len(listed) < 2:
         raise DataError(f"{len(examples):,} questions about one context: none can be held out for evaluation")
-    listed = list(groups.values())
     held = np.zeros(len(examples), dtype=bool)
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(listed)).tolist()
     wanted, taken = share * len(examples), 0
@@ -76,6 +75,27 @@ def hold_out(
     kept = (example for example, out in zip(examples, held, strict=True) if not out)
     stay = Examples(kept, examples.path, "train", examples.skipped)
     return stay, Examples((e for e, out in zip(examples, held, strict=True) if out), examples.path, "dev")
+
+
+def _groups(examples: Sequence[SpanExample], *, by_title: bool) -> list[list[int]]:
+    """Rows that share a context, or with ``by_title`` a title, also by way of others; groups in the file's order."""
+    above: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def top(key: tuple[str, str]) -> tuple[str, str]:
+        above.setdefault(key, key)
+        while above[key] != key:
+            above[key] = above[above[key]]
+            key = above[key]
+        return key
+
+    for example in examples:
+        context = top(("context", example.context))
+        if by_title and example.title:
+            above[context] = top(("title", example.title))
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row, example in enumerate(examples):
+        groups.setdefault(top(("context", example.context)), []).append(row)
+    return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True)
