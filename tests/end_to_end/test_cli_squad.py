@@ -13,6 +13,7 @@ from bertkit import BertModel, pipeline
 from bertkit.cli import main
 from bertkit.metrics_squad import squad2_metrics, squad_metrics
 from bertkit.tasks.squad import SQUAD, SQUAD2
+from bertkit.training import bulk
 from pipeline_helpers import WORDS, save_tiny
 
 # Without articles: an answer "a" counts as empty in the official scores, but not in their search for a threshold.
@@ -107,6 +108,32 @@ def test_the_pipeline_says_what_the_evaluation_said(trained: tuple[str, Path, Pa
     metrics = squad2_metrics if task == "squad2" else squad_metrics
     scores = json.loads((folder / "metrics.json").read_text())["scores"]
     assert metrics(predictions, references)["f1"] == pytest.approx(100 * scores["f1"], abs=1e-9)
+
+
+def test_predicting_a_file_goes_on_after_a_stop(trained: tuple[str, Path, Path], tmp_path: Path, capsys: Any) -> None:
+    _, data, folder = trained
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk, "WINDOW_EXAMPLES", 20)
+        assert bulk.predict_file(folder, data / "dev.json", tmp_path / "whole.jsonl") == 48
+        whole = (tmp_path / "whole.jsonl").read_bytes()
+        append, calls = bulk._append, []
+
+        def dies(*args: Any) -> None:
+            calls.append(1)
+            if len(calls) == 3:
+                raise MemoryError
+            append(*args)
+
+        patch.setattr(bulk, "_append", dies)
+        with pytest.raises(MemoryError):
+            bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl")
+        patch.setattr(bulk, "_append", append)
+        assert bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl") == 48
+    assert "going on after 40 finished rows" in capsys.readouterr().err
+    assert (tmp_path / "parts.jsonl").read_bytes() == whole
+    told = [json.loads(line) for line in whole.splitlines()]
+    dev = [json.loads(line) for line in (folder / "predictions-dev.jsonl").read_text().splitlines()]
+    assert [row["predicted"] for row in told] == [row["predicted"] for row in dev]
 
 
 def test_files_that_the_official_scripts_read(trained: tuple[str, Path, Path]) -> None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bertkit.console import Progress, say
+from bertkit.console import Progress, quiet, say
 from bertkit.errors import ConfigError, DataError
 from bertkit.files import disk_guard, sha256_file, sync_file, sync_folder, write_atomically
 from bertkit.tasks.files import kind_of, open_binary, split_of
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import BadRows, open_table
-from bertkit.tasks.task import Columns, Quoting
+from bertkit.tasks.task import Columns, Examples, Quoting
 from bertkit.training.evaluate import WINDOW, Classifier, Run, open_run, windows
 from bertkit.training.interrupts import Interrupted, Interrupts
 from bertkit.training.predictions import to_jsonl
 from bertkit.training.protocol import model_hash
+
+#: Questions, sentences and the like that are predicted together, and lost by a stop: each is many tokens.
+WINDOW_EXAMPLES = 256
 
 Row = tuple[str, str | None]
 
@@ -38,8 +41,8 @@ def predict_file(
     """Write one JSON line for each row of a file (see :func:`bertkit.training.evaluate.predict_run`).
 
     Lines go to ``OUT.partial``; when all are there the file gets its name. Called again after a stop, it keeps the
-    finished lines and goes on, if model and input are still the same. The file of a run of another kind of task
-    (questions, tokens, choices) is read and predicted as a whole, see :func:`predict_examples`.
+    finished lines and goes on, if model and input are still the same. Texts are read as a stream; the file of a run of
+    another kind of task (questions, tokens, choices) is read as a whole and predicted part by part.
 
     Args:
         run: a run folder, or a checkpoint with a sequence classifier.
@@ -66,24 +69,21 @@ def predict_file(
         raise ConfigError(f"{out} exists already; remove it or choose another name")
     if not source.is_file():
         raise DataError(f"{source} does not exist")
-    classifier = open_run(run, device=device)
-    if not isinstance(classifier, Classifier):
-        rows = predict_examples(classifier, source)
-        write_atomically(out, to_jsonl(rows))
-        return len(rows)
-    columns = columns_of(classifier, text, text_pair, delimiter, quoting)
+    loaded = open_run(run, device=device)
+    columns = columns_of(loaded, text, text_pair, delimiter, quoting) if isinstance(loaded, Classifier) else None
     partial = out.with_name(out.name + ".partial")
     identity = {
         "input_sha256": sha256_file(source),
-        "model_sha256": model_hash(classifier.path),
-        "max_length": classifier.max_length,
-        "columns": [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
+        "model_sha256": model_hash(loaded.path),
+        "max_length": loaded.max_length,
+        "decision": loaded.decision,
+        "columns": columns and [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
     }
     done = _begin(partial, identity)
-    texts = islice(read_texts(source, columns), done, None)
+    rows: Iterable[Any] = _read_examples(loaded, source) if columns is None else read_texts(source, columns)
     with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done) as shown:
-        for window in windows(texts, WINDOW):
-            _append(partial, classifier, window)
+        for window in windows(islice(rows, done, None), WINDOW_EXAMPLES if columns is None else WINDOW):
+            _append(partial, loaded, window)
             done += len(window)
             shown.advance(len(window))
             try:
@@ -97,20 +97,30 @@ def predict_file(
     return done
 
 
-def predict_examples(run: Run, source: Path) -> list[dict[str, Any]]:
+def predict_examples(run: Run, source: Path) -> Iterator[dict[str, Any]]:
     """Answers for a file of any kind of task, as its workflow reads and writes them; answers in the file may be absent.
 
     Raises:
         DataError: the input is wrong; names file and row.
     """
-    workflow = run.workflow
-    examples = workflow.read(source, split_of(source) or "test")
-    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
+    for window in windows(_read_examples(run, source), WINDOW_EXAMPLES):
+        yield from _answers(run, window)
+
+
+def _read_examples(run: Run, source: Path) -> Examples[Any]:
+    return run.workflow.read(source, split_of(source) or "test")
+
+
+def _answers(run: Run, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    """A line for each example, none of which depends on the others."""
 
     def unchecked() -> None:
         return
 
-    outputs = workflow.outputs(run.model, encoded, check=unchecked, label="predicting")
+    workflow = run.workflow
+    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
+    with quiet():
+        outputs = workflow.outputs(run.model, encoded, check=unchecked, label="predicting")
     return workflow.prediction_rows(examples, encoded, outputs, run.decision)
 
 
@@ -189,10 +199,13 @@ def _begin(partial: Path, identity: dict[str, Any]) -> int:
     return done
 
 
-def _append(partial: Path, classifier: Classifier, window: Sequence[Row]) -> None:
-    texts = [row[0] for row in window]
-    pairs = None if window[0][1] is None else [row[1] or "" for row in window]
-    lines = to_jsonl(classifier.predict(texts, pairs)).encode("utf-8")
+def _append(partial: Path, run: Run, window: Sequence[Any]) -> None:
+    if isinstance(run, Classifier):
+        pairs = None if window[0][1] is None else [row[1] or "" for row in window]
+        rows = run.predict([row[0] for row in window], pairs)
+    else:
+        rows = _answers(run, window)
+    lines = to_jsonl(rows).encode("utf-8")
     advice = "Make room and run the same command to go on"
     with (
         disk_guard(partial.parent, len(lines), what=partial.name, advice=advice),

@@ -145,7 +145,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         if "null_threshold" not in decision:
             return []
         return [
-            f"TUNED ON DEV: the threshold of 'no answer' ({self._threshold(decision):.4f} for the model in this folder) "
+            f"TUNED ON DEV: the threshold of 'no answer' ({self._threshold(decision):.4f} of the model in this folder) "
             "was chosen for the best F1 on the questions that it is scored on, as the official best_f1 is; expect less "
             "on others"
         ]
