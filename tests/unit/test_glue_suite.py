@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from bertkit.tasks import get_task, load_split, splits_of
 from bertkit.tasks.files import beside
 from bertkit.tasks.glue import WHOLE_GLUE
 from bertkit.training.evaluate import evaluate_run
-from bertkit.training.glue_suite import SUBMISSION_FILES, GlueResult, finetune_glue, task_score
+from bertkit.training.glue_suite import SUBMISSION_FILES, GlueResult, finetune_glue, task_score, write_submission
 from bertkit.training.results import FinetuneResult
 from bertkit.training.settings import FinetuneConfig
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
@@ -203,6 +204,32 @@ def test_a_finished_suite_is_not_trained_again(whole: Path, glue: Path) -> None:
     result = finetune_glue(glue, whole / "start", whole / "run", config, resume=True)
     assert (whole / "run/sst2/metrics.json").stat().st_mtime_ns == before
     assert result.render() == (whole / "table.txt").read_text()
+
+
+def test_a_bad_test_file_is_said_first_and_costs_its_submission_file_alone(
+    glue: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(glue / "SST-2", data / "SST-2")
+    with (data / "SST-2/test.tsv").open("a") as file:
+        file.write("9\t \n")
+    pairs = [(*texts, ("entailment", "not_entailment")[labels % 2]) for texts, labels in pairs_of_texts(40, 6)]
+    write_table(data / "RTE/train.tsv", ("sentence1", "sentence2", "label"), pairs)
+    tests = [(number, *texts) for number, (texts, _) in enumerate(pairs_of_texts(6, 7))]
+    write_table(data / "RTE/test.tsv", ("index", "sentence1", "sentence2"), tests)
+    result = finetune_glue(data, whole / "start", tmp_path / "run", FinetuneConfig(**QUICK, restarts=0))
+    assert list(result.results) == ["sst2", "rte"]
+    assert result.submission == ("RTE.tsv",)
+    assert "test.tsv:11" in result.not_submitted["sst2"]
+    assert "no submission file SST-2.tsv" in result.render()
+    told = capsys.readouterr().err
+    assert 0 <= told.find("there will be no submission file SST-2.tsv") < told.find("--- sst2")
+    write_table(data / "RTE/testing.tsv", ("index", "sentence1", "sentence2"), tests)
+    (data / "RTE/test.tsv").rename(data / "RTE/test_a.tsv")
+    (data / "RTE/testing.tsv").rename(data / "RTE/test_b.tsv")
+    _, absent = write_submission(tmp_path / "run", data, {"rte": tmp_path / "run/rte"})
+    assert "2 files for test" in absent["rte"]
+    assert not (tmp_path / "run/submission/RTE.tsv").exists()
 
 
 def test_nothing_is_trained_where_a_file_is_wrong(glue: Path, tmp_path: Path) -> None:

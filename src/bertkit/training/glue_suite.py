@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from bertkit.console import clock, say
 from bertkit.errors import ConfigError, DataError
 from bertkit.files import write_atomically
-from bertkit.tasks import TextTask, load_split, splits_of
+from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.files import beside, own_folder
 from bertkit.tasks.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
 from bertkit.training.data import read_rows
@@ -50,6 +50,9 @@ COUNTED: Mapping[str, tuple[str, ...]] = {
     "rte": ("accuracy",),
     "wnli": ("accuracy",),
 }
+
+#: Why a submission file is not there.
+NO_TEST_FILE, NOT_RUN = "no test file", "was not run"
 
 #: Names under which the diagnostic set is found.
 DIAGNOSTIC_FILES = ("AX.tsv", "diagnostic.tsv", "test.tsv")
@@ -119,7 +122,9 @@ class GlueResult:
         told = [f"not run: {name}: {why}" for name, why in self.missing.items()]
         if self.submission:
             told.append(f"submission files: {', '.join(self.submission)}")
-            told += [f"no submission file {SUBMISSION_FILES[name]}: {why}" for name, why in self.not_submitted.items()]
+        for name, why in self.not_submitted.items():
+            if self.submission or not why.endswith((NO_TEST_FILE, NOT_RUN)):  # no test files: no submission is wanted
+                told.append(f"no submission file {SUBMISSION_FILES[name]}: {why}")
         return told
 
 
@@ -156,7 +161,8 @@ def finetune_glue(
         cache: folder for the features of a frozen encoder, see :func:`bertkit.training.finetune.finetune`.
 
     Raises:
-        DataError: no task is there, or a file is wrong; nothing was trained.
+        DataError: no task is there, or a train or dev file is wrong; nothing was trained. What is wrong with a test
+            file is said before training, and costs its submission file alone.
         ConfigError: a setting that one of the tasks has no use for; nothing was trained.
         as :func:`bertkit.training.finetune.finetune`.
     """
@@ -171,6 +177,8 @@ def finetune_glue(
         read_rows(task, data, config)
     for name, why in missing.items():
         say(f"not run: {name}: {why}")
+    for key, why in _unreadable_tests(data, {task.name for task in tasks}).items():
+        say(f"there will be no submission file {SUBMISSION_FILES[key]}: {why}")
     results: dict[str, FinetuneResult] = {}
     for task in tasks:
         say(f"--- {task.name} ({len(results) + 1} of {len(tasks)}): {task.about}")
@@ -200,22 +208,28 @@ def write_submission(
         device: where to predict.
 
     Returns:
-        Names of the files written, and why others are not, by key of :data:`SUBMISSION_FILES`.
+        Names of the files written, and why others are not, by key of :data:`SUBMISSION_FILES`: no test file, a task
+        that was not run, or what is wrong with a test file, of which no row may be left out.
     """
     folder = Path(out) / "submission"
     written, absent = [], {}
     for key, file in SUBMISSION_FILES.items():
-        name, _, word = key.partition(" ")
-        trained = MNLI.name if name == DIAGNOSTIC.name else name
-        test = _test_file(name, word, data)
-        if trained not in runs:
-            absent[key] = f"{trained} was not run"
-        elif test is None:
-            absent[key] = "no test file"
-        else:
-            task = next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name)
-            write_atomically(folder / file, submission_text(task, test, load_run(runs[trained], device=device)))
-            written.append(file)
+        task, word = _task_and_word(key)
+        trained = MNLI.name if task is DIAGNOSTIC else task.name
+        try:
+            test = None if trained not in runs else _test_file(task, word, data)
+            if test is None:
+                absent[key] = NO_TEST_FILE if trained in runs else f"{trained} {NOT_RUN}"
+                continue
+            examples = load_split(task, test, "test")
+        except DataError as error:
+            absent[key] = str(error)
+            continue
+        write_atomically(folder / file, submission_text(task, examples, load_run(runs[trained], device=device)))
+        written.append(file)
+    for key in absent:
+        (folder / SUBMISSION_FILES[key]).unlink(missing_ok=True)
+    (folder / "submission.zip").unlink(missing_ok=True)
     if not absent:
         with zipfile.ZipFile(folder / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for file in written:
@@ -223,20 +237,15 @@ def write_submission(
     return tuple(written), absent
 
 
-def submission_text(task: TextTask, test: Path, run: Classifier) -> str:
-    """One file of a submission.
-
-    Raises:
-        DataError: a bad row in the test file: none may be left out, or the answers would move.
-    """
-    examples = load_split(task, test, "test")
+def submission_text(task: TextTask, examples: Examples[Example], run: Classifier) -> str:
+    """One file of a submission, for all rows of a test file: were one left out, the answers would move."""
     workflow = run.workflow
     encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
 
     def unchecked() -> None:
         return
 
-    outputs = workflow.outputs(run.model, encoded, check=unchecked, label=f"predicting {test.name}")
+    outputs = workflow.outputs(run.model, encoded, check=unchecked, label=f"predicting {task.name}")
     predicted = [row["predicted"] for row in workflow.prediction_rows(examples, encoded, outputs, run.decision)]
     if task.is_regression:
         low, high = STSB.score_range or (0.0, 5.0)
@@ -274,16 +283,39 @@ def _own_splits(task: TextTask, data: Path) -> dict[Any, Path]:
     return dict(splits_of(task, folder)) if folder is not None and any(folder.iterdir()) else {}
 
 
-def _test_file(name: str, word: str, data: str | Path) -> Path | None:
-    task = next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name)
+def _unreadable_tests(data: str | Path, trained: Collection[str]) -> dict[str, str]:
+    """What is wrong with the test files of some tasks, by key of :data:`SUBMISSION_FILES`; absent ones are not."""
+    wrong = {}
+    for key in SUBMISSION_FILES:
+        task, word = _task_and_word(key)
+        if (MNLI.name if task is DIAGNOSTIC else task.name) not in trained:
+            continue
+        try:
+            test = _test_file(task, word, data)
+            if test is not None:
+                load_split(task, test, "test")
+        except DataError as error:
+            wrong[key] = str(error)
+    return wrong
+
+
+def _task_and_word(key: str) -> tuple[TextTask, str]:
+    """The task of a submission file, and what its test file has in place of ``matched``."""
+    name, _, word = key.partition(" ")
+    return next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name), word
+
+
+def _test_file(task: TextTask, word: str, data: str | Path) -> Path | None:
+    """The test file; None where there is none.
+
+    Raises:
+        DataError: two files that claim to be it.
+    """
     if task is DIAGNOSTIC:
         folder = own_folder(task, data)
         files = [] if folder is None else [folder / file for file in DIAGNOSTIC_FILES]
         return next((file for file in files if file.is_file()), None)
-    try:
-        return beside(task, data, "test", word) if word else _own_splits(task, Path(data)).get("test")
-    except DataError:
-        return None
+    return beside(task, data, "test", word) if word else _own_splits(task, Path(data)).get("test")
 
 
 def _row_of(result: FinetuneResult) -> dict[str, Any]:
