@@ -87,10 +87,7 @@ class TextClassificationPipeline(LogitsPipeline):
         """
         ranked = top_k != "best"
         chosen = self._chosen() if top_k == "chosen" or (top_k == "best" and self._has_threshold) else None
-        if top_k == "best":
-            count = 1 if chosen is None else len(self.model.config.id2label)
-        else:
-            count = self._read_top_k(None if top_k == "chosen" else top_k)
+        count = self._read_top_k(1 if top_k == "best" else top_k) if chosen is None else len(self.model.config.id2label)
         function = self._read_function(function_to_apply)
         labels = self.model.config.id2label
 
