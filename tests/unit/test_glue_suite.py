@@ -242,6 +242,13 @@ def test_nothing_is_trained_where_a_file_is_wrong(glue: Path, tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
+def test_nothing_is_trained_where_a_task_has_no_use_for_a_setting(glue: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**QUICK, class_weights="balanced")
+    with pytest.raises(ConfigError, match="class_weights='balanced' would do nothing in task stsb"):
+        finetune_glue(glue, tiny_start(tmp_path / "start"), tmp_path / "run", config)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_command_gives_the_table_and_names_what_is_wrong(
     whole: Path, glue: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
