@@ -11,20 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from bertkit.tasks import csv_task, get_task
+from bertkit.model.bert import BertForSequenceClassification
+from bertkit.tasks import csv_task, diagnose, get_task
 from bertkit.tasks.decision import DECISION, read_decision, write_decision
 from bertkit.tasks.kinds import TASK_CLASSES, task_from_dict
 from bertkit.tasks.ner import TokenTask
 from bertkit.training import finetune as finetune_module
 from bertkit.training import fit as fit_module
+from bertkit.training.evaluate import evaluate_run
 from bertkit.training.finetune import finetune, load_run_config
 from bertkit.training.fit import fit_classifier
 from bertkit.training.predictions import worst_rows
-from bertkit.training.results import SeedResult, bootstrap_means, interval_of
+from bertkit.training.results import SeedResult, bootstrap_means, interval_of, notes_on
 from bertkit.training.runfolder import SETTINGS, read_json, read_log
 from bertkit.training.scoring import bootstrap_draws, predict_logits, row_losses, score_logits
 from bertkit.training.search import ORIGINAL_GRID, given_names, space_of
@@ -85,6 +88,31 @@ def test_the_next_seed_takes_the_place_of_a_dead_one(
     again = finetune_module.FinetuneResult.from_dict(result.folder, read_json(result.folder / "metrics.json"))
     assert again.to_dict() == result.to_dict()
     assert "RESTARTED" in again.render()
+
+
+def test_answers_that_are_all_the_same_are_told_beside_the_scores(start: Path, data: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig(**{**QUICK, "learning_rate": 1e-8, "epochs": 1, "baseline": False}, seeds=2, restarts=0)
+    task = csv_task(data)
+    result = finetune(task, data, start, tmp_path / "run", config, cache=None)
+    for seed in result.seeds:
+        rows = read_log(tmp_path / f"run/seed-{seed.seed}/predictions-dev.jsonl")
+        found = diagnose(task, [row["predicted"] for row in rows], [row["gold"] for row in rows])
+        assert list(seed.remarks) == found
+        assert all(any(note.startswith("seed") and note.endswith(f": {one}") for note in result.notes) for one in found)
+    model = BertForSequenceClassification.from_pretrained(tmp_path / "run")
+    with torch.no_grad():
+        model.classifier.weight.zero_()
+        model.classifier.bias.copy_(torch.tensor([0.0, 1.0]))
+    model.save_pretrained(tmp_path / "run")
+    always = evaluate_run(task, data, tmp_path / "run")
+    assert task.labels is not None
+    told = f"all {always.num_rows} predictions are {task.labels[1]!r}: the model has learned nothing."
+    assert list(always.notes) == [told]
+    assert f"note: {told}" in always.render()
+    one = replace(result.seeds[0], remarks=[told])
+    assert told in notes_on([one], "accuracy", None)
+    same = [one, replace(one, seed=7), replace(one, seed=8, remarks=[])]
+    assert f"seed {one.seed}, 7: {told}" in notes_on(same, "accuracy", None)
 
 
 def test_restarts_are_bounded_and_none_is_made_of_a_frozen_encoder(

@@ -92,6 +92,7 @@ class Evaluation:
     interval: of the main metric: 95 % of its values when examples are drawn with replacement; None where the kind of
         task tells none.
     table: more for people, such as scores by type; "" where there is no more.
+    notes: what no score should hide, such as that all answers are the same.
     """
 
     task: str
@@ -102,6 +103,7 @@ class Evaluation:
     predictions: list[dict[str, Any]]
     interval: list[float] | None = None
     table: str = ""
+    notes: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Without the predictions: the content of ``evaluation-SPLIT.json``."""
@@ -111,6 +113,7 @@ class Evaluation:
             "scores": self.scores,
             "interval": self.interval,
             "num_rows": self.num_rows,
+            "notes": list(self.notes),
             "protocol": self.protocol,
         }
 
@@ -123,6 +126,7 @@ class Evaluation:
             main = self.protocol["main_metric"]
             lines.append(f"  {main}: 95 % interval {low:.4f} to {high:.4f} (examples resampled)")
         lines += [f"  {line}" for line in self.table.splitlines()]
+        lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
@@ -255,6 +259,7 @@ def evaluate_run(
         },
         predictions=scored.rows,
         interval=interval_of(scored.bootstrap),
+        notes=scored.remarks,
     )
     if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache
         for name, text in scored.files.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -55,7 +55,10 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A scored set: metrics, a line for each example, files by name, the main metric of resampled examples, a table."""
+    """A scored set: metrics, a line for each example, files by name, the main metric of resampled examples, a table.
+
+    remarks: what no score should hide.
+    """
 
     scores: dict[str, float]
     rows: list[dict[str, Any]]
@@ -63,6 +66,7 @@ class Scored:
     decision: dict[str, Any]
     bootstrap: list[float] | None
     table: str = ""
+    remarks: Sequence[str] = ()
 
 
 def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
@@ -146,6 +150,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         dead=trained.dead,
         seconds=round(at.seconds, 2),
         interval=interval_of(scored.bootstrap),
+        remarks=scored.remarks,
     )
     write_json(folder / METRICS, asdict(result))
     job.run.drop_checkpoints(seed)
@@ -194,7 +199,9 @@ def score_set(
         files[f"errors-{split}.jsonl"] = to_jsonl(worst_rows(rows, badness, worst))
     drawn = workflow.main_metric_of(*given, bootstrap_draws(len(examples))) if resample else None
     values = None if drawn is None else [round(value, 6) for value in drawn.tolist()]
-    return Scored(workflow.score(*given), rows, files, dict(chosen), values, workflow.table(*given))
+    return Scored(
+        workflow.score(*given), rows, files, dict(chosen), values, workflow.table(*given), workflow.diagnose(*given)
+    )
 
 
 def _save_models(job: Job, trained: Fit, folder: Path, decision: dict[str, Any]) -> None:

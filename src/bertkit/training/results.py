@@ -21,6 +21,7 @@ class SeedResult:
     seconds: spent in training steps, without evaluation, reading and tokenising.
     interval: of the main metric, in which 95 % of its values lie when dev examples are drawn with replacement; None
         where the kind of task does not tell one.
+    remarks: what no score should hide, such as that all answers are the same.
     """
 
     seed: int
@@ -34,6 +35,7 @@ class SeedResult:
     dead: bool
     seconds: float
     interval: Sequence[float] | None = None
+    remarks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,9 @@ def notes_on(
             f"DEAD RUN: seed {', '.join(dead)} ended with a training loss no better than the label frequencies give; "
             f"try another seed, a lower learning rate or more epochs"
         )
+    for remark in dict.fromkeys(remark for seed in seeds for remark in seed.remarks):
+        which = ", ".join(str(seed.seed) for seed in seeds if remark in seed.remarks)
+        told.append(f"seed {which}: {remark}" if len(seeds) > 1 else remark)
     best = max(seed.scores[metric] for seed in seeds)
     if len(seeds) > 1:
         told.append(f"the model in this folder is the best of {len(seeds)} seeds on dev ({metric} {best:.4f})")

@@ -302,6 +302,12 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
         return None
 
+    def diagnose(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> list[str]:
+        """Sentences about the answers that no score should hide, such as that they are all the same."""
+        return []
+
     def table(self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision) -> str:
         """More than the metrics for people, such as scores by type: lines of text, or nothing."""
         return ""

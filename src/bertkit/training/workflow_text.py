@@ -23,7 +23,18 @@ from bertkit.model.packed import PackedModel
 from bertkit.postprocess import predictions_of
 from bertkit.postprocess_labels import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.sources import resolve
-from bertkit.tasks import DataReport, Example, Examples, Split, TextTask, data_report, load_split, score, splits_of
+from bertkit.tasks import (
+    DataReport,
+    Example,
+    Examples,
+    Split,
+    TextTask,
+    data_report,
+    diagnose,
+    load_split,
+    score,
+    splits_of,
+)
 from bertkit.tasks.baseline import tfidf_baseline
 from bertkit.tasks.duplicates import carve
 from bertkit.tasks.files import beside
@@ -183,6 +194,12 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         chosen = LabelDecision.of(decision, self._names)
         rows = prediction_rows(outputs, self._shape(), encoded.truncated, chosen)
         return with_examples(rows, examples, self.task.id2label)
+
+    def diagnose(
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
+    ) -> list[str]:
+        assert encoded.labels is not None
+        return diagnose(self.task, self._labels(outputs, decision), encoded.labels)
 
     def badness(
         self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
