@@ -219,7 +219,7 @@ def test_the_pretraining_demo_and_everything_it_recommends(tmp_path: Path, capsy
         assert step in captured.err
     losses = told["losses"]
     assert losses["uniform"] == pytest.approx(math.log(told["vocabulary"]))
-    assert losses["first_step"] == pytest.approx(losses["unigram_entropy"], abs=0.7)  # its output bias is the frequencies
+    assert losses["first_step"] == pytest.approx(losses["unigram_entropy"], abs=0.7)  # it begins with the frequencies
     assert losses["held_out"] < losses["first_step"]
     assert 3.0 < losses["unigram_entropy"] < losses["uniform"]
     assert 0.3 < told["scores"]["next_sentence_accuracy"] <= 1.0
