@@ -113,14 +113,10 @@ def _read_examples(run: Run, source: Path) -> Examples[Any]:
 
 def _answers(run: Run, examples: Sequence[Any]) -> list[dict[str, Any]]:
     """A line for each example, none of which depends on the others."""
-
-    def unchecked() -> None:
-        return
-
     workflow = run.workflow
     encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
     with quiet():
-        outputs = workflow.outputs(run.model, encoded, check=unchecked, label="predicting")
+        outputs = workflow.outputs(run.model, encoded, label="predicting")
     return workflow.prediction_rows(examples, encoded, outputs, run.decision)
 
 

@@ -242,10 +242,7 @@ def submission_text(task: TextTask, examples: Examples[Example], run: Classifier
     workflow = run.workflow
     encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
 
-    def unchecked() -> None:
-        return
-
-    outputs = workflow.outputs(run.model, encoded, check=unchecked, label=f"predicting {task.name}")
+    outputs = workflow.outputs(run.model, encoded, label=f"predicting {task.name}")
     predicted = [row["predicted"] for row in workflow.prediction_rows(examples, encoded, outputs, run.decision)]
     if task.is_regression:
         low, high = STSB.score_range or (0.0, 5.0)

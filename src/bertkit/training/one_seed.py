@@ -182,11 +182,7 @@ def score_set(
         config: settings of the run, which say what is decided; needed where there is no decision.
         resample: also score the examples drawn with replacement.
     """
-
-    def unchecked() -> None:
-        return
-
-    outputs = workflow.outputs(model, encoded, check=unchecked, label=f"scoring {split}")
+    outputs = workflow.outputs(model, encoded, label=f"scoring {split}")
     if decision is None:
         assert config is not None, "the settings say what is decided"
         decision = workflow.decide(examples, encoded, outputs, config)

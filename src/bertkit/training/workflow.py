@@ -54,6 +54,10 @@ Decision = Mapping[str, Any]
 Check = Callable[[], None]
 
 
+def stop_nothing() -> None:
+    """The check of a computation that is not to be stopped."""
+
+
 class Encoded(Protocol):
     """Examples as token ids; :class:`bertkit.features.FeatureSet` is one. R rows, of one example or several each."""
 
@@ -247,7 +251,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     # ------------------------------------------------------------------------------------------ outputs and scores
 
     @abstractmethod
-    def outputs(self, model: Any, encoded: EncodedT, *, check: Check, label: str) -> OutputsT:
+    def outputs(self, model: Any, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
         """What the model says of every row, in the rows' order, in numpy.
 
         Args:

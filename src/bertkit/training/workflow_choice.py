@@ -30,7 +30,7 @@ from bertkit.tasks.rows import OnError
 from bertkit.tasks.task import Columns, Examples, Split, TextTask
 from bertkit.training.scoring import Floats, encode_rows
 from bertkit.training.settings import FinetuneConfig
-from bertkit.training.workflow import Card, Check, Decision, Workflow
+from bertkit.training.workflow import Card, Check, Decision, Workflow, stop_nothing
 
 
 class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
@@ -101,7 +101,9 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def loss_floor(self, model: BertForMultipleChoice, train: GroupSet) -> float:
         return float(np.log(train.sizes).mean())
 
-    def outputs(self, model: BertForMultipleChoice, encoded: GroupSet, *, check: Check, label: str) -> Floats:
+    def outputs(
+        self, model: BertForMultipleChoice, encoded: GroupSet, *, check: Check = stop_nothing, label: str
+    ) -> Floats:
         def forward(batch: Batch) -> Any:
             logits = model.forward_packed(batch).logits
             assert logits is not None

@@ -30,7 +30,7 @@ from bertkit.tasks.squad_report import QuestionReport, hold_out, question_report
 from bertkit.tasks.task import Examples, Split
 from bertkit.training.scoring import Floats, token_outputs
 from bertkit.training.settings import FinetuneConfig
-from bertkit.training.workflow import Card, Check, Decision, Workflow
+from bertkit.training.workflow import Card, Check, Decision, Workflow, stop_nothing
 
 #: Answers kept for each question, as in the paper's code.
 N_BEST = 20
@@ -117,7 +117,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return entropy + float(places.sum()) / len(train)
 
     def outputs(
-        self, model: BertForQuestionAnswering, encoded: SpanWindows, *, check: Check, label: str
+        self, model: BertForQuestionAnswering, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
     ) -> SpanOutputs:
         def forward(batch: Batch) -> torch.Tensor:
             out = model.forward_packed(batch)

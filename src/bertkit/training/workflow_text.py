@@ -42,7 +42,7 @@ from bertkit.tasks.rows import OnError
 from bertkit.training.predictions import prediction_rows, with_examples
 from bertkit.training.scoring import Floats, predict_logits, row_losses, score_logits
 from bertkit.training.settings import LONG_TEXT_TASKS, FinetuneConfig
-from bertkit.training.workflow import Card, Check, Decision, Workflow
+from bertkit.training.workflow import Card, Check, Decision, Workflow, stop_nothing
 
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
 TextRows = FeatureSet | GroupSet
@@ -147,7 +147,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def loss_floor(self, model: BertForSequenceClassification, train: TextRows) -> float:
         return label_entropy(self.task, train, model.class_weights)
 
-    def outputs(self, model: BertForSequenceClassification, encoded: TextRows, *, check: Check, label: str) -> Floats:
+    def outputs(
+        self, model: BertForSequenceClassification, encoded: TextRows, *, check: Check = stop_nothing, label: str
+    ) -> Floats:
         return text_logits(model, encoded, check=check, label=label)
 
     def decide(

@@ -39,7 +39,7 @@ from bertkit.tasks.tagged_files import tagged_files
 from bertkit.tasks.task import Examples, Split
 from bertkit.training.scoring import Floats, token_outputs
 from bertkit.training.settings import FinetuneConfig
-from bertkit.training.workflow import Card, Check, Decision, Workflow
+from bertkit.training.workflow import Card, Check, Decision, Workflow, stop_nothing
 
 
 class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
@@ -147,7 +147,9 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     # ------------------------------------------------------------------------------------------ outputs and scores
 
-    def outputs(self, model: BertForTokenClassification, encoded: TokenWindows, *, check: Check, label: str) -> Floats:
+    def outputs(
+        self, model: BertForTokenClassification, encoded: TokenWindows, *, check: Check = stop_nothing, label: str
+    ) -> Floats:
         def batch_of(rows: Sequence[int]) -> Batch:
             return self.collate(encoded, rows, labelled=False)
 
