@@ -212,9 +212,10 @@ class SpanBattery(Battery):
             assert held or not row.answers or number in found.lost, f"{row.where}: the answer is lost, and not told"
 
     def spoil(self, lines: list[str], split: Split) -> tuple[list[str], str]:
-        from bertkit.tasks.squad_reading import kind_of
+        from bertkit.tasks.files import kind_of
+        from bertkit.tasks.squad_reading import SUFFIXES
 
-        if kind_of(self.files()[split]) != ".json":
+        if kind_of(self.files()[split], SUFFIXES) != ".json":
             number = next(number for number, line in enumerate(lines, start=1) if line.strip())
             row = {**json.loads(lines[number - 1]), "question": ""}
             return [*lines[: number - 1], json.dumps(row) + "\n", *lines[number:]], f"{number}: "

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -38,12 +39,12 @@ class NamedTask(Protocol):
         """Names that a data folder of the task may have."""
 
 
-def kind_of(path: Path) -> str | None:
-    """The suffix that says how to read the file (``.tsv`` for ``train.tsv.xz``), or None for other files."""
+def kind_of(path: Path, suffixes: Sequence[str] = SUFFIXES) -> str | None:
+    """The one of ``suffixes`` that says how to read the file (``.tsv`` for ``train.tsv.xz``), or None for others."""
     name = path.name.casefold()
     for compression in COMPRESSIONS:
         name = name.removesuffix(compression)
-    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
+    return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
 def split_of(path: Path) -> Split | None:
@@ -67,7 +68,7 @@ def splits_of(task: NamedTask, data: str | Path) -> dict[Split, Path]:
     """
     data = local_data(data, (task.name, *task.folders))
     if data.is_file():
-        _must_be_readable(data)
+        must_be_readable(data)
         return {split_of(data) or "train": data}
     if not data.is_dir():
         splits = _splits_in(data.parent, f"{data.name.casefold()}_") if data.parent.is_dir() and data.name else {}
@@ -101,19 +102,44 @@ def split_path(task: NamedTask, data: str | Path, split: Split) -> Path:
     Raises:
         DataError: the split has no file. The message says which splits there are and how to get one held out.
     """
+    return choose_split(task, data, split, lambda found: splits_of(task, found))
+
+
+def choose_split(
+    task: NamedTask,
+    data: str | Path,
+    split: Split,
+    files: Callable[[Path], Mapping[Split, Path]],
+    *,
+    suffixes: Sequence[str] = SUFFIXES,
+    unit: str = "rows",
+) -> Path:
+    """:func:`split_path` for a kind of task that finds and reads its files in its own way.
+
+    Args:
+        task: see :func:`splits_of`.
+        data: likewise.
+        split: the one wanted.
+        files: the files of all splits in ``data``, which is then a path on this machine.
+        suffixes: of files that can be read.
+        unit: what is held out where there is no dev file, for the message.
+
+    Raises:
+        DataError: see :func:`split_path`.
+    """
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
     data = local_data(data, (task.name, *task.folders))
     if data.is_file() and split_of(data) is None:
-        _must_be_readable(data)
+        must_be_readable(data, suffixes)
         return data  # a file that names no split is whatever it is asked for
-    splits = splits_of(task, data)
-    if split in splits:
-        return splits[split]
-    there = ", ".join(f"{name} ({path.name})" for name, path in splits.items())
+    found = files(data)
+    if split in found:
+        return found[split]
+    there = ", ".join(f"{name} ({path.name})" for name, path in found.items())
     advice = {
         "train": "Give the path of a file to train on, under a name that does not say dev or test",
-        "dev": "Hold rows out of train (dev_share, seeded and recorded in the protocol), or add a dev file",
+        "dev": f"Hold {unit} out of train (dev_share, seeded and recorded in the protocol), or add a dev file",
         "test": "Use dev, or give the path of the test file",
     }[split]
     raise DataError(f"task {task.name} has no {split} file in {data}, only {there}. {advice}")
@@ -203,10 +229,15 @@ def _stem(path: Path) -> str:
     return name[: name.rindex(suffix)] if suffix else name.partition(".")[0]
 
 
-def _must_be_readable(path: Path) -> None:
-    if kind_of(path) is None:
+def must_be_readable(path: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """See that the name of a file says how to read it.
+
+    Raises:
+        DataError: it does not.
+    """
+    if kind_of(path, suffixes) is None:
         raise DataError(
-            f"{path}: cannot tell how to read it; the name must end in {', '.join(SUFFIXES)}, "
+            f"{path}: cannot tell how to read it; the name must end in {', '.join(suffixes)}, "
             f"optionally followed by {', '.join(COMPRESSIONS)}"
         )
 

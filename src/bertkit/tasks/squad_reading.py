@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, shorten
-from bertkit.tasks.files import COMPRESSIONS, open_binary, split_of
+from bertkit.tasks.files import COMPRESSIONS, choose_split, kind_of, must_be_readable, open_binary, split_of
 from bertkit.tasks.hub import local_data
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import DAMAGED, BadRows, OnError, open_table
@@ -69,9 +69,9 @@ def load_questions(
 
 def read_questions(task: SpanTask, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
     """The questions of one file, whatever its name says; as :func:`load_questions`."""
-    _must_be_readable(path)
+    must_be_readable(path, SUFFIXES)
     bad = BadRows(on_error)
-    raws = _json_questions(path, bad) if kind_of(path) == ".json" else _row_questions(path, bad)
+    raws = _json_questions(path, bad) if kind_of(path, SUFFIXES) == ".json" else _row_questions(path, bad)
     rows: list[SpanExample] = []
     places: dict[str, str] = {}
     for raw in raws:
@@ -92,14 +92,6 @@ def read_questions(task: SpanTask, path: Path, split: Split, *, on_error: OnErro
     return Examples(rows, path, split, bad.skipped)
 
 
-def kind_of(path: Path) -> str | None:
-    """The suffix that says how to read the file (``.json`` for ``dev-v1.1.json.xz``), or None for other files."""
-    name = path.name.casefold()
-    for compression in COMPRESSIONS:
-        name = name.removesuffix(compression)
-    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), None)
-
-
 def question_files(task: SpanTask, data: str | Path) -> dict[Split, Path]:
     """The files of a task, by split, in the order train, dev, test.
 
@@ -113,7 +105,7 @@ def question_files(task: SpanTask, data: str | Path) -> dict[Split, Path]:
     """
     data = local_data(data, (task.name, *task.folders))
     if data.is_file():
-        _must_be_readable(data)
+        must_be_readable(data, SUFFIXES)
         return {split_of(data) or "train": data}
     if not data.is_dir():
         raise DataError(f"data {data} does not exist. Give a file of questions or the folder with train and dev files")
@@ -137,28 +129,15 @@ def question_path(task: SpanTask, data: str | Path, split: Split) -> Path:
     Raises:
         DataError: the split has no file; the message says which there are.
     """
-    if split not in SPLITS:
-        raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
-    data = local_data(data, (task.name, *task.folders))
-    if data.is_file() and split_of(data) is None:
-        _must_be_readable(data)
-        return data  # a file that names no split is whatever it is asked for
-    found = question_files(task, data)
-    if split in found:
-        return found[split]
-    there = ", ".join(f"{name} ({path.name})" for name, path in found.items())
-    advice = {
-        "train": "Give the path of a file to train on, under a name that does not say dev or test",
-        "dev": "Hold articles out of train (dev_share, seeded and recorded in the protocol), or add a dev file",
-        "test": "Use dev, or give the path of the test file",
-    }[split]
-    raise DataError(f"task {task.name} has no {split} file in {data}, only {there}. {advice}")
+    return choose_split(
+        task, data, split, lambda found: question_files(task, found), suffixes=SUFFIXES, unit="articles"
+    )
 
 
 def _splits_in(task: SpanTask, folder: Path) -> dict[Split, Path]:
     files: dict[Split, list[Path]] = {}
     for path in sorted(folder.iterdir()):
-        split = split_of(path) if path.is_file() and kind_of(path) else None
+        split = split_of(path) if path.is_file() and kind_of(path, SUFFIXES) else None
         others = [version for version in VERSIONS if version != task.version]
         if split and not any(version in path.name for version in others):
             files.setdefault(split, []).append(path)
@@ -172,14 +151,6 @@ def _splits_in(task: SpanTask, folder: Path) -> dict[Split, Path]:
         if exact:
             chosen[split] = exact[0]
     return chosen
-
-
-def _must_be_readable(path: Path) -> None:
-    if kind_of(path) is None:
-        raise DataError(
-            f"{path}: cannot tell how to read it; the name must end in {', '.join(SUFFIXES)}, "
-            f"optionally followed by {', '.join(COMPRESSIONS)}"
-        )
 
 
 def _json_questions(path: Path, bad: BadRows) -> Iterator[Raw]:

@@ -183,7 +183,26 @@ def _is_number_and_comma(piece: str) -> bool:
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
-class XLMRobertaTokenizer(UnigramTokenizer):
+def _fairseq_kind(name: str) -> Kind:
+    return Kind(
+        name,
+        frozenset({name}),
+        settings={"add_prefix_space": bool},
+        required={"sp_model_kwargs": {}},
+        aliases=BEGIN_AND_END,
+    )
+
+
+class FairseqUnigramTokenizer(UnigramTokenizer):
+    """What the unigram tokenizers of models from fairseq share: file, rows as RoBERTa's, no segments."""
+
+    model_file = "sentencepiece.bpe.model"
+    files = ("sentencepiece.bpe.model", *COMMON_FILES)
+    model_input_names = ("input_ids", "attention_mask")
+    template = ragged.ROBERTA
+
+
+class XLMRobertaTokenizer(FairseqUnigramTokenizer):
     """XLM-R's tokenizer (Conneau et al. 2020): unigram pieces of 100 languages, numbered as fairseq does.
 
     Rows are ``<s> A </s>`` and ``<s> A </s></s> B </s>``; there are no segments.
@@ -191,17 +210,7 @@ class XLMRobertaTokenizer(UnigramTokenizer):
     Args and Raises: see :class:`UnigramTokenizer`.
     """
 
-    model_file = "sentencepiece.bpe.model"
-    files = ("sentencepiece.bpe.model", *COMMON_FILES)
-    kind = Kind(
-        "XLMRobertaTokenizer",
-        frozenset({"XLMRobertaTokenizer"}),
-        settings={"add_prefix_space": bool},
-        required={"sp_model_kwargs": {}},
-        aliases=BEGIN_AND_END,
-    )
-    model_input_names = ("input_ids", "attention_mask")
-    template = ragged.ROBERTA
+    kind = _fairseq_kind("XLMRobertaTokenizer")
 
     @classmethod
     def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
@@ -213,7 +222,7 @@ class XLMRobertaTokenizer(UnigramTokenizer):
         return (*first, *model.pieces[3:], ("<mask>", 0.0))
 
 
-class CamembertTokenizer(UnigramTokenizer):
+class CamembertTokenizer(FairseqUnigramTokenizer):
     """CamemBERT's tokenizer (Martin et al. 2020): unigram pieces of French, numbered as fairseq does.
 
     Rows are ``<s> A </s>`` and ``<s> A </s></s> B </s>``; there are no segments.
@@ -221,17 +230,7 @@ class CamembertTokenizer(UnigramTokenizer):
     Args and Raises: see :class:`UnigramTokenizer`.
     """
 
-    model_file = "sentencepiece.bpe.model"
-    files = ("sentencepiece.bpe.model", *COMMON_FILES)
-    kind = Kind(
-        "CamembertTokenizer",
-        frozenset({"CamembertTokenizer"}),
-        settings={"add_prefix_space": bool},
-        required={"sp_model_kwargs": {}},
-        aliases=BEGIN_AND_END,
-    )
-    model_input_names = ("input_ids", "attention_mask")
-    template = ragged.ROBERTA
+    kind = _fairseq_kind("CamembertTokenizer")
 
     @classmethod
     def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
