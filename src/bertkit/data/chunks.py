@@ -34,7 +34,7 @@ CHUNK_CHARS = 1 << 19
 #: Characters under way among the workers, but for a chunk by itself. As many as the longest line has.
 WINDOW_CHARS = 1 << 24
 #: Words that a process which tokenises remembers. More of them would not make it faster: a chunk repeats its own words.
-CACHED_WORDS = 32768
+CACHED_WORDS = 16384
 
 #: Arrays of at least so many bytes go back to the system when they are freed, see :func:`return_freed_arrays`.
 RETURNED_BYTES = 1 << 17
