@@ -86,6 +86,22 @@ def test_the_original_protocol_keeps_the_last_weights() -> None:
         toy_config(protocol="original", patience=1)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_trains_and_is_scored_as_the_saved_model_will_compute(precision: str) -> None:
+    assert DEV.labels is not None
+    fits = [
+        fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20, precision=kind), seed=0)
+        for kind in ("fp32", precision)
+    ]
+    scores = score_logits(toy_task(), predict_logits(fits[1].model, DEV), DEV.labels)
+    best = max(fits[1].progression.epochs, key=lambda epoch: epoch["dev_accuracy"])
+    assert (scores["accuracy"], scores["loss"]) == (best["dev_accuracy"], best["dev_loss"])  # all bits: fp32 both times
+    assert scores["accuracy"] > 0.6
+    exact, half = (fit.progression.epochs[0]["train_loss"] for fit in fits)
+    assert half == pytest.approx(exact, rel=0.02)
+    assert half != exact  # control: training was not in fp32
+
+
 def test_accumulation_is_a_larger_batch() -> None:
     models = []
     for changes in ({"batch_size": 32}, {"batch_size": 8, "accumulation": 4}, {"batch_size": 32, "max_tokens": 64}):
@@ -311,6 +327,8 @@ def test_wrong_settings_are_named() -> None:
         FinetuneConfig(batch_size=0)
     with pytest.raises(ConfigError, match="layer_decay has no meaning"):
         FinetuneConfig(freeze_encoder=True, layer_decay=0.9)
+    with pytest.raises(ConfigError, match="precision bf16 has no meaning"):
+        FinetuneConfig(freeze_encoder=True, precision="bf16")
 
 
 def test_batches_stay_on_the_models_device() -> None:

@@ -243,6 +243,7 @@ def _trainer(
         monitor=None if evaluate is None or config.protocol == "original" else task.main_metric,
         patience=config.patience,
         checkpoint_every_s=config.checkpoint_every_s,
+        precision=config.precision,
     )
     return Trainer(module, plan, optimizer, _schedule(config, num_steps), options, evaluate=evaluate)
 

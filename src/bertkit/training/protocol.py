@@ -95,6 +95,7 @@ def protocol_block(
         "warmup": config.warmup,
         "schedule": "linear warm-up from 0, linear decay" if original else "linear warm-up, linear decay to 0",
         "max_grad_norm": config.max_grad_norm,
+        "precision": config.precision,
         "class_weights": config.class_weights,
         "patience": config.patience,
         "search": search,

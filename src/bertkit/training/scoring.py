@@ -40,7 +40,9 @@ def forward_rows(
     check: Callable[[], None] = lambda: None,
     label: str = "scoring",
 ) -> Iterator[tuple[list[int], Any]]:
-    """Row numbers and ``forward`` of their batch, for all rows by token-budget batches, without gradients.
+    """Row numbers and ``forward`` of their batch, for all rows by token-budget batches, without gradients, in fp32.
+
+    After training in half precision too: what is scored is the model that is saved, as everything else will run it.
 
     Args:
         model: put into eval mode, and left in it.
@@ -53,7 +55,7 @@ def forward_rows(
     model.prepack()
     for rows in progress(sorted_batches(lengths), label=label, unit="batches"):
         check()
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
             found = forward(collate(rows).to(model.device))
         yield rows, found
 

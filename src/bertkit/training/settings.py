@@ -115,10 +115,16 @@ class FinetuneConfig(Settings):
     label_all_pieces: Annotated[
         bool, Field(description="ner: the loss looks at every piece of a word; otherwise at the first only")
     ] = False
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"],
+        Field(description="number format of the products in training; weights and every evaluation stay fp32"),
+    ] = "fp32"
     checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.freeze_encoder and self.precision != "fp32":
+            raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: no layer is trained")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
         if self.protocol == "original" and self.patience is not None:
