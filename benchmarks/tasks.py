@@ -52,7 +52,7 @@ def main() -> None:
         print("\n".join(line for row in found for line in lines_of(row)), file=sys.stderr, flush=True)
         rows += found
         waiting = [other.name for other in jobs[jobs.index(job) + 1 :]]
-        report = {"about": about(args.threads), "rows": rows, "not_run": waiting}
+        report = {"about": about(args.threads), "precision": args.precision, "rows": rows, "not_run": waiting}
         if args.out is not None and waiting:
             args.out.parent.mkdir(parents=True, exist_ok=True)
             args.out.write_text("\n".join(render(report)) + "\n", encoding="utf-8")
@@ -74,7 +74,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder for everything; give it again to go on")
     parser.add_argument("--tasks", nargs="*", choices=names, metavar="TASK", help="some of: " + " ".join(names))
     parser.add_argument("--rows", type=int, help="most training rows of any task; default: as in the table")
-    parser.add_argument("--seeds", type=int, help="most seeds of any task; default: 5 under 10,000 rows, 3 otherwise")
+    parser.add_argument("--seeds", type=int, help="most seeds of any task; default: 3, of some 5")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16", help="of training without a peer")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
@@ -94,7 +95,7 @@ def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict
     words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", BATCH]
     words += ["--restarts", 0]  # every seed counts: a mean over those that went well would say too much
     if "--freeze-encoder" not in job.flags:  # a classifier alone has a rate of its own
-        words += ["--learning-rate", LEARNING_RATE]
+        words += ["--learning-rate", LEARNING_RATE, "--precision", args.precision]
     words += [*job.flags, "--json", *(["--resume"] if job.command == "finetune" else [])]
     stages.run(name, words)
     seconds = stages.seconds[name]
@@ -200,7 +201,7 @@ def render(report: dict[str, Any]) -> list[str]:
         "",
         f"Dev scores after the last epoch, mean ± sd over all seeds, dead runs among them; rate {LEARNING_RATE:g}, "
         f"batches of {BATCH} (bertkit chooses the rate of a frozen encoder), 10 % warm-up, linear decay, dropout on. "
-        "Seconds are wall time. Of a row with transformers: the median of a run, everything from read rows to scores, "
+        f"Trained in {report['precision']}, with transformers beside it and on a frozen encoder in fp32. Seconds are wall time. Of a row with transformers: the median of a run, everything from read rows to scores, "
         "bertkit / transformers. Of the others: the whole command (reading, report, baseline, training, evaluation "
         "after each epoch, pictures) divided by the seeds; ≥ marks one that was interrupted. Time ratio: bertkit to "
         "transformers, median over the seeds. ° dev was held out of the training file. * fewer than five seeds, for "
