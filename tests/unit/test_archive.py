@@ -52,6 +52,14 @@ def test_wanted_files_come_out_flat(method: int, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
+def test_a_list_in_zip64_is_read(tmp_path: Path) -> None:
+    whole = zipped(CONTENT)
+    end = len(whole) - 22
+    count, length, at = struct.unpack("<H2L", whole[end + 10 : end + 20])
+    files = unpacked(whole[:end] + end_64(count, length, at) + locator_64(end) + whole[end:], tmp_path)
+    assert [file.name for file in files] == ["bert_model.ckpt.index", "vocab.txt"]
+
+
 def bomb() -> bytes:
     """A file of 100 MB that shrinks to 100 kB, and says so."""
     return zipped({"m.ckpt.index": bytes(100_000_000)})
@@ -76,6 +84,33 @@ def overlapping() -> bytes:
         archive.writestr("b.index", b"abc" * 100)
         archive.filelist[1].header_offset = archive.filelist[0].header_offset
     return buffer.getvalue()
+
+
+def member_at(place: int) -> bytes:
+    """An archive whose list says that its file is elsewhere."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.index", b"abc")
+        archive.filelist[0].header_offset = place
+    return buffer.getvalue()
+
+
+def end_64(count: int, length: int, at: int) -> bytes:
+    return b"PK\x06\x06" + struct.pack("<Q2H2L4Q", 44, 45, 45, 0, 0, count, count, length, at)
+
+
+def locator_64(at: int) -> bytes:
+    return b"PK\x06\x07" + struct.pack("<LQL", 0, at, 1)
+
+
+def long_list(*, honest: bool, comment: int = 0) -> bytes:
+    """A list of 4.6 MB, after a record that says it has 46 bytes, which is found by who trusts the locator."""
+    count = 100_000
+    entries = (b"PK\x01\x02" + bytes(42)) * count
+    content = end_64(1, 46, 56) + entries
+    where = len(content) if honest else 0
+    end = b"PK\x05\x06" + struct.pack("<4H2LH", 0, 0, 0, 0, 0, 0, comment) + bytes(comment)
+    return content + end_64(count, len(entries), 56) + locator_64(where) + end
 
 
 CASES: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -110,6 +145,14 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: (whole := zipped(CONTENT))[:-10] + struct.pack("<I", 1 << 31) + whole[-6:],
         "list of contents should have 2,147,483,648 bytes",
     ),
+    "a huge list in ZIP64": (lambda: long_list(honest=True), "list of contents should have 4,600,000 bytes"),
+    "a forged list in ZIP64": (lambda: long_list(honest=False), "list of contents is not where it should be"),
+    "a huge list before the longest comment": (
+        lambda: long_list(honest=True, comment=65_535),
+        "list of contents should have 4,600,000 bytes",
+    ),
+    "far behind the end": (lambda: member_at(10**14), "'a.index' ends at byte 100,000,000,000,033, and it has"),
+    "farther than a file can be": (lambda: member_at(1 << 62), "'a.index' ends at byte"),
     "cut off": (lambda: zipped(CONTENT)[:-30], "no list of contents"),
     "cut in front": (lambda: zipped(CONTENT)[40:], "not a whole zip archive"),
 }

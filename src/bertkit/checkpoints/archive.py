@@ -34,6 +34,8 @@ MAX_GROWTH = 20
 _FREE_BYTES = 64 << 20
 _BLOCK = 1 << 20
 _END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
+#: Of the end of a list in ZIP64, and of the locator behind it.
+_BYTES_64 = 56 + 20
 _MAX_LIST_BYTES = 4 << 20
 
 
@@ -79,11 +81,14 @@ def _check_list(stream: BufferedReader, file: Path) -> None:
     if at < 0 or len(tail) - at < 22:
         raise _damaged(file, "it has no list of contents at its end")
     length = int.from_bytes(tail[at + 12 : at + 16], "little")
-    locator = tail[at - 20 : at] if at >= 20 else b""
+    end = size - len(tail) + at
+    start = max(0, end - _BYTES_64)
+    stream.seek(start)
+    record = stream.read(end - start)
+    locator = record[-20:]
     if locator[:4] == _LOCATOR_64:
-        stream.seek(min(int.from_bytes(locator[8:16], "little"), size))
-        record = stream.read(56)
-        if record[:4] != _END_64:
+        # zipfile takes the record right before the locator, wherever that points: elsewhere could stand a harmless one
+        if record[:4] != _END_64 or int.from_bytes(locator[8:16], "little") != start:
             raise _damaged(file, "its list of contents is not where it should be")
         length = int.from_bytes(record[40:48], "little")
     if length > _MAX_LIST_BYTES:
@@ -110,9 +115,9 @@ def _checked(members: list[zipfile.ZipInfo], file: Path) -> list[zipfile.ZipInfo
         if plain in wanted:
             raise _refused(file, f"it holds {wanted[plain].filename!r} and {name!r}: unpack it, and give one folder")
         wanted[plain] = member
-    _check_places(wanted.values(), file)
-    total = sum(member.file_size for member in wanted.values())
     size = file.stat().st_size
+    _check_places(wanted.values(), file, size)
+    total = sum(member.file_size for member in wanted.values())
     if total > min(MAX_TOTAL_BYTES, _FREE_BYTES + MAX_GROWTH * size):
         raise _refused(file, f"it would grow from {size:,} to {total:,} bytes, which weights never do")
     if not wanted:
@@ -135,8 +140,8 @@ def _check_member(member: zipfile.ZipInfo, file: Path) -> None:
         raise _refused(file, f"{member.filename!r} is packed by method {member.compress_type}: unpack it yourself")
 
 
-def _check_places(members: Iterable[zipfile.ZipInfo], file: Path) -> None:
-    """No two files may be made of the same bytes."""
+def _check_places(members: Iterable[zipfile.ZipInfo], file: Path, size: int) -> None:
+    """No two files may be made of the same bytes, and all must lie in the archive."""
     end, before = 0, ""
     for member in sorted(members, key=lambda member: member.header_offset):
         if member.header_offset < 0:
@@ -144,6 +149,8 @@ def _check_places(members: Iterable[zipfile.ZipInfo], file: Path) -> None:
         if member.header_offset < end:
             raise _refused(file, f"{member.filename!r} overlaps {before!r}")
         end, before = member.header_offset + 30 + member.compress_size, member.filename
+        if end > size:
+            raise _damaged(file, f"{before!r} ends at byte {end:,}, and it has {size:,}")
 
 
 def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path, file: Path) -> Path:
