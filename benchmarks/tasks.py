@@ -201,10 +201,11 @@ def render(report: dict[str, Any]) -> list[str]:
         "",
         f"Dev scores after the last epoch, mean ± sd over all seeds, dead runs among them; rate {LEARNING_RATE:g}, "
         f"batches of {BATCH} (bertkit chooses the rate of a frozen encoder), 10 % warm-up, linear decay, dropout on. "
-        f"Trained in {report['precision']}, with transformers beside it and on a frozen encoder in fp32. Seconds are wall time. Of a row with transformers: the median of a run, everything from read rows to scores, "
-        "bertkit / transformers. Of the others: the whole command (reading, report, baseline, training, evaluation "
-        "after each epoch, pictures) divided by the seeds; ≥ marks one that was interrupted. Time ratio: bertkit to "
-        "transformers, median over the seeds. ° dev was held out of the training file. * fewer than five seeds, for "
+        f"Trained in {report['precision']}, with transformers beside it and on a frozen encoder in fp32. Seconds are "
+        "wall time. Of a row with transformers: the median of a run, everything from read rows to scores, bertkit / "
+        "transformers. Of the others: the whole command (reading, report, baseline, training, evaluation after each "
+        "epoch, pictures) divided by the seeds; ≥ marks one that was interrupted. Time ratio: bertkit to transformers, "
+        "median over the seeds. ° dev was held out of the training file. * fewer than five seeds, for "
         "time. Left out: training rows that are not in the sample.",
         "",
         *averages(report["rows"]),
