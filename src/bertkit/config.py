@@ -2,7 +2,7 @@
 
 Field names are those of ``config.json`` files on the Hugging Face Hub. A field exists only where two published
 checkpoints need different values of it; keys of such files that do not change the arithmetic are listed in
-``IGNORED_KEYS``, and any other key is an error.
+``bertkit.families.IGNORED_KEYS``, and any other key is an error.
 """
 
 from __future__ import annotations
@@ -15,38 +15,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
-from bertkit.families import FAMILIES, Family
-from bertkit.files import write_atomically
+from bertkit.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
+from bertkit.files import read_regular, strict_json, write_atomically
 from bertkit.sources import resolve
 
 #: The file of a checkpoint folder that holds the shape.
 CONFIG = "config.json"
-#: Keys of published config files that say nothing about the arithmetic of an encoder with absolute positions.
-IGNORED_KEYS = frozenset(
-    """
-    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels adapters
-    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id cell chunk_size_feed_forward
-    cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample dtype
-    early_stopping emb_size encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-    forced_bos_token_id forced_eos_token_id gradient_checkpointing is_encoder_decoder language length_penalty max_length
-    min_length model_max_length name no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_attentions output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads
-    pooler_num_fc_layers pooler_size_per_head pooler_type pre_trained prefix remove_invalid_values repetition_penalty
-    return_dict return_dict_in_generate sbert_ce_default_activation_function sentence_transformers sep_token_id
-    structure suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k
-    top_p torch_dtype torchscript training transformers.js_config transformers_version typical_p use_bfloat16 use_cache
-    xla_device
-    """.split()
-)
-#: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.
-REQUIRED_VALUES: Mapping[str, tuple[Any, ...]] = {
-    "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "tie_word_embeddings": (True, None),
-    "pruned_heads": ({}, None),
-    "quantization_config": (None,),
-}
+#: Most have a thousand bytes; names of labels can take more.
+MAX_CONFIG_BYTES = 4_000_000
 MODEL_TYPES = tuple(FAMILIES)
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
@@ -63,7 +39,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:  # "self" may be a key of a file
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -74,12 +50,13 @@ class BertConfig(Settings):
     """Shape of one BERT (Devlin et al. 2019, section 3), or of one of its descendants, as ``model_type`` says.
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.families``. Also accepts
-    ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``.
+    ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
+    :func:`_labels`.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
-            heads that do not divide the width, labels that are not numbered ``0 ... n-1``, a field that the family
-            does not have.
+            heads that do not divide the width, labels that are not numbered ``0 ... n-1`` or that contradict each
+            other, a field that the family does not have.
     """
 
     model_type: Annotated[
@@ -131,6 +108,9 @@ class BertConfig(Settings):
         Literal["regression", "single_label_classification", "multi_label_classification"] | None,
         Field(description="loss of the sequence classifier; None: regression for one label, else single label"),
     ] = None
+    tie_word_embeddings: Annotated[
+        bool, Field(description="whether a masked-LM head multiplies with the word embeddings; no model has another")
+    ] = True
     architectures: Annotated[
         list[str] | None, Field(description="classes the file was saved from, by their names in this package")
     ] = None
@@ -138,25 +118,16 @@ class BertConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _defaults_and_labels(cls, values: Any) -> Any:
-        """The family's defaults; and ``id2label`` from ``num_labels`` and ``label2id``, which must agree with it."""
+        """The family's defaults, also in the place of None; and ``id2label`` from its other forms."""
         if not isinstance(values, dict):
             return values
         values = dict(values)
         defaults = _family(values.get("model_type", "bert")).defaults
         values.update({name: value for name, value in defaults.items() if values.get(name) is None})
-        num_labels = values.pop("num_labels", None)
-        label2id = values.pop("label2id", None)
-        if values.get("id2label") is None:
-            values.pop("id2label", None)
-            if label2id:
-                values["id2label"] = {number: label for label, number in label2id.items()}
-            elif num_labels is not None:
-                if not isinstance(num_labels, int) or not 1 <= num_labels <= 1_000_000:
-                    raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
-                values["id2label"] = {number: f"LABEL_{number}" for number in range(num_labels)}
-        elif num_labels is not None and num_labels != len(values["id2label"]):
-            raise ValueError(f"num_labels={num_labels!r:.80} but id2label names {len(values['id2label'])} labels")
-        return values
+        if values.get("tie_word_embeddings") is None:
+            values.pop("tie_word_embeddings", None)
+        labels = _labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
+        return values if labels is None else {**values, "id2label": labels}
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -263,6 +234,8 @@ class BertConfig(Settings):
         values["label2id"] = self.label2id
         if self.model_type == "bert":
             values["position_embedding_type"] = "absolute"
+        if self.tie_word_embeddings:
+            del values["tie_word_embeddings"]  # everybody's default
         if self.architectures is not None:
             values["architectures"] = [family.their_class(name) for name in self.architectures]
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
@@ -287,8 +260,13 @@ class BertConfig(Settings):
                 )
         passive = IGNORED_KEYS | required.keys() | family.ignored
         read = {fields.get(key, key): value for key, value in values.items() if key not in passive}
+        act = read.get("hidden_act")
+        if isinstance(act, str):
+            read["hidden_act"] = SAME_ACTIVATIONS.get(act, act)
         if isinstance(read.get("architectures"), list):
-            read["architectures"] = [family.our_class(str(name)) for name in read["architectures"]]
+            read["architectures"] = [
+                family.our_class(each) if isinstance(each, str) else each for each in read["architectures"]
+            ]
         return cls(**read)
 
     @classmethod
@@ -317,16 +295,14 @@ class BertConfig(Settings):
         """Read a ``config.json`` or the original ``bert_config.json``.
 
         Raises:
-            CheckpointError: the file is missing, not JSON, not an object, or holds a wrong value; names the file.
+            CheckpointError: the file is missing, no regular file, too large, not JSON, not an object, or holds a wrong
+                value; names the file.
         """
         path = Path(path)
+        text = read_regular(path, max_bytes=MAX_CONFIG_BYTES)
         try:
-            if path.stat().st_size > 50_000_000:
-                raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes; a config has a few thousand")
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{path} does not exist") from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            values = strict_json(text)
+        except ValueError as error:
             raise CheckpointError(f"{path} is not a readable JSON file: {error}") from None
         if not isinstance(values, dict):
             raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object of settings")
@@ -351,6 +327,51 @@ def _family(model_type: Any) -> Family:
             f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {', '.join(FAMILIES)}"
         )
     return FAMILIES[model_type]
+
+
+def _labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
+    """``id2label`` from what is given of the three; None where nothing is.
+
+    Where ``id2label`` is given, ``label2id`` must not give one of its labels another number. Other names in it say
+    nothing: files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
+
+    Raises:
+        ValueError: a wrong type, a number twice, another count than ``num_labels``, a contradiction.
+    """
+    if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
+        raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
+    for name, given in (("id2label", id2label), ("label2id", label2id)):
+        if given is not None and not isinstance(given, dict):
+            raise ValueError(f"{name} must be an object, got {given!r:.80}")
+    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
+    if id2label is None:
+        if not numbers:
+            return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
+        pairs = [(number, label) for label, number in numbers.items()]
+    else:
+        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
+    labels = dict(pairs)
+    if len(labels) != len(pairs):
+        raise ValueError(f"two labels have the same number: {pairs!r:.80}")
+    if num_labels is not None and num_labels != len(labels):
+        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
+    for number, label in labels.items():
+        other = numbers.get(label, number) if isinstance(label, str) else number
+        if other != number:
+            raise ValueError(
+                f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
+                "of them, or leave label2id out"
+            )
+    return labels
+
+
+def _label_number(label: Any, number: Any) -> int:
+    """The number of a label, which a JSON object holds as text."""
+    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
+        return int(number)
+    if type(number) is not int:
+        raise ValueError(f"the number of the label {label!r:.80} must be a whole number, got {number!r:.80}")
+    return number
 
 
 #: The name under which people look for the config of a family they do not name.

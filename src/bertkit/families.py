@@ -168,3 +168,37 @@ FAMILIES: Mapping[str, Family] = {
         own_classes=frozenset({"ElectraForPreTraining"}),
     ),
 }
+
+#: Keys of published config files that say nothing about the arithmetic of an encoder with absolute positions: settings
+#: of generation and of training, what a call gives back, numbers of tokens, notes of whoever wrote the file.
+IGNORED_KEYS = frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
+    _experts_implementation _experts_implementation_internal _name_or_path _num_labels _output_attentions adapters
+    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id bos_token_ids cell chunk_size_feed_forward
+    cls_token_id cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample dtype
+    early_stopping emb_size encoder_no_repeat_ngram_size eos_token_id eos_token_ids experts_implementation
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
+    is_encoder_decoder language length_penalty mask_token_id max_length max_new_tokens min_length min_new_tokens
+    model_max_length name no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type pre_trained prefix remove_invalid_values renormalize_logits repetition_penalty
+    return_dict return_dict_in_generate return_tuple sbert_ce_default_activation_function sentence_transformers
+    sep_token_id structure suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder
+    tokenizer_class top_k top_p torch_dtype torchscript training transformers.js_config transformers_version typical_p
+    unk_token_id use_bfloat16 use_cache xla_device
+    """.split()
+)
+#: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.
+REQUIRED_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+}
+#: Names in files of activations that compute what one of ours does; the tanh form has been written in several ways.
+SAME_ACTIVATIONS: Mapping[str, str] = {
+    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_accurate", "gelu_fast", "gelu_python_tanh", "gelu_pytorch_tanh"), "gelu_new"),
+}

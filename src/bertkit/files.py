@@ -1,5 +1,7 @@
 """Files that are whole or not there: writing that survives a kill, hashes, and clear words for a full disk.
 
+Also reading of small files that others wrote, so that none of them can hang a program or fill its memory.
+
 Imports no torch. Whoever writes something that must not be found half (a model, a checkpoint, a token store) writes it
 under another name, forces it to the disk with :func:`sync_file`, renames it, and then calls :func:`sync_folder`: the
 name is on the disk only after that.
@@ -10,17 +12,129 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
+import re
 import shutil
+import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
 from safetensors import SafetensorError
 
-from bertkit.errors import ResourceError
+from bertkit.errors import CheckpointError, ResourceError, shorten
 
+#: Bytes and values (see :func:`strict_json`) of a vocabulary: the largest published one, XLM-V's with its 901,629
+#: pieces, takes some 60 MB and 2.7 million as tokenizer.json.
+MAX_VOCABULARY_BYTES = 64 << 20
+MAX_VOCABULARY_VALUES = 3_000_000
+#: Published JSON files nest some ten deep; what is deeper than this could overrun the stack of whoever walks it.
+MAX_DEPTH = 100
+#: A larger whole number is no size, and would not fit a float.
+MAX_DIGITS = 300
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def open_regular(file: Path) -> BufferedReader:
+    """Open a file for reading, unless it is a folder, a pipe or a device.
+
+    Raises:
+        CheckpointError: it is none, does not exist, or may not be read.
+    """
+    try:
+        mode = file.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise CheckpointError(f"{file} is {kind}, expected a file of a checkpoint")
+        return file.open("rb")
+    except FileNotFoundError:
+        raise CheckpointError(f"{file} does not exist") from None
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def read_regular(file: Path, *, max_bytes: int) -> bytes:
+    """The content of a regular file that is not absurdly large.
+
+    Raises:
+        CheckpointError: as :func:`open_regular`; more than ``max_bytes``, told before they are read.
+    """
+    with open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        try:
+            content = stream.read(max_bytes + 1) if size <= max_bytes else b""
+        except OSError as error:
+            raise CheckpointError(f"{file} cannot be read: {error.strerror or error}") from None
+    if max(size, len(content)) > max_bytes:
+        raise CheckpointError(
+            f"{file} has {max(size, len(content)):,} bytes; such a file has at most {max_bytes:,}. "
+            "Fetch or save it again"
+        )
+    return content
+
+
+def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
+    """Parse JSON, refusing what the standard leaves undefined and what costs far more memory than its text.
+
+    Args:
+        text: UTF-8, without a byte order mark.
+        max_values: how many values there may be; an object counts as four more. One takes up to 72 bytes of memory,
+            however few characters it is written with.
+
+    Raises:
+        ValueError: not UTF-8, not JSON (then a ``json.JSONDecodeError``), a name twice in one object, NaN or infinity,
+            text that UTF-8 cannot hold, a whole number of more than :data:`MAX_DIGITS`, too many values, nested too
+            deeply. One line says what.
+    """
+    found = 4 * text.count(b"{") + text.count(b"[") + text.count(b",")  # those inside texts too: never too few
+    if found > max_values:
+        raise ValueError(f"it holds some {found:,} values, more than the limit {max_values:,}")
+    try:
+        content = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_whole_number
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    _check_depth(content)
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            character = error.object[error.start : error.end]
+            raise ValueError(f"it holds {character!r}, half of a character that takes two") from None
+    return content
+
+
+def _check_depth(content: Any) -> None:
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        insides = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [each for inside in insides for each in inside if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested too deeply (more than {MAX_DEPTH} levels)")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        times = Counter(name for name, _ in pairs)
+        raise ValueError(f"it has {shorten(name[:160] for name in times if times[name] > 1)} more than once")
+    return content
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is not JSON")
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"it holds a whole number of {len(digits):,} digits: {digits[:20]}...")
+    return int(digits)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

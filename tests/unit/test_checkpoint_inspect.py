@@ -120,6 +120,9 @@ def test_a_config_that_cannot_be_used(folder: Path) -> None:
     assert report.config is None
     assert "model_type is 'gpt2'" in report.problems[0]
     assert "classifier.weight" in report.render()
+    for hostile in ('{"vocab_size": %s}' % ("9" * 5000), '{"label2id": ["a"]}', '{"self": 1}'):
+        (folder / "config.json").write_text(hostile)
+        assert "config.json" in inspect(folder).problems[0]
     (folder / "config.json").unlink()
     assert "does not exist" in inspect(folder).render()
 

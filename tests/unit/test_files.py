@@ -1,9 +1,11 @@
-"""Files that are whole or not there, and clear words for a full disk."""
+"""Files that are whole or not there, clear words for a full disk, and small files that others wrote."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
+import os
 import stat
 import subprocess
 import sys
@@ -11,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.errors import ResourceError
+from bertkit.errors import CheckpointError, ResourceError
 from bertkit.files import (
     disk_guard,
     is_full_disk,
+    read_regular,
     replace_file,
     replace_files,
     sha256_file,
+    strict_json,
     sync_file,
     sync_folder,
     try_lock,
@@ -115,3 +119,49 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
         holder.communicate()
     with path.open("w") as file:
         assert try_lock(file)
+
+
+# --- reading what others wrote ---------------------------------------------------------------------------------------
+
+
+def test_only_regular_files_of_sensible_size_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(b"12345")
+    assert read_regular(path, max_bytes=5) == b"12345"
+    with pytest.raises(CheckpointError, match=r"settings\.json has 5 bytes; such a file has at most 4"):
+        read_regular(path, max_bytes=4)
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+    for odd, said in (
+        (tmp_path / "pipe", "not a regular file"),
+        (Path("/dev/zero"), "not a reg"),
+        (tmp_path, "folder"),
+    ):
+        with pytest.raises(CheckpointError, match=said):
+            read_regular(odd, max_bytes=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'{"a": 1, "a": 2}', "it has 'a' more than once"),
+        (b'{"a": NaN}', "it holds NaN"),
+        (b'{"a": -Infinity}', "it holds -Infinity"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "a whole number of 5,000 digits: 9999"),
+        (b'{"a": "\\ud800"}', r"it holds '\\ud800', half of a character"),
+        (b'{"\\uDFFF": 1}', r"it holds '\\udfff', half of a character"),
+        (b'{"a": "\xff"}', "can't decode byte 0xff"),
+        (b"[" * 101 + b"]" * 101, r"nested too deeply \(more than 100 levels\)"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[" + b"{}," * 250_000 + b"0]", "some 1,250,001 values, more than the limit 1,000,000"),
+        (b"{", "Expecting property name"),
+    ],
+)
+def test_what_json_leaves_undefined_is_refused(text: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        strict_json(text)
+
+
+def test_json_is_read_as_elsewhere() -> None:
+    text = b'{"a": [1, -2.5, 1e30, true, null, {"\\u00e9": "\\ud83d\\ude00"}], "b": 1000000000000000019884624838656}'
+    assert strict_json(text) == json.loads(text)
+    assert strict_json(b"[" * 100 + b"]" * 100) == json.loads("[" * 100 + "]" * 100)

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from io import BufferedReader
 from pathlib import Path
 
-from bertkit.checkpoints.header import open_regular
 from bertkit.errors import CheckpointError
-from bertkit.files import disk_guard
+from bertkit.files import disk_guard, open_regular
 
 #: What a checkpoint consists of; other files stay in the archive.
 WANTED = (

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertkit.checkpoints.header import open_regular, strict_json
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.pretrained import load_model
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
+from bertkit.files import open_regular, strict_json
 from bertkit.model.bert import MODEL_CLASSES
 from bertkit.sources import resolve
 from bertkit.tokenization import AutoTokenizer

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.header import TensorInfo, open_regular, read_header, strict_json
+from bertkit.checkpoints.header import TensorInfo, read_header
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import TABLES
@@ -22,6 +22,7 @@ from bertkit.checkpoints.tensorflow_bundle import fill
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.families import FAMILIES
+from bertkit.files import open_regular, strict_json
 
 if TYPE_CHECKING:
     from bertkit.checkpoints.foreign import Wishes

@@ -7,17 +7,15 @@ tensors, so that a damaged length cannot cost memory. Imports no torch.
 
 from __future__ import annotations
 
-import json
 import os
-import stat
-from collections import Counter
 from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from bertkit.errors import CheckpointError, shorten
+from bertkit.errors import CheckpointError
+from bertkit.files import open_regular, strict_json
 
 MAX_HEADER_BYTES = 8 << 20
 #: Bytes of one value, by the name the format has for the type.
@@ -85,49 +83,6 @@ def read_header(file: Path) -> Header:
     tensors = {name: _info(name, entry, file, 8 + length) for name, entry in content.items()}
     _check_cover(tensors, file, 8 + length, size)
     return Header(file, tensors, metadata)
-
-
-def open_regular(file: Path) -> BufferedReader:
-    """Open a file for reading, unless it is a folder, a pipe or a device.
-
-    Raises:
-        CheckpointError: it is none, does not exist, or may not be read.
-    """
-    try:
-        mode = file.stat().st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise CheckpointError(f"{file} is {kind}, expected a file with weights")
-        return file.open("rb")
-    except FileNotFoundError:
-        raise CheckpointError(f"{file} does not exist") from None
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror or error}") from None
-
-
-def strict_json(text: bytes) -> Any:
-    """Parse JSON, refusing what the standard leaves undefined.
-
-    Raises:
-        ValueError: not UTF-8, not JSON, a name twice in one object, NaN or infinity, nested too deep. One line says
-            what.
-    """
-    try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        times = Counter(name for name, _ in pairs)
-        raise ValueError(f"it has {shorten(name[:160] for name in times if times[name] > 1)} more than once")
-    return content
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"it holds {name}, which is not JSON")
 
 
 def _read(stream: BufferedReader, count: int, file: Path) -> bytes:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertkit.checkpoints.header import Header, TensorInfo, open_regular, read_header, strict_json
+from bertkit.checkpoints.header import Header, TensorInfo, read_header
 from bertkit.config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
-from bertkit.files import sync_file, sync_folder
+from bertkit.files import open_regular, strict_json, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertkit.checkpoints.explain import explain, printable, ranges
 from bertkit.checkpoints.finite import first_not_finite
-from bertkit.checkpoints.header import TensorInfo, open_regular
+from bertkit.checkpoints.header import TensorInfo
 from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
 from bertkit.checkpoints.match import HeadRequest, Match, Row, Status, match
 from bertkit.checkpoints.names import TABLES, ClassSpec, NameTable, layer_number
@@ -24,6 +24,7 @@ from bertkit.checkpoints.vocabulary import check_vocabulary, find_vocabulary
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
 from bertkit.families import FAMILIES
+from bertkit.files import open_regular
 from bertkit.sources import resolve
 
 _BLOCK = 1 << 22
@@ -209,6 +210,8 @@ def _view(weights: Weights, config: BertConfig | None, table: NameTable) -> Matc
 
 
 def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameTable) -> str:
+    if "masked-lm head" in spec.heads and not config.tie_word_embeddings:
+        return "no"
     requests = {"exact": HeadRequest()}
     if spec.heads:
         requests |= {"num_labels=": HeadRequest(labels=spec.label_head), "new_head=True": HeadRequest(new_head=True)}

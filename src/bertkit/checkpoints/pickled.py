@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.header import open_regular, read_header, strict_json
+from bertkit.checkpoints.header import read_header
 from bertkit.checkpoints.huggingface import INDEX, MAX_INDEX_BYTES, MAX_SHARDS, WEIGHTS
 from bertkit.errors import CheckpointError, ResourceError, shorten
-from bertkit.files import disk_guard
+from bertkit.files import disk_guard, open_regular, strict_json
 
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from bertkit.checkpoints.finite import first_not_finite
-from bertkit.checkpoints.header import TensorInfo, open_regular
+from bertkit.checkpoints.header import TensorInfo
 from bertkit.errors import CheckpointError
+from bertkit.files import open_regular
 
 #: Type of the values, by the name safetensors has for it.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

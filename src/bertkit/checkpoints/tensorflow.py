@@ -2,8 +2,8 @@
 
 Reads what the original BERT code saved (``bert_model.ckpt.index`` beside ``bert_config.json`` and ``vocab.txt``; also a
 fine-tuned one with its optimizer) and the ``variables`` of a SavedModel from TensorFlow 2 or TF-Hub. Every variable has
-a line in the table of names, or is dropped because its name says that it belongs to an optimizer or counts steps, or is
-an error. See ``docs/decisions/0110-tensorflow-archives.md``. Imports no torch.
+a line in the table of names, or is dropped because name and shape say that it belongs to an optimizer or counts steps,
+or is an error. See ``docs/decisions/0110-tensorflow-archives.md``. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.checkpoints.explain import printable
-from bertkit.checkpoints.header import ITEM_BYTES, TensorInfo, open_regular
+from bertkit.checkpoints.header import ITEM_BYTES, TensorInfo
 from bertkit.checkpoints.tensorflow_bundle import Bundle, BundleReader, open_bundle, read_graph
 from bertkit.checkpoints.tensorflow_names import TABLES, Layout, VariableNames, why_dropped
 from bertkit.checkpoints.tensorflow_proto import bytes_of, fields, text_of
 from bertkit.errors import CheckpointError, shorten
+from bertkit.files import open_regular
 
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -109,6 +110,7 @@ def open_archive(index: Path) -> Archive:
     """
     bundle = open_bundle(index)
     keys = _variables(bundle)
+    shapes = {variable: bundle.tensors[key].shape for variable, key in keys.items()}
     names, prefix = _fitting(keys, index)
     origins: dict[str, Origin] = {}
     tensors: dict[str, TensorInfo] = {}
@@ -116,7 +118,7 @@ def open_archive(index: Path) -> Archive:
     unknown = []
     for variable, key in keys.items():
         info, line = bundle.tensors[key], names.find(variable.removeprefix(prefix))
-        why = "optimizer" if _SLOT in key else why_dropped(variable, keys)
+        why = "optimizer" if _SLOT in key else why_dropped(variable, shapes)
         if line is None and why is None:
             unknown.append(variable)
         elif line is None or _SLOT in key:
@@ -127,7 +129,7 @@ def open_archive(index: Path) -> Archive:
             origins[line.published] = Origin(key, variable, line.layout, info.shape)
             tensors[line.published] = replace(info, name=line.published, shape=line.layout.shape(info.shape))
     if unknown:
-        shown = "".join(f"\n  {printable(name)}  {list(bundle.tensors[keys[name]].shape)}" for name in unknown[:60])
+        shown = "".join(f"\n  {printable(name)}  {list(shapes[name])}" for name in unknown[:60])
         more = f"\n  ... and {len(unknown) - 60} more" if len(unknown) > 60 else ""
         raise CheckpointError(
             f"{index} has {len(unknown)} variables that {names.name} has not, and that are no part of an optimizer; "

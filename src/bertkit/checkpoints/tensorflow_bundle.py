@@ -19,11 +19,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.header import ITEM_BYTES, TensorInfo, open_regular
+from bertkit.checkpoints.header import ITEM_BYTES, TensorInfo
 from bertkit.checkpoints.tensorflow_crc import crc32c, masked
 from bertkit.checkpoints.tensorflow_proto import bytes_of, fields, number_of, varint
 from bertkit.checkpoints.tensorflow_table import read_table
 from bertkit.errors import CheckpointError
+from bertkit.files import open_regular
 
 MAX_DATA_FILES = 1_000
 #: Type of the values by TensorFlow's number for it, as safetensors calls it.

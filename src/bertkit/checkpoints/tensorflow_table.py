@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertkit.checkpoints.header import open_regular
 from bertkit.checkpoints.tensorflow_crc import crc32c, masked
 from bertkit.checkpoints.tensorflow_proto import varint
 from bertkit.errors import CheckpointError
+from bertkit.files import open_regular
 
 MAX_INDEX_BYTES = 8 << 20
 MAX_ENTRIES = 50_000
@@ -60,7 +60,7 @@ def _entries(content: memoryview) -> Iterator[Entry]:
         size, at = varint(handle, at)
         if start < end:
             raise ValueError("its blocks overlap")
-        end = start + size + _TRAILER_BYTES
+        end, counted = start + size + _TRAILER_BYTES, count
         for key, value in _block(body, start, size):
             if before is not None and key <= before:
                 raise ValueError(f"its names are not in order, or {_shown(key)} is there twice")
@@ -69,6 +69,8 @@ def _entries(content: memoryview) -> Iterator[Entry]:
                 raise ValueError(f"it has more than {MAX_ENTRIES:,} entries")
             before = key
             yield key, value
+        if count == counted:  # no writer makes such a block, and a file has room for half a million
+            raise ValueError(f"the block at {start:,} has no names")
         if before is not None and before > last:
             raise ValueError("a block has names that belong to another one")
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.header import open_regular, strict_json
 from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError
-
-MAX_VOCABULARY_BYTES = 256 << 20
+from bertkit.files import MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES, read_regular, strict_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +53,8 @@ def check_vocabulary(folder: Path, config: BertConfig) -> None:
 
 def _count_lines(file: Path) -> int:
     """Lines of a text file; a last line without its end counts."""
-    lines, last = 0, b"\n"
-    with open_regular(file) as stream:
-        _check_size(file)
-        while block := stream.read(1 << 20):
-            lines += block.count(b"\n")
-            last = block[-1:]
-    return lines + (last != b"\n")
+    text = read_regular(file, max_bytes=MAX_VOCABULARY_BYTES)
+    return text.count(b"\n") + (text[-1:] not in (b"", b"\n"))
 
 
 def _count_pieces(file: Path) -> int:
@@ -82,15 +75,8 @@ def _settings(file: Path) -> dict[str, Any]:
 
 
 def _read_json(file: Path) -> Any:
-    _check_size(file)
-    with open_regular(file) as stream:
-        try:
-            return strict_json(stream.read())
-        except ValueError as error:
-            raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
-
-
-def _check_size(file: Path) -> None:
-    size = file.stat().st_size
-    if size > MAX_VOCABULARY_BYTES:
-        raise CheckpointError(f"{file} has {size:,} bytes, more than any vocabulary ({MAX_VOCABULARY_BYTES:,})")
+    text = read_regular(file, max_bytes=MAX_VOCABULARY_BYTES)
+    try:
+        return strict_json(text, max_values=MAX_VOCABULARY_VALUES)
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None

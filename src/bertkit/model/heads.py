@@ -65,12 +65,18 @@ class PreTrainingHeads(nn.Module):
     """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for.
 
     Raises:
-        ConfigError: next sentence for a family that has no such head.
+        ConfigError: next sentence for a family that has no such head; a masked LM that is not tied to the embeddings.
     """
 
     def __init__(self, config: BertConfig, *, masked_lm: bool = False, next_sentence: bool = False) -> None:
         super().__init__()
         if masked_lm:
+            if not config.tie_word_embeddings:
+                raise ConfigError(
+                    "tie_word_embeddings is False: this masked LM has a word table of its own, and bertkit's always "
+                    "uses that of the embeddings. The encoder and classifiers of the checkpoint can be loaded; for a "
+                    "new model leave tie_word_embeddings out"
+                )
             self.predictions = MaskedLMHead(config)
         if next_sentence:
             if config.family.pair_label is None:
