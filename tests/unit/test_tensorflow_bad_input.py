@@ -68,6 +68,13 @@ def tensor_is(described: bytes) -> Callable[[Path], object]:
 
 SHARED = trailed(number(5) + number(1) + number(0) + b"x" + struct.pack("<II", 0, 1))
 LONG_NAME = b"n" * 1_100
+
+
+def empty_blocks() -> bytes:
+    """As many blocks without a name as a test can wait for, under names in order."""
+    return table([block([])] * 5_000, [b"%05d" % number for number in range(5_000)])
+
+
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     # the table
     "nothing": (index_is(b""), "it has 0 bytes"),
@@ -87,6 +94,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "shares what is not there": (index_is(table([SHARED], [b"x"])), "reaches out of its block"),
     "no restarts": (index_is(table([trailed(struct.pack("<I", 0))], [b""])), "no proper list of restarts"),
     "too many restarts": (index_is(table([trailed(struct.pack("<I", 1 << 31))], [b""])), "no proper list"),
+    "blocks of nothing": (index_is(empty_blocks()), "the block at 0 has no names"),
     "a very long name": (entries_are((b"", header()), (LONG_NAME, entry())), "more than the limit 1,024"),
     "too many names": (
         entries_are((b"", header()), *((b"%06d" % n, b"") for n in range(MAX_ENTRIES))),
@@ -150,6 +158,22 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a slot of nothing": (
         entries_are((b"", header()), (b"bert/embeddings/word_embeddings", entry()), (b"x/adam_m", entry(start=8))),
         "has 1 variables that",
+    ),
+    "a counter with a shape": (
+        entries_are(
+            (b"", header()),
+            (b"bert/embeddings/word_embeddings", entry()),
+            (b"bert/encoder/layer_0/attention/decay", entry(start=8)),
+        ),
+        r"has 1 variables that .*\n  bert/encoder/layer_0/attention/decay  \[2\]",
+    ),
+    "a slot of another shape": (
+        entries_are(
+            (b"", header()),
+            (b"bert/embeddings/word_embeddings", entry()),
+            (b"bert/embeddings/word_embeddings/adam_m", entry([3], start=8)),
+        ),
+        r"has 1 variables that .*\n  bert/embeddings/word_embeddings/adam_m  \[3\]",
     ),
     "layer 01": (
         entries_are(

@@ -10,7 +10,7 @@ google-research/bert; ``modeling.py`` of google-research/albert; and for the Ker
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
@@ -229,20 +229,25 @@ _SLOTS = (
     "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1", "Momentum", "RMSProp", "RMSProp_1", "Adagrad", "m", "v",
     "ExponentialMovingAverage",
 )  # fmt: skip
+#: Counters and settings; all are single numbers.
 _BOOKKEEPING = re.compile(
     r"(.*/)?(global_step|save_counter|beta[12]_power|do_lower_case|signal_early_stopping/STOP|(current_)?loss_scale"
-    r"|(num_)?good_steps|learning_rate|decay|iter|iteration|beta_[12]|training_step)|optimizer/.*|keras_api/metrics/.*"
+    r"|(num_)?good_steps|learning_rate|decay|iter|iteration|beta_[12]|training_step)"
 )
+#: Beginnings that only what belongs to an optimizer or a metric has, of whatever shape.
+_APART = ("optimizer/", "keras_api/metrics/")
 
 
-def why_dropped(variable: str, others: Container[str]) -> str | None:
+def why_dropped(variable: str, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
     """What a variable is that says nothing about the model: part of an optimizer, or a counter. None for any other.
 
     Args:
         variable: its name.
-        others: names of all variables; a slot is one only beside its own variable.
+        shapes: of all variables, by name; a slot is one only beside its own variable and in its shape, and a counter
+            only where it is a single number.
     """
     base, _, ending = variable.rpartition("/")
-    if ending in _SLOTS and base in others:
+    if ending in _SLOTS and shapes.get(base) == shapes[variable]:
         return "optimizer"
-    return "bookkeeping" if _BOOKKEEPING.fullmatch(variable) else None
+    counts = variable.startswith(_APART) or (_BOOKKEEPING.fullmatch(variable) and not shapes[variable])
+    return "bookkeeping" if counts else None
