@@ -12,14 +12,14 @@ without imports. The two take turns.
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from beside_trainer import seconds_of, spread, take_turns, time_ratio, train_workflow, training_arguments
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH, LEARNING_RATE = 128, 16, 1e-4
@@ -38,14 +38,14 @@ def main() -> None:
 
     torch.set_num_threads(args.threads)
     rows = read_rows(CODAH, args.data, FinetuneConfig(max_train_rows=args.rows))
-    systems: dict[str, Callable[..., Chosen]] = {"bertkit": run_bertkit, "transformers": run_transformers}
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
-    for seed in range(args.seeds):
-        for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
-            chosen, seconds = systems[name](rows.train, rows.dev, args.epochs, seed)
-            runs[name].append({**score(rows.dev, chosen), "seconds": round(seconds, 1)})
-            print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
-    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+
+    def run(system: Callable[..., Any], seed: int) -> dict[str, float]:
+        found, seconds = system(rows.train, rows.dev, args.epochs, seed)
+        return {**score(rows.dev, found), "seconds": round(seconds, 1)}
+
+    runs = take_turns(
+        {"bertkit": partial(run, run_bertkit), "transformers": partial(run, run_transformers)}, args.seeds
+    )
     baseline = choice_baseline(rows.train, rows.dev, CODAH)
     report = {
         "about": about(args.threads),
@@ -57,7 +57,7 @@ def main() -> None:
         "runs": runs,
         "baseline": baseline["metrics"],
         "chance": baseline["chance"],
-        "time_ratio": round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3),
+        "time_ratio": time_ratio(runs),
     }
     publish(render(report), report, args.out)
 
@@ -82,24 +82,13 @@ def score(dev: Sequence[Any], chosen: Sequence[int]) -> dict[str, float]:
 def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
     """Choices of the model after the last epoch."""
     from bertkit.tasks.choice import CODAH
-    from bertkit.tokenization import AutoTokenizer
-    from bertkit.training.fit import fit
-    from bertkit.training.generators import seeded
     from bertkit.training.settings import FinetuneConfig
-    from bertkit.training.workflow import workflow_of
 
     begin = time.perf_counter()
-    workflow = workflow_of(CODAH)
     config = FinetuneConfig(
         learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
     )
-    with seeded(seed):
-        tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-        model = workflow.new_model(minilm_folder(), seed=seed, device=None, config=config)
-        questions = workflow.encode(train, tokenizer, config, labelled=True)
-        trained = fit(model, CODAH, questions, None, config, seed=seed)
-        encoded = workflow.encode(dev, tokenizer, config, labelled=False)
-        logits = workflow.outputs(trained.model, encoded, check=lambda: None, label="choosing")
+    _, _, logits = train_workflow(CODAH, train, dev, config)
     return logits.argmax(axis=1).tolist(), time.perf_counter() - begin
 
 
@@ -113,13 +102,7 @@ def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder())
     model = transformers.AutoModelForMultipleChoice.from_pretrained(minilm_folder())
     with tempfile.TemporaryDirectory() as scratch:
-        arguments = transformers.TrainingArguments(
-            output_dir=scratch, num_train_epochs=epochs, learning_rate=LEARNING_RATE,
-            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
-            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="no", save_strategy="no",
-            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
-            dataloader_pin_memory=False,
-        )  # fmt: skip
+        arguments = training_arguments(scratch, epochs=epochs, rate=LEARNING_RATE, batch=BATCH, seed=seed)
         trainer = transformers.Trainer(
             model=model,
             args=arguments,
@@ -147,7 +130,7 @@ def render(report: dict[str, Any]) -> list[str]:
     head = f"# Multiple choice ({report['data']}) from MiniLM-L6: bertkit and a loop like run_swag.py"
     lines = [head, "", *block(report["about"]), "", "| system | accuracy | seconds |", "|---|---|---|"]
     for name, runs in report["runs"].items():
-        seconds = statistics.median(run["seconds"] for run in runs)
+        seconds = seconds_of(runs)
         lines.append(f"| {name} | {spread([run['accuracy'] for run in runs])} | {seconds:.1f} |")
     lines.append(f"| TF-IDF + linear | {report['baseline']['accuracy']:.4f} | |")
     lines.append(f"| guessing | {report['chance']:.4f} | |")
@@ -159,10 +142,6 @@ def render(report: dict[str, Any]) -> list[str]:
         f"questions ({report['left_out']:,} left out), {report['epochs']} epochs, {report['dev_questions']:,} dev "
         f"questions; {seeds} seeds, mean ± sd. Command: `python benchmarks/choice.py --data DATA`",
     ]
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
 
 
 if __name__ == "__main__":

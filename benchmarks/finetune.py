@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from beside_trainer import spread, take_turns, time_ratio, training_arguments
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH = 128, 32
@@ -67,31 +68,25 @@ def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argpa
     settings = {"learning_rate": 1e-4, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
     config = FinetuneConfig(**settings, max_train_rows=rows, baseline=False)
     data = read_rows(get_task(task), folder, config)
-    systems: dict[str, Callable[[int], tuple[float, float]]] = {
-        "bertkit": lambda seed: run_bertkit(task, folder, config.model_copy(update={"seed": seed}), data),
+    systems: dict[str, Callable[[int], dict[str, float]]] = {
+        "bertkit": lambda seed: run_bertkit(task, config.model_copy(update={"seed": seed}), data),
         "transformers": lambda seed: run_transformers(task, data, settings, seed),
     }
-    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
-    for seed in range(args.seeds):
-        order = list(systems) if seed % 2 == 0 else list(systems)[::-1]
-        for name in order:
-            runs[name].append(systems[name](seed))
-            print(f"{task} seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
-    ratios = [ours[1] / theirs[1] for ours, theirs in zip(runs["bertkit"], runs["transformers"], strict=True)]
+    runs = take_turns(systems, args.seeds, label=f"{task} ")
     return {
         "metric": get_task(task).main_metric,
         "epochs": epochs,
         "train_rows": len(data.train),
         "train_rows_left_out": data.num_before_cut - len(data.train),
         "dev_rows": len(data.dev),
-        **{f"{name}_scores": [round(score, 4) for score, _ in runs[name]] for name in runs},
-        **{f"{name}_s": [round(seconds, 1) for _, seconds in runs[name]] for name in runs},
-        "time_ratio": round(statistics.median(ratios), 3),
+        **{f"{name}_scores": [round(run["score"], 4) for run in found] for name, found in runs.items()},
+        **{f"{name}_s": [round(run["seconds"], 1) for run in found] for name, found in runs.items()},
+        "time_ratio": time_ratio(runs),
     }
 
 
-def run_bertkit(task: str, folder: Path, config: Any, data: Any) -> tuple[float, float]:
-    """(dev score after the last epoch, seconds)."""
+def run_bertkit(task: str, config: Any, data: Any) -> dict[str, float]:
+    """Dev score after the last epoch, seconds."""
     from bertkit.tasks import get_task
     from bertkit.tokenization import BertTokenizer
     from bertkit.training.data import encode
@@ -105,10 +100,11 @@ def run_bertkit(task: str, folder: Path, config: Any, data: Any) -> tuple[float,
         model = new_classifier(minilm_folder(), described, seed=config.seed)
         encoded = encode(data, described, tokenizer, config)
         fit = fit_classifier(model, described, encoded.train, encoded.dev, config, seed=config.seed)
-    return fit.progression.epochs[-1][f"dev_{described.main_metric}"], time.perf_counter() - begin
+    found = fit.progression.epochs[-1][f"dev_{described.main_metric}"]
+    return {"score": found, "seconds": time.perf_counter() - begin}
 
 
-def run_transformers(task: str, data: Any, settings: dict[str, Any], seed: int) -> tuple[float, float]:
+def run_transformers(task: str, data: Any, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """The same with ``Trainer`` and dynamic padding, as its documentation shows it."""
     import numpy as np
     import transformers
@@ -124,12 +120,9 @@ def run_transformers(task: str, data: Any, settings: dict[str, Any], seed: int) 
         minilm_folder(), num_labels=described.num_labels
     )
     with tempfile.TemporaryDirectory() as scratch:
-        arguments = transformers.TrainingArguments(
-            output_dir=scratch, num_train_epochs=settings["epochs"], learning_rate=settings["learning_rate"],
-            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
-            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="epoch", save_strategy="no",
-            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
-            dataloader_pin_memory=False,
+        arguments = training_arguments(
+            scratch, epochs=settings["epochs"], rate=settings["learning_rate"], batch=BATCH, seed=seed,
+            eval_strategy="epoch",
         )  # fmt: skip
         trainer = transformers.Trainer(
             model=model,
@@ -141,7 +134,8 @@ def run_transformers(task: str, data: Any, settings: dict[str, Any], seed: int) 
         )
         trainer.train()
     scores = [row for row in trainer.state.log_history if f"eval_{described.main_metric}" in row]
-    return float(scores[-1][f"eval_{described.main_metric}"]), time.perf_counter() - begin
+    found = float(scores[-1][f"eval_{described.main_metric}"])
+    return {"score": found, "seconds": time.perf_counter() - begin}
 
 
 def tokenized(examples: Any, tokenizer: Any) -> list[dict[str, Any]]:
@@ -166,10 +160,7 @@ def render(report: dict[str, Any]) -> list[str]:
     lines += ["|---|---|---|---|---|---|---|---|---|"]
     for task, r in report["results"].items():
         cells = [task, r["metric"], f"{r['train_rows']:,} ({r['train_rows_left_out']:,})", str(r["epochs"])]
-        for name in ("bertkit", "transformers"):
-            scores = r[f"{name}_scores"]
-            spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-            cells.append(f"{statistics.mean(scores):.4f} ± {spread:.4f}")
+        cells += [spread(r[f"{name}_scores"]) for name in ("bertkit", "transformers")]
         cells += [f"{statistics.median(r[f'{name}_s']):.1f}" for name in ("bertkit", "transformers")]
         lines.append("| " + " | ".join([*cells, f"**{r['time_ratio']:.2f}**"]) + " |")
     return [*lines, "", f"{report['seeds']} seeds. Command: `python benchmarks/finetune.py --data DATA`"]

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from beside_trainer import seconds_of, spread, take_turns
+from finetune import run_bertkit
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH, RATE = 128, 32, 1e-2
@@ -36,12 +38,12 @@ def main() -> None:
         max_train_rows=args.rows, baseline=False,
     )  # fmt: skip
     data = read_rows(get_task("tweets"), args.data / "tweet_sentiment", config)
-    runs: dict[str, list[tuple[float, float]]] = {"bertkit": [], "tutorial": []}
-    for seed in range(args.seeds):
-        for name in ("bertkit", "tutorial") if seed % 2 == 0 else ("tutorial", "bertkit"):
-            run = run_bertkit if name == "bertkit" else run_tutorial
-            runs[name].append(run(data, config.model_copy(update={"seed": seed})))
-            print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
+    systems = {"bertkit": partial(run_bertkit, "tweets"), "tutorial": run_tutorial}
+
+    def run(name: str, seed: int) -> dict[str, float]:
+        return systems[name](config.model_copy(update={"seed": seed}), data)
+
+    runs = take_turns({name: partial(run, name) for name in systems}, args.seeds)
     lines, report = render(runs, data, args)
     publish(lines, report, args.out)
 
@@ -57,25 +59,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_bertkit(data: Any, config: Any) -> tuple[float, float]:
-    """(dev accuracy after the last epoch, seconds from rows to score)."""
-    from bertkit.tasks import get_task
-    from bertkit.tokenization import BertTokenizer
-    from bertkit.training.data import encode
-    from bertkit.training.fit import fit_classifier, new_classifier
-    from bertkit.training.generators import seeded
-
-    begin = time.perf_counter()
-    task = get_task("tweets")
-    tokenizer = BertTokenizer.from_pretrained(minilm_folder())
-    with seeded(config.seed):
-        model = new_classifier(minilm_folder(), task, seed=config.seed)
-        encoded = encode(data, task, tokenizer, config)
-        fit = fit_classifier(model, task, encoded.train, encoded.dev, config, seed=config.seed)
-    return fit.progression.epochs[-1]["dev_accuracy"], time.perf_counter() - begin
-
-
-def run_tutorial(data: Any, config: Any) -> tuple[float, float]:
+def run_tutorial(config: Any, data: Any) -> dict[str, float]:
     """The same score with the encoder run on every batch of every epoch."""
     import torch
     import transformers
@@ -117,27 +101,25 @@ def run_tutorial(data: Any, config: Any) -> tuple[float, float]:
             batch = [data.dev[row] for row in range(start, min(start + BATCH, len(data.dev)))]
             with torch.no_grad():
                 right += int((head(vectors(batch)).argmax(-1) == torch.tensor([e.label for e in batch])).sum())
-    return right / len(data.dev), time.perf_counter() - begin
+    return {"score": right / len(data.dev), "seconds": time.perf_counter() - begin}
 
 
-def render(runs: dict[str, list[tuple[float, float]]], data: Any, args: Any) -> tuple[list[str], dict[str, Any]]:
-    ratios = [theirs[1] / ours[1] for ours, theirs in zip(runs["bertkit"], runs["tutorial"], strict=True)]
+def render(runs: dict[str, list[dict[str, float]]], data: Any, args: Any) -> tuple[list[str], dict[str, Any]]:
+    pairs = zip(runs["bertkit"], runs["tutorial"], strict=True)
     report: dict[str, Any] = {
         "about": about(args.threads),
         "train_rows": len(data.train),
         "dev_rows": len(data.dev),
         "epochs": args.epochs,
-        "speedup": round(statistics.median(ratios), 2),
-        **{f"{name}_accuracy": [round(score, 4) for score, _ in runs[name]] for name in runs},
-        **{f"{name}_s": [round(seconds, 1) for _, seconds in runs[name]] for name in runs},
+        "speedup": round(statistics.median(theirs["seconds"] / ours["seconds"] for ours, theirs in pairs), 2),
+        **{f"{name}_accuracy": [round(run["score"], 4) for run in found] for name, found in runs.items()},
+        **{f"{name}_s": [round(run["seconds"], 1) for run in found] for name, found in runs.items()},
     }
     lines = ["# Frozen encoder on tweets: features once, against encoding every epoch", "", *block(report["about"]), ""]
     lines += [f"{len(data.train):,} training rows, {len(data.dev):,} dev rows, {args.epochs} epochs, MiniLM-L6.", ""]
     lines += ["| | dev accuracy, mean ± sd | seconds, median |", "|---|---|---|"]
-    for name in runs:
-        scores, seconds = zip(*runs[name], strict=True)
-        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        lines.append(f"| {name} | {statistics.mean(scores):.4f} ± {spread:.4f} | {statistics.median(seconds):.1f} |")
+    for name, found in runs.items():
+        lines.append(f"| {name} | {spread([run['score'] for run in found])} | {seconds_of(found):.1f} |")
     lines += ["", f"Speed-up, median over {args.seeds} seeds: **{report['speedup']:.1f}x**."]
     return lines, report
 

@@ -12,14 +12,14 @@ training, prediction), without imports. The two take turns.
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from beside_trainer import seconds_of, spread, take_turns, time_ratio, train_workflow, training_arguments
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH, LEARNING_RATE = 128, 32, 1e-4
@@ -39,14 +39,14 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     task = ner_task(args.data)
     rows = read_rows(task, args.data, FinetuneConfig(max_train_rows=args.rows))
-    systems: dict[str, Callable[..., Tagged]] = {"bertkit": run_bertkit, "transformers": run_transformers}
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
-    for seed in range(args.seeds):
-        for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
-            tags, seconds = systems[name](task, rows.train, rows.dev, args.epochs, seed)
-            runs[name].append({**score(rows.dev, tags), "seconds": round(seconds, 1)})
-            print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
-    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+
+    def run(system: Callable[..., Any], seed: int) -> dict[str, float]:
+        found, seconds = system(task, rows.train, rows.dev, args.epochs, seed)
+        return {**score(rows.dev, found), "seconds": round(seconds, 1)}
+
+    runs = take_turns(
+        {"bertkit": partial(run, run_bertkit), "transformers": partial(run, run_transformers)}, args.seeds
+    )
     report = {
         "about": about(args.threads),
         "data": args.data.name,
@@ -56,7 +56,7 @@ def main() -> None:
         "epochs": args.epochs,
         "runs": runs,
         "baseline": majority_baseline(rows.train, rows.dev, task)["metrics"],
-        "time_ratio": round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3),
+        "time_ratio": time_ratio(runs),
     }
     publish(render(report), report, args.out)
 
@@ -82,25 +82,14 @@ def score(dev: Sequence[Any], tags: list[list[str]]) -> dict[str, float]:
 
 
 def run_bertkit(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagged:
-    from bertkit.tokenization import AutoTokenizer
-    from bertkit.training.fit import fit
-    from bertkit.training.generators import seeded
     from bertkit.training.settings import FinetuneConfig
-    from bertkit.training.workflow import workflow_of
 
     begin = time.perf_counter()
-    workflow = workflow_of(task)
     config = FinetuneConfig(
         learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
     )
-    with seeded(seed):
-        tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-        model = workflow.new_model(minilm_folder(), seed=seed, device=None, config=config)
-        windows = workflow.encode(train, tokenizer, config, labelled=True)
-        trained = fit(model, task, windows, None, config, seed=seed)
-        encoded = workflow.encode(dev, tokenizer, config, labelled=False)
-        outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="tagging")
-        rows = workflow.prediction_rows(dev, encoded, outputs, {})
+    workflow, encoded, outputs = train_workflow(task, train, dev, config)
+    rows = workflow.prediction_rows(dev, encoded, outputs, {})
     return [row["predicted"] for row in rows], time.perf_counter() - begin
 
 
@@ -116,13 +105,7 @@ def run_transformers(task: Any, train: Any, dev: Any, epochs: int, seed: int) ->
     rows, _ = tokenized(task, train, tokenizer)
     asked, places = tokenized(task, dev, tokenizer)
     with tempfile.TemporaryDirectory() as scratch:
-        arguments = transformers.TrainingArguments(
-            output_dir=scratch, num_train_epochs=epochs, learning_rate=LEARNING_RATE,
-            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
-            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="no", save_strategy="no",
-            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
-            dataloader_pin_memory=False,
-        )  # fmt: skip
+        arguments = training_arguments(scratch, epochs=epochs, rate=LEARNING_RATE, batch=BATCH, seed=seed)
         trainer = transformers.Trainer(
             model=model,
             args=arguments,
@@ -170,7 +153,7 @@ def render(report: dict[str, Any]) -> list[str]:
     ]
     for name, runs in report["runs"].items():
         cells = [name, *(spread([run[key] for run in runs]) for key in ("f1", "precision", "recall"))]
-        seconds = statistics.median(run["seconds"] for run in runs)
+        seconds = seconds_of(runs)
         lines.append("| " + " | ".join([*cells, f"{seconds:.1f}"]) + " |")
     base = report["baseline"]
     lines.append(f"| most frequent tag | {base['f1']:.4f} | {base['precision']:.4f} | {base['recall']:.4f} | |")
@@ -182,10 +165,6 @@ def render(report: dict[str, Any]) -> list[str]:
         f"sentences ({report['left_out']:,} left out), {report['epochs']} epochs, {report['dev_sentences']:,} dev "
         f"sentences; {seeds} seeds, mean ± sd. Command: `python benchmarks/ner.py --data DATA`",
     ]
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ everything from read questions to scores (windows, training, evaluation), withou
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from beside_trainer import seconds_of, spread, take_turns, time_ratio, train_workflow, training_arguments
 from machine import about, block, minilm_folder, publish
 
 LENGTH, STRIDE, BATCH, LEARNING_RATE, LONGEST, N_BEST = 384, 128, 32, 1e-4, 30, 20
@@ -36,17 +36,14 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     train, dev = hold_out(SQUAD.read(args.data, "dev"), args.dev_share, seed=0)
     train, dev = sample(train, args.rows), sample(dev, args.dev_rows)
-    systems: dict[str, Callable[[Any, Any, int, int], tuple[list[str], float]]] = {
-        "bertkit": run_bertkit,
-        "transformers": run_transformers,
-    }
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
-    for seed in range(args.seeds):
-        for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
-            answers, seconds = systems[name](train, dev, args.epochs, seed)
-            runs[name].append({**score(dev, answers), "seconds": round(seconds, 1)})
-            print(f"seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
-    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+
+    def run(system: Callable[..., Any], seed: int) -> dict[str, float]:
+        found, seconds = system(train, dev, args.epochs, seed)
+        return {**score(dev, found), "seconds": round(seconds, 1)}
+
+    runs = take_turns(
+        {"bertkit": partial(run, run_bertkit), "transformers": partial(run, run_transformers)}, args.seeds
+    )
     report = {
         "about": about(args.threads),
         "train_questions": len(train),
@@ -54,7 +51,7 @@ def main() -> None:
         "epochs": args.epochs,
         "runs": runs,
         "baseline": overlap_baseline(train, dev, SQUAD)["metrics"],
-        "time_ratio": round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3),
+        "time_ratio": time_ratio(runs),
     }
     publish(render(report), report, args.out)
 
@@ -88,25 +85,14 @@ def score(dev: Sequence[Any], answers: Sequence[str]) -> dict[str, float]:
 def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str], float]:
     """Answers after the last epoch, and seconds."""
     from bertkit.tasks.squad import SQUAD
-    from bertkit.tokenization import AutoTokenizer
-    from bertkit.training.fit import fit
-    from bertkit.training.generators import seeded
     from bertkit.training.settings import FinetuneConfig
-    from bertkit.training.workflow import workflow_of
 
     begin = time.perf_counter()
-    workflow = workflow_of(SQUAD)
     config = FinetuneConfig(
         learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, doc_stride=STRIDE, seed=seed
     )
-    with seeded(seed):
-        tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-        model = workflow.new_model(minilm_folder(), seed=seed, device=None, config=config)
-        windows = workflow.encode(train, tokenizer, config, labelled=True)
-        trained = fit(model, SQUAD, windows, None, config, seed=seed)
-        encoded = workflow.encode(dev, tokenizer, config, labelled=False)
-        outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="answering")
-        rows = workflow.prediction_rows(dev, encoded, outputs, {})
+    workflow, encoded, outputs = train_workflow(SQUAD, train, dev, config)
+    rows = workflow.prediction_rows(dev, encoded, outputs, {})
     return [row["predicted"] for row in rows], time.perf_counter() - begin
 
 
@@ -123,13 +109,9 @@ def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list
     asked = windows_of(dev, tokenizer, labelled=False)
     keep = ("input_ids", "token_type_ids", "attention_mask", "start_positions", "end_positions")
     with tempfile.TemporaryDirectory() as scratch:
-        arguments = transformers.TrainingArguments(
-            output_dir=scratch, num_train_epochs=epochs, learning_rate=LEARNING_RATE,
-            per_device_train_batch_size=BATCH, per_device_eval_batch_size=BATCH, weight_decay=0.01, adam_epsilon=1e-6,
-            warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0, eval_strategy="no", save_strategy="no",
-            report_to=[], disable_tqdm=True, use_cpu=True, seed=seed, logging_strategy="no",
-            dataloader_pin_memory=False, remove_unused_columns=False,
-        )  # fmt: skip
+        arguments = training_arguments(
+            scratch, epochs=epochs, rate=LEARNING_RATE, batch=BATCH, seed=seed, remove_unused_columns=False
+        )
         trainer = transformers.Trainer(
             model=model,
             args=arguments,
@@ -198,8 +180,8 @@ def render(report: dict[str, Any]) -> list[str]:
     head = "# SQuAD v1.1 (a part) from MiniLM-L6: bertkit and a loop like run_qa.py"
     lines = [head, "", *block(report["about"]), "", "| system | F1 | exact match | seconds |", "|---|---|---|---|"]
     for name, runs in report["runs"].items():
-        cells = [name, *(spread([run[key] for run in runs]) for key in ("f1", "exact_match"))]
-        seconds = statistics.median(run["seconds"] for run in runs)
+        cells = [name, *(spread([run[key] for run in runs], 2) for key in ("f1", "exact_match"))]
+        seconds = seconds_of(runs)
         lines.append("| " + " | ".join([*cells, f"{seconds:.1f}"]) + " |")
     base = report["baseline"]
     lines.append(f"| word overlap, no network | {100 * base['f1']:.2f} | {100 * base['exact_match']:.2f} | |")
@@ -211,10 +193,6 @@ def render(report: dict[str, Any]) -> list[str]:
         f"questions, {report['epochs']} epochs, {report['dev_questions']:,} questions of other articles; "
         f"{seeds} seeds, mean ± sd. Command: `python benchmarks/squad.py --data DATA`",
     ]
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.2f}"
 
 
 if __name__ == "__main__":

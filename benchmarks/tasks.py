@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from beside_trainer import seconds_of, spread, time_ratio
 from machine import about, block, minilm_folder, publish
 from stages import Stages, stop_on_sigterm
 from task_jobs import BATCH, JOBS, PEER_FACTOR, TRAIN_RATE, Job, minutes_of
@@ -169,7 +170,6 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
                     depends=[job.name, rows, f"epochs={job.epochs}", f"seed={seed}", system],
                 )
             )
-    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
     scores = {
         system: {metric: [one[metric] for one in found] for metric in job.metrics} for system, found in runs.items()
     }
@@ -179,9 +179,9 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
             **facts,
             "scores": scores["bertkit"],
             "peer_scores": scores["transformers"],
-            "ratio": statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs),
-            "seconds": statistics.median(one["seconds"] for one in runs["bertkit"]),
-            "peer_seconds": statistics.median(one["seconds"] for one in runs["transformers"]),
+            "ratio": time_ratio(runs),
+            "seconds": seconds_of(runs["bertkit"]),
+            "peer_seconds": seconds_of(runs["transformers"]),
             "continued": False,
             "epochs": job.epochs,
             "few": job.few,
@@ -251,10 +251,6 @@ def averages(rows: Sequence[dict[str, Any]]) -> list[str]:
             whole = 9 - bool(left_out)
             told.append(f"- GLUE {words} WNLI: macro average {statistics.fmean(chosen):.4f} ({len(chosen)} of {whole})")
     return told
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{statistics.fmean(values):.4f} ± {statistics.stdev(values) if len(values) > 1 else 0.0:.4f}"
 
 
 if __name__ == "__main__":

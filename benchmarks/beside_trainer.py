@@ -1,0 +1,72 @@
+"""What the comparisons with transformers' ``Trainer`` share: hyper-parameters, systems in turn, mean ± sd."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from machine import minilm_folder
+
+Result = TypeVar("Result")
+
+
+def take_turns(
+    systems: Mapping[str, Callable[[int], Result]], num_seeds: int, *, label: str = ""
+) -> dict[str, list[Result]]:
+    """What every system gives for every seed; A B, B A, A B, so that none always runs on the warmer machine."""
+    runs: dict[str, list[Result]] = {name: [] for name in systems}
+    for seed in range(num_seeds):
+        for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
+            runs[name].append(systems[name](seed))
+            print(f"{label}seed {seed} {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
+    return runs
+
+
+def time_ratio(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> float:
+    """Bertkit's seconds by transformers', median over the seeds."""
+    pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
+    return round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3)
+
+
+def seconds_of(runs: Sequence[Mapping[str, float]]) -> float:
+    """Median over the seeds."""
+    return statistics.median(run["seconds"] for run in runs)
+
+
+def spread(values: Sequence[float], digits: int = 4) -> str:
+    """Mean ± sd."""
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.fmean(values):.{digits}f} ± {deviation:.{digits}f}"
+
+
+def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, Any, Any]:
+    """Fine-tune MiniLM-L6 with bertkit: its workflow, the encoded dev rows, what the last weights give for them."""
+    from bertkit.tokenization import AutoTokenizer
+    from bertkit.training.fit import fit
+    from bertkit.training.generators import seeded
+    from bertkit.training.workflow import workflow_of
+
+    workflow = workflow_of(task)
+    with seeded(config.seed):
+        tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+        model = workflow.new_model(minilm_folder(), seed=config.seed, device=None, config=config)
+        trained = fit(model, task, workflow.encode(train, tokenizer, config, labelled=True), None, config,
+                      seed=config.seed)  # fmt: skip
+        encoded = workflow.encode(dev, tokenizer, config, labelled=False)
+        outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="predicting")
+    return workflow, encoded, outputs
+
+
+def training_arguments(folder: str, *, epochs: int, rate: float, batch: int, seed: int, **more: Any) -> Any:
+    """``TrainingArguments`` with what bertkit does by default: AdamW with bias correction, 10 % warm-up, decay to 0."""
+    import transformers
+
+    settings = {"eval_strategy": "no", "save_strategy": "no", "logging_strategy": "no", "report_to": [], **more}
+    return transformers.TrainingArguments(
+        output_dir=folder, num_train_epochs=epochs, learning_rate=rate, seed=seed,
+        per_device_train_batch_size=batch, per_device_eval_batch_size=batch,
+        weight_decay=0.01, adam_epsilon=1e-6, warmup_steps=0.1, lr_scheduler_type="linear", max_grad_norm=1.0,
+        use_cpu=True, dataloader_pin_memory=False, disable_tqdm=True, **settings,
+    )  # fmt: skip
