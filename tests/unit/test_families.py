@@ -15,6 +15,7 @@ from transformers.models.auto import modeling_auto
 import bertkit
 from bertkit import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, CheckpointError, ConfigError, InputError
 from bertkit.batch import pack
+from bertkit.checkpoints.names import TABLES
 from bertkit.families import FAMILIES
 from bertkit.model import dropout
 from bertkit.model.bert import MODEL_CLASSES
@@ -100,6 +101,38 @@ def test_every_key_and_default_is_that_of_the_field(family: str) -> None:
     again = transformers.AutoConfig.for_model(**config.to_dict()).to_dict()
     again.pop("position_embedding_type", None)  # older versions read it
     assert again == theirs.to_dict()
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "bert"])
+def test_configs_by_their_names_elsewhere(family: str, tmp_path: Path) -> None:
+    name = f"{FAMILIES[family].prefix}Config"
+    ours, theirs = getattr(bertkit, name), getattr(transformers, name)
+    small = {key: value for key, value in theirs(vocab_size=30, num_labels=3).to_dict().items() if value is not None}
+    for values in ({}, {"vocab_size": 30, "num_labels": 3}, small):
+        config = ours(**values)
+        assert isinstance(config, BertConfig)
+        again = transformers.AutoConfig.for_model(**config.to_dict()).to_dict()
+        again.pop("position_embedding_type", None)
+        assert {**again, "dtype": None} == {**theirs(**values).to_dict(), "dtype": None}
+    config.save_pretrained(tmp_path)
+    assert ours.from_pretrained(tmp_path) == config
+    assert ours.from_pretrained(tmp_path, num_labels=4).num_labels == 4
+
+
+def test_a_name_of_a_family_reads_no_other() -> None:
+    assert bertkit.DistilBertConfig(dim=24, n_heads=2) == BertConfig(
+        model_type="distilbert", hidden_size=24, num_attention_heads=2
+    )
+    with pytest.raises(ConfigError, match="model_type is 'bert'; RobertaConfig takes 'roberta' only"):
+        bertkit.RobertaConfig(model_type="bert")
+    with pytest.raises(ConfigError, match="did you mean 'hidden_size'"):
+        bertkit.AlbertConfig(hiden_size=4)
+
+
+def test_a_checkpoint_of_another_family_is_refused(tmp_path: Path) -> None:
+    BertConfig(**TINY).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"is of the bert family; ElectraConfig takes 'electra' only"):
+        bertkit.ElectraConfig.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -332,17 +365,23 @@ def test_names_that_people_bring() -> None:
     for family in FAMILIES.values():
         for head in ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"):
             assert getattr(bertkit, family.prefix + head) is getattr(bertkit, "Bert" + head)
+        assert getattr(bertkit, f"{family.prefix}TokenizerFast") is getattr(bertkit, f"{family.prefix}Tokenizer")
     assert bertkit.AlbertForPreTraining is BertForPreTraining
     assert not hasattr(bertkit, "RobertaForPreTraining")
     assert bertkit.ElectraForPreTraining is not BertForPreTraining
 
 
 def test_heads_that_a_family_has_not() -> None:
-    with pytest.raises(ConfigError, match="roberta family has no next-sentence head"):
-        BertForPreTraining(BertConfig(model_type="roberta", **TINY))
-    with pytest.raises(CheckpointError, match="the bert family has no ElectraForPreTraining"):
-        bertkit.ElectraForPreTraining(BertConfig(**TINY)).save_pretrained("never-written")
-    assert not Path("never-written").exists()
+    """A model that could not be saved is not built: the classes of each family are those of its table of names."""
+    for family, table in TABLES.items():
+        config = BertConfig(model_type=family, **TINY)
+        for name, model_class in MODEL_CLASSES.items():
+            if name in table.classes:
+                with torch.device("meta"):
+                    model_class(config)
+            else:
+                with pytest.raises(ConfigError, match=f"the {family} family has no {name}"):
+                    model_class(config)
 
 
 # --- losses of their own ---------------------------------------------------------------------------------------------

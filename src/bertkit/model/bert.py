@@ -5,160 +5,33 @@ One class serves all families: which one a model is of, its config says.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import Batch, Padding
 from bertkit.config import BertConfig
 from bertkit.errors import InputError
-from bertkit.model.attention import Chosen
-from bertkit.model.dropout import Dropout
-from bertkit.model.embeddings import Embeddings
-from bertkit.model.encoder import Encoder
-from bertkit.model.heads import Pooler, PreTrainingHeads, ReplacedTokenHead
+from bertkit.model.base import BertModel, HeadModel, WordHeadModel, count_targets
+from bertkit.model.heads import PreTrainingHeads, ReplacedTokenHead
 from bertkit.model.linear import Linear
 from bertkit.model.losses import LossTerm, class_loss, masked_lm_loss, replaced_token_loss, span_loss, token_loss
 from bertkit.model.output import ModelOutput
 from bertkit.model.packed import PackedModel
-from bertkit.model.pretrained import initialize
 
-Part = TypeVar("Part", bound=nn.Module)
-
-
-class BertModel(PackedModel):
-    """The encoder with its pooler: ``last_hidden_state`` and ``pooler_output``.
-
-    Args:
-        config: the shape.
-        add_pooling_layer: False leaves the pooler out, and ``pooler_output`` is None, as it is in families without one.
-    """
-
-    base_prefix = ""
-
-    def __init__(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
-        super().__init__(config)
-        self.embeddings = Embeddings(config)
-        self.encoder = Encoder(config)
-        self.pooler = Pooler(config) if add_pooling_layer and config.family.has_pooler else None
-        self.init_weights()
-
-    def forward_packed(
-        self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
-    ) -> ModelOutput:
-        """Packed batch to ``last_hidden_state`` ``(T, D)`` and ``pooler_output`` ``(B, D)``."""
-        x_TD, states, attentions = self.encoder(
-            self.embeddings(batch), batch.layout, want_states=output_hidden_states, want_probs=output_attentions
-        )
-        first_BD = x_TD.index_select(0, batch.layout.first_rows(x_TD.device))
-        return ModelOutput(
-            last_hidden_state=x_TD,
-            pooler_output=self.pooler(first_BD) if self.pooler is not None else None,
-            hidden_states=tuple(states) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
-        )
-
-    def forward_pooled(self, batch: Batch) -> ModelOutput:
-        """``pooler_output`` ``(B, D)`` only: the same values as of :meth:`forward_packed`, for less work."""
-        assert self.pooler is not None
-        return ModelOutput(pooler_output=self.pooler(self.encoder.forward_first(self.embeddings(batch), batch.layout)))
-
-    def forward_at(self, batch: Batch, rows_R: Tensor) -> ModelOutput:
-        """``last_hidden_state`` ``(R, D)`` at some flat rows, and ``pooler_output`` ``(B, D)``.
-
-        The same values as of :meth:`forward_packed`; of the top layer nothing else is computed.
-        """
-        chosen = Chosen.first_and(rows_R, batch.layout)
-        x_RD = self.encoder.forward_chosen(self.embeddings(batch), batch.layout, chosen)
-        first = chosen.places_of(batch.layout.first_rows(x_RD.device))
-        return ModelOutput(
-            last_hidden_state=x_RD.index_select(0, chosen.places_of(rows_R)),
-            pooler_output=self.pooler(x_RD.index_select(0, first)) if self.pooler is not None else None,
-        )
-
-
-class HeadModel(PackedModel):
-    """Encoder + head. A class says which parts it has, how logits come from the encoder, and its loss."""
-
-    uses_pooler: ClassVar[bool] = True
-    #: Whether the head needs nothing but the pooled vector; the top layer is then computed at [CLS] only.
-    reads_pooler_only: ClassVar[bool] = True
-    token_fields: ClassVar[tuple[str, ...]] = ()
-    #: What the head judges: "sequence", "token", "choice", "span" or "pair". Families may have other values for it.
-    kind: ClassVar[str] = "token"
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__(config)
-        self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
-        if own := config.family.poolers.get(self.kind):
-            rate = config.head_dropout(self.kind) if own.drops_input else 0.0
-            self.bert.pooler = self._head_part(Pooler(config, own.activation, rate))
-
-    def _head_part(self, part: Part) -> Part:
-        """A freshly initialised part of the head."""
-        initialize(part, self.config.initializer_range)
-        return part
-
-    def _head_dropout(self) -> Dropout:
-        return Dropout(self.config.head_dropout(self.kind))
-
-    def forward_packed(
-        self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
-    ) -> ModelOutput:
-        """Packed batch to logits, and with ``batch.targets`` to ``loss`` and ``loss_terms``."""
-        encoded = self._encode(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
-        out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
-        terms = self._head(encoded, batch, out)
-        if terms:
-            out.loss = torch.stack([term.mean() for term in terms.values()]).sum()
-            out.loss_terms = terms
-        return out
-
-    def _encode(self, batch: Batch, **wanted: bool) -> ModelOutput:
-        """What the head reads of the encoder, and what else is ``wanted`` of it."""
-        if self.reads_pooler_only and not any(wanted.values()):
-            return self.bert.forward_pooled(batch)
-        return self.bert.forward_packed(batch, **wanted)
-
-    def num_targets(self, batch: Batch) -> dict[str, float]:
-        """What each of ``loss_terms`` will be divided by, known before the forward pass.
-
-        Targets of -100 do not count. With class weights it is the sum of the targets' weights.
-        """
-        return {"loss": _count(batch.targets[self.targets[0]])}
-
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        """Fill ``out`` with logits; return the terms of the loss, none without targets."""
-        raise AssertionError("each class has its own")
-
-
-def _count(labels: Tensor) -> float:
-    return float(labels.numel() if labels.is_floating_point() else (labels != -100).sum())
-
-
-class WordHeadModel(HeadModel):
-    """A model that predicts words: at all rows, or at ``batch.logit_rows`` only."""
-
-    reads_pooler_only = False
-
-    def _encode(self, batch: Batch, **wanted: bool) -> ModelOutput:
-        rows_R = batch.logit_rows
-        if rows_R is None:
-            return super()._encode(batch, **wanted)
-        # On another device, how many rows each sequence has would have to be waited for.
-        if rows_R.device.type == "cpu" and not any(wanted.values()):
-            return self.bert.forward_at(batch, rows_R)
-        encoded = super()._encode(batch, **wanted)
-        assert encoded.last_hidden_state is not None
-        encoded.last_hidden_state = encoded.last_hidden_state.index_select(0, rows_R)
-        return encoded
-
-    def _predict_words(self, encoded: ModelOutput) -> Tensor:
-        """Vocabulary logits at all rows ``(T, V)``, or at ``batch.logit_rows`` ``(R, V)``."""
-        head, embeddings = self.cls, self.bert.embeddings
-        assert isinstance(head, PreTrainingHeads)
-        return head.predictions(encoded.last_hidden_state, embeddings.word_embeddings.weight)  # type: ignore[no-any-return]
+__all__ = [
+    "MODEL_CLASSES",
+    "BertForMaskedLM",
+    "BertForMultipleChoice",
+    "BertForNextSentencePrediction",
+    "BertForPreTraining",
+    "BertForQuestionAnswering",
+    "BertForSequenceClassification",
+    "BertForTokenClassification",
+    "BertModel",
+    "ElectraForPreTraining",
+]
 
 
 class BertForPreTraining(WordHeadModel):
@@ -176,13 +49,14 @@ class BertForPreTraining(WordHeadModel):
     terms: ClassVar[dict[str, str]] = {"labels": "masked_lm", "next_sentence_label": "next_sentence"}
     token_fields = ("prediction_logits",)
     head_prefixes = ("cls.",)
+    families = frozenset({"bert", "albert"})
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True, next_sentence=True))
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
-        return {term: _count(batch.targets[name]) for name, term in self.terms.items() if name in batch.targets}
+        return {term: count_targets(batch.targets[name]) for name, term in self.terms.items() if name in batch.targets}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.prediction_logits = self._predict_words(encoded)
@@ -218,6 +92,7 @@ class BertForNextSentencePrediction(HeadModel):
 
     targets = ("labels",)
     head_prefixes = ("cls.seq_relationship.",)
+    families = frozenset({"bert"})
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -260,7 +135,7 @@ class BertForSequenceClassification(HeadModel):
     def num_targets(self, batch: Batch) -> dict[str, float]:
         labels = batch.targets["labels"]
         if self.class_weights is None or labels.is_floating_point():
-            return {"loss": _count(labels)}
+            return {"loss": count_targets(labels)}
         return {"loss": float(self.class_weights.to(labels.device)[labels[labels != -100]].sum())}
 
 
@@ -362,6 +237,7 @@ class ElectraForPreTraining(HeadModel):
     targets = token_targets = ("labels",)
     token_fields = ("logits",)
     head_prefixes = ("discriminator.",)
+    families = frozenset({"electra"})
     uses_pooler = reads_pooler_only = False
 
     def __init__(self, config: BertConfig) -> None:

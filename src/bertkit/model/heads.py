@@ -65,7 +65,7 @@ class PreTrainingHeads(nn.Module):
     """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for.
 
     Raises:
-        ConfigError: next sentence for a family that has no such head; a masked LM that is not tied to the embeddings.
+        ConfigError: a masked LM that is not tied to the embeddings.
     """
 
     def __init__(self, config: BertConfig, *, masked_lm: bool = False, next_sentence: bool = False) -> None:
@@ -79,8 +79,7 @@ class PreTrainingHeads(nn.Module):
                 )
             self.predictions = MaskedLMHead(config)
         if next_sentence:
-            if config.family.pair_label is None:
-                raise ConfigError(f"the {config.model_type} family has no next-sentence head; use BertForMaskedLM")
+            assert config.family.pair_label is not None, "the classes with this head say which families have it"
             self.dropout = Dropout(config.head_dropout("pair"))
             self.seq_relationship = Linear(config.hidden_size, 2)
 
