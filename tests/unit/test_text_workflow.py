@@ -11,6 +11,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch.nn import functional as F
 
+from bertkit.config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.features import FeatureSet, featurize_texts
 from bertkit.features_groups import GroupSet
@@ -19,7 +20,8 @@ from bertkit.model.losses import class_loss
 from bertkit.postprocess_labels import LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.tasks import Columns, Example, TextTask, score
 from bertkit.tokenization import BertTokenizer
-from bertkit.training.frozen import FrozenHead, pooled_vectors
+from bertkit.training.fit import fit_classifier
+from bertkit.training.frozen import FrozenHead, freeze_encoder, frozen_vectors
 from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow_text import TextWorkflow, class_weights, encode_texts, label_entropy
 from pipeline_helpers import save_tiny
@@ -74,14 +76,41 @@ def test_each_window_is_trained_on_with_the_label_of_its_text(tokenizer: BertTok
     assert label_entropy(TASK, rows) == pytest.approx(float(-(shares * np.log(shares)).sum()))
 
 
-def test_frozen_vectors_of_windows_give_the_mean_of_their_logits(folder: Path, tokenizer: BertTokenizer) -> None:
-    model = BertForSequenceClassification.from_pretrained(folder)
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra"])
+def test_frozen_vectors_of_windows_give_the_mean_of_their_logits(
+    family: str, folder: Path, tokenizer: BertTokenizer
+) -> None:
+    shape = BertConfig.from_pretrained(folder)
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    sizes = {name: getattr(shape, name) for name in names}
+    own = {"embedding_size": 32} if family == "electra" else {}
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(model_type=family, initializer_range=0.2, **sizes, **own))
     rows = encode_texts(TEXTS, None, tokenizer, settings())
-    vectors = pooled_vectors(model, rows)
-    assert vectors.shape == (3, 32)
-    head = FrozenHead(model).eval()
+    vectors = frozen_vectors(model, rows)
+    assert vectors.shape == ((3, 32) if family == "bert" else (9, 32)), "a head that is not linear reads every window"
     expected = TextWorkflow(TASK).outputs(model, rows, check=lambda: None, label="")
-    np.testing.assert_allclose(head.logits(vectors), expected, atol=1e-5)
+    np.testing.assert_allclose(FrozenHead(model).logits(vectors, rows), expected, atol=1e-5)
+
+
+def test_a_frozen_head_with_a_layer_of_its_own_trains_on_every_window(tokenizer: BertTokenizer) -> None:
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "seq_classif_dropout"), 0.0)
+    config = BertConfig(model_type="distilbert", vocab_size=len(tokenizer), **shape, **rates)
+    examples = [Example(text, None, number % 2) for number, text in enumerate(TEXTS)]
+    rows = TextWorkflow(TASK).encode(examples, tokenizer, settings(), labelled=True)
+    models = []
+    for changes in ({"freeze_encoder": True}, {}):
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(config)
+        if not changes:
+            freeze_encoder(model)
+        given = settings(epochs=3, learning_rate=1e-2, batch_size=2, **changes)
+        fit_classifier(model, TASK, rows, None, given, seed=0)
+        models.append(model)
+    short, long = (dict(model.named_parameters()) for model in models)
+    for name, value in short.items():
+        torch.testing.assert_close(value, long[name], atol=1e-5, rtol=1e-4, msg=name)
 
 
 def test_head_and_tail_and_what_pairs_cannot_have(tokenizer: BertTokenizer) -> None:

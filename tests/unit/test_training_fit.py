@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.features import FeatureSet, collate
+from bertkit.model.bert import BertForMultipleChoice, BertForSequenceClassification
 from bertkit.optim import AdamWeightDecay
 from bertkit.training import fit as fit_module
 from bertkit.training import frozen
 from bertkit.training.fit import class_weights, fit_classifier, label_entropy
-from bertkit.training.frozen import FrozenHead, VectorBatch, pooled_vectors
+from bertkit.training.frozen import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors
 from bertkit.training.scoring import predict_logits, score_logits
 from bertkit.training.settings import FinetuneConfig
 from training_helpers import TINY, no_dropout, tiny_model, toy_config, toy_features, toy_task, weights
@@ -163,21 +165,45 @@ def test_weighted_loss_over_micro_batches_is_torchs(max_tokens: int) -> None:
 # ------------------------------------------------------------------------------------------- frozen encoder
 
 
-def test_frozen_training_touches_the_classifier_only() -> None:
-    model = tiny_model()
+#: Families, and the parts of their classifiers that do not come with the encoder.
+HEADS = {
+    **dict.fromkeys(("bert", "albert"), ("classifier.",)),
+    **dict.fromkeys(("roberta", "distilbert", "electra"), ("classifier.", "bert.pooler.")),
+}
+
+
+def tiny_of(family: str, *, dropout: float = 0.1) -> BertForSequenceClassification:
+    """A classifier of the family with :data:`TINY`'s shape."""
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_labels")
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    own: dict[str, Any] = {
+        "albert": {"embedding_size": 12, "classifier_dropout": dropout},
+        "distilbert": {"seq_classif_dropout": dropout},
+        "electra": {"embedding_size": 12},
+    }.get(family, {})
+    torch.manual_seed(0)
+    shape = {name: getattr(TINY, name) for name in sizes}
+    return BertForSequenceClassification(
+        BertConfig(model_type=family, max_position_embeddings=40, initializer_range=0.1, **shape, **rates, **own)
+    )
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_frozen_training_touches_the_head_only(family: str) -> None:
+    model = tiny_of(family)
     before = weights(model)
     fit_classifier(model, toy_task(), TRAIN, DEV, toy_config(freeze_encoder=True, learning_rate=1e-2), seed=0)
     changed = {name for name, p in model.named_parameters() if not torch.equal(before[name], p)}
-    assert changed == {"classifier.weight", "classifier.bias"}
+    assert changed == {name for name in before if name.startswith(HEADS[family])}
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_frozen_head_predicts_what_the_full_model_predicts() -> None:
-    model = tiny_model()
-    fit = fit_classifier(
-        model, toy_task(), TRAIN, DEV, toy_config(freeze_encoder=True, learning_rate=1e-2, epochs=10), seed=0
-    )
-    from_vectors = FrozenHead(model).logits(pooled_vectors(model, DEV))
+@pytest.mark.parametrize("family", HEADS)
+def test_frozen_head_predicts_what_the_full_model_predicts(family: str) -> None:
+    model = tiny_of(family)
+    config = toy_config(freeze_encoder=True, learning_rate=1e-2, epochs=4)
+    fit = fit_classifier(model, toy_task(), TRAIN, DEV, config, seed=0)
+    from_vectors = FrozenHead(model).logits(frozen_vectors(model, DEV), DEV)
     assert DEV.labels is not None
     full = predict_logits(model, DEV)
     one_by_one = np.concatenate([predict_logits(model, DEV.select([row])) for row in range(len(DEV))])
@@ -186,14 +212,31 @@ def test_frozen_head_predicts_what_the_full_model_predicts() -> None:
     assert score_logits(toy_task(), full, DEV.labels)["accuracy"] == fit.progression.best_score
 
 
-def test_frozen_training_equals_training_with_a_frozen_model() -> None:
+@pytest.mark.parametrize("family", HEADS)
+def test_frozen_training_equals_training_with_a_frozen_model(family: str) -> None:
     """The short way (features once) and the long way (every epoch through the encoder) are the same optimisation."""
-    short, long = no_dropout(), no_dropout()
+    short, long = tiny_of(family, dropout=0.0), tiny_of(family, dropout=0.0)
     config = toy_config(learning_rate=1e-2, epochs=2)
     fit_classifier(short, toy_task(), TRAIN, None, config.model_copy(update={"freeze_encoder": True}), seed=0)
-    long.bert.requires_grad_(False)
+    freeze_encoder(long)
+    assert {name for name, p in long.named_parameters() if p.requires_grad} == {
+        name for name in weights(long) if name.startswith(HEADS[family])
+    }
     fit_classifier(long, toy_task(), TRAIN, None, config, seed=0)
-    torch.testing.assert_close(short.classifier.weight, long.classifier.weight, atol=1e-5, rtol=1e-4)
+    of_long = weights(long)
+    for name, value in weights(short).items():
+        torch.testing.assert_close(value, of_long[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_a_frozen_choice_trains_the_layer_in_front_of_it() -> None:
+    """The multiple-choice heads of DistilBERT and ELECTRA have such a layer; that of RoBERTa reads the pooler."""
+    for family, trained in (("distilbert", True), ("electra", True), ("roberta", False)):
+        model = BertForMultipleChoice(tiny_of(family).config)
+        freeze_encoder(model)
+        assert model.bert.pooler is not None
+        assert all(p.requires_grad is trained for p in model.bert.pooler.parameters()), family
+        assert all(p.requires_grad for p in model.classifier.parameters())
+        assert not any(p.requires_grad for p in model.bert.encoder.parameters())
 
 
 def test_frozen_head_uses_class_weights() -> None:
@@ -208,35 +251,45 @@ def test_frozen_head_uses_class_weights() -> None:
     assert [name for name, _ in head.named_parameters()] == ["classifier.weight", "classifier.bias"]
 
 
+def test_features_do_not_depend_on_the_head_that_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each seed draws the layer in front of the classifier anew, and finds the features of the first."""
+    model = tiny_of("distilbert")
+    first = frozen_vectors(model, DEV, cache=tmp_path)
+    assert model.bert.pooler is not None
+    model.bert.pooler.dense.weight.data.normal_()
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
+    assert "found in the feature cache" in capsys.readouterr().err
+
+
 def test_feature_cache_is_used_and_knows_weights_and_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = tiny_model()
-    first = pooled_vectors(model, DEV, cache=tmp_path)
+    first = frozen_vectors(model, DEV, cache=tmp_path)
     calls = []
     encode = frozen.encode_rows
     monkeypatch.setattr(frozen, "encode_rows", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
-    assert np.array_equal(pooled_vectors(model, DEV, cache=tmp_path), first)
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
     assert calls == []
     assert "found in the feature cache" in capsys.readouterr().err
-    pooled_vectors(model, TRAIN, cache=tmp_path)
+    frozen_vectors(model, TRAIN, cache=tmp_path)
     with torch.no_grad():
         model.bert.embeddings.LayerNorm.bias[0] += 0.1
-    assert not np.array_equal(pooled_vectors(model, DEV, cache=tmp_path), first)
+    assert not np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
     assert len(calls) == 2
     model.classifier.weight.data.zero_()
-    pooled_vectors(model, DEV, cache=tmp_path)
+    frozen_vectors(model, DEV, cache=tmp_path)
     assert len(calls) == 2
 
 
 def test_a_damaged_cache_is_computed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_model()
-    first = pooled_vectors(model, DEV, cache=tmp_path)
+    first = frozen_vectors(model, DEV, cache=tmp_path)
     file = next(tmp_path.glob("*.safetensors"))
     file.write_bytes(b"nonsense")
-    assert np.array_equal(pooled_vectors(model, DEV, cache=tmp_path), first)
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
     assert "cannot be used" in capsys.readouterr().err
-    assert np.array_equal(pooled_vectors(model, DEV, cache=tmp_path), first)
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
@@ -244,14 +297,14 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert len(pooled_vectors(tiny_model(), DEV, cache=blocked / "below")) == len(DEV)
+    assert len(frozen_vectors(tiny_model(), DEV, cache=blocked / "below")) == len(DEV)
     assert "not cached" in capsys.readouterr().err
 
 
 def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frozen, "CACHE_BYTES", 10_000)
     for seed in range(5):
-        pooled_vectors(tiny_model(), toy_features(60, seed=seed), cache=tmp_path)
+        frozen_vectors(tiny_model(), toy_features(60, seed=seed), cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -287,6 +340,7 @@ SMALL = BertConfig(hidden_size=512, num_hidden_layers=8, num_attention_heads=8)
         (SMALL, {}, 1e-4),
         (BASE, {"protocol": "original"}, 2e-5),
         (BASE, {"freeze_encoder": True}, 1e-2),
+        (BertConfig(model_type="roberta"), {"freeze_encoder": True}, 1e-3),
         (BASE, {"learning_rate": 7e-5}, 7e-5),
     ],
 )

@@ -31,7 +31,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: passes over the data; None means 3, more for small data (about 1,000 updates, at most 20 epochs).
         batch_size: sequences in an optimizer step.
         max_length: word pieces after which a text is cut.
-        freeze_encoder: train only the classifier, on features computed once: minutes become seconds.
+        freeze_encoder: train only the head, on features computed once: minutes become seconds.
         class_weight: "balanced" makes rare labels weigh more; None does not.
         seed: data order, new head and dropout; the same seed gives the same model.
         device: "cpu" or "cuda"; None is the CPU.

@@ -137,7 +137,8 @@ def _prepare(
 
     def resolved(num_rows: int) -> FinetuneConfig:
         longest = workflow.default_max_length
-        return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest)
+        kind = workflow.model_class.kind
+        return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
     tokenizer = AutoTokenizer.from_pretrained(start if start.is_dir() else start.parent)
     encoded = encode(rows, task, tokenizer, resolved(len(rows.train)))
@@ -164,7 +165,7 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
     """The results of the seeds, and of the dead ones whose place the next seed took."""
     config = job.config
     replaced: list[SeedResult] = []
-    # A head alone on fixed features has one minimum: where it learns nothing, no other seed will.
+    # A head alone on fixed features has one minimum, or is small: where it learns nothing, no other seed will.
     allowed = 0 if config.freeze_encoder else config.restarts
     following = config.seed + config.seeds
     seeds = []

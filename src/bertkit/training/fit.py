@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from bertkit.console import say
 from bertkit.features import FeatureSet
+from bertkit.features_groups import GroupSet
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.optim import Schedule, adamw, linear_schedule, original_schedule, parameter_groups
 from bertkit.tasks import TextTask
 from bertkit.tasks.kinds import Task
-from bertkit.training.frozen import FrozenHead, VectorBatch, freeze_encoder, pooled_vectors
+from bertkit.training.frozen import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors, windows_apart
 from bertkit.training.generators import seed_generators
 from bertkit.training.loop import Evaluate, LoopOptions, Progression, Trainer
 from bertkit.training.plan import EpochPlan
@@ -199,17 +200,25 @@ def _full_trainer(
 def _frozen_trainer(
     model: BertForSequenceClassification,
     task: Task,
-    train: FeatureSet,
+    train: FeatureSet | GroupSet,
     dev: Dev | None,
     config: FinetuneConfig,
     seed: int,
     cache: Path | None,
 ) -> Trainer[Any]:
-    vectors = torch.from_numpy(pooled_vectors(model, train, cache=cache, label="encoding train"))
+    vectors = torch.from_numpy(frozen_vectors(model, train, cache=cache, label="encoding train"))
     labels = torch.from_numpy(np.asarray(train.labels))
+    windows = windows_apart(model, train)
+
+    def batch_of(rows: list[int]) -> VectorBatch:
+        if windows is None:
+            return VectorBatch(vectors[rows], {"labels": labels[rows]})
+        each = torch.from_numpy(windows.sizes[rows])  # as the full model: every window has the label of its text
+        return VectorBatch(vectors[windows.sequences_of(rows)], {"labels": labels[rows].repeat_interleave(each, dim=0)})
+
     plan = EpochPlan(
         [1] * len(train),
-        lambda rows: VectorBatch(vectors[rows], {"labels": labels[rows]}),
+        batch_of,
         step_size=config.batch_size * config.accumulation,
         max_tokens=len(train),
         seed=seed,
@@ -218,11 +227,11 @@ def _frozen_trainer(
     head = FrozenHead(model)
     dev_vectors: Floats | None = None
     if dev is not None:
-        dev_vectors = pooled_vectors(model, dev.encoded, cache=cache, label="encoding dev")
+        dev_vectors = frozen_vectors(model, dev.encoded, cache=cache, label="encoding dev")
 
     def outputs(dev: Dev, check: Check) -> Any:
         assert dev_vectors is not None
-        return head.logits(dev_vectors)
+        return head.logits(dev_vectors, dev.encoded)
 
     return _trainer(head, plan, task, config, _evaluate(workflow_of(task), dev, config, outputs))
 

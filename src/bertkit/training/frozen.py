@@ -1,8 +1,10 @@
-"""A linear head on a frozen encoder: every text is encoded once, not once an epoch.
+"""A head on a frozen encoder: every text is encoded once, not once an epoch.
 
-The features are the encoder's pooled [CLS] vectors, what ``BertForSequenceClassification`` feeds its classifier, so
-the trained head put back into the full model predicts the same. They are kept in a cache on disk, keyed by the hash of
-the encoder's weights and of the token ids, and bounded in size.
+The features are what ``BertForSequenceClassification`` feeds its head, so the trained head put back into the full model
+predicts the same: the pooled [CLS] vectors of BERT and ALBERT, whose pooler comes with the encoder; the [CLS] vectors
+of the families whose classifier has a layer of its own in the pooler's place (RoBERTa, DistilBERT, ELECTRA), for that
+layer is new and is trained with the rest of the head. They are kept in a cache on disk, keyed by the hash of the
+weights that give them and of the token ids, and bounded in size.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
+from bertkit.batch import Batch
 from bertkit.console import say
 from bertkit.errors import ResourceError
 from bertkit.features import FeatureSet
 from bertkit.features_groups import GroupSet
 from bertkit.files import write_atomically
+from bertkit.model.base import HeadModel
 from bertkit.model.bert import BertForSequenceClassification
 from bertkit.model.losses import class_loss
 from bertkit.model.output import ModelOutput
-from bertkit.model.packed import PackedModel
 from bertkit.training.scoring import Floats, encode_rows
 
 #: The cache keeps the features used last, up to this many bytes.
@@ -48,14 +51,16 @@ class VectorBatch:
 
 
 class FrozenHead(nn.Module):
-    """The classifier of a full model, trained on vectors. It shares the model's parameters, so nothing is copied back.
+    """The head of a full model, trained on vectors. It shares the model's parameters, so nothing is copied back.
 
     Args:
-        model: its ``dropout`` and ``classifier`` are used; its encoder is not touched.
+        model: its ``dropout`` and ``classifier`` are used, and its pooler where that is the head's own; its encoder is
+            not touched.
     """
 
     def __init__(self, model: BertForSequenceClassification) -> None:
         super().__init__()
+        self.pooler = model.bert.pooler if model.has_own_pooler else None
         self.dropout = model.dropout
         self.classifier = model.classifier
         self._owner = (model,)  # in a tuple, so that the encoder does not become a part of this module
@@ -63,7 +68,8 @@ class FrozenHead(nn.Module):
     def forward_packed(self, batch: VectorBatch) -> ModelOutput:
         """Logits ``(B, C)``; with targets also the loss."""
         model = self._owner[0]
-        logits = self.classifier(self.dropout(batch.vectors))
+        pooled_BD = batch.vectors if self.pooler is None else self.pooler(batch.vectors)
+        logits = self.classifier(self.dropout(pooled_BD))
         if not batch.targets:
             return ModelOutput(logits=logits)
         term = class_loss(logits, batch.targets["labels"], model.config.problem_type, model.class_weights)
@@ -73,15 +79,33 @@ class FrozenHead(nn.Module):
         """As the full model counts them."""
         return self._owner[0].num_targets(batch)  # type: ignore[arg-type]
 
-    def logits(self, vectors: Floats) -> Floats:
-        """Logits of all rows without gradients: float32 ``(n, C)``."""
+    def logits(self, vectors: Floats, features: FeatureSet | GroupSet) -> Floats:
+        """Logits of all rows without gradients: float32 ``(n, C)``; of a row in windows, the mean of theirs.
+
+        Args:
+            vectors: of :func:`frozen_vectors`.
+            features: the rows that they are of.
+        """
+        self.eval()
         with torch.inference_mode():
-            device = self.classifier.weight.device
-            out: Floats = self.classifier(torch.from_numpy(vectors).to(device)).cpu().numpy()
-            return out
+            given = torch.from_numpy(vectors).to(self.classifier.weight.device)
+            found = self.forward_packed(VectorBatch(given)).logits
+            assert found is not None
+            out: Floats = found.cpu().numpy()
+        windows = windows_apart(self._owner[0], features)
+        return out if windows is None else windows.mean(out)
 
 
-def pooled_vectors(
+def windows_apart(model: BertForSequenceClassification, features: FeatureSet | GroupSet) -> GroupSet | None:
+    """The rows, where each is in windows that have a vector each; None where a row has one vector.
+
+    The mean of logits is the logits of the mean vector where the head is linear, so that one vector is enough; a head
+    with a layer of its own needs them all.
+    """
+    return features if isinstance(features, GroupSet) and model.has_own_pooler else None
+
+
+def frozen_vectors(
     model: BertForSequenceClassification,
     features: FeatureSet | GroupSet,
     *,
@@ -89,7 +113,9 @@ def pooled_vectors(
     check: Callable[[], None] = lambda: None,
     label: str = "encoding",
 ) -> Floats:
-    """The encoder's pooled vector of every row, float32 ``(n, D)``; of a row in windows, the mean of theirs.
+    """The vector that the head reads of every row, float32 ``(n, D)``.
+
+    Of a row in windows it is the mean of theirs, or there is one of each window; see :func:`windows_apart`.
 
     Args:
         model: put into eval mode.
@@ -99,22 +125,29 @@ def pooled_vectors(
         label: what the progress bar says.
     """
     if isinstance(features, GroupSet):
-        return features.mean(pooled_vectors(model, features.sequences, cache=cache, check=check, label=label))
+        vectors = frozen_vectors(model, features.sequences, cache=cache, check=check, label=label)
+        return vectors if windows_apart(model, features) else features.mean(vectors)
     file = None if cache is None else cache / f"{_key(model, features)}.safetensors"
     if file is not None and (found := _read(file, (len(features), model.config.hidden_size))) is not None:
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
         return found
-    vectors = encode_rows(
-        model, features, lambda batch: model.bert.forward_pooled(batch).pooler_output, check=check, label=label
-    )
+
+    def forward(batch: Batch) -> Tensor | None:
+        return (
+            model.bert.forward_first(batch) if model.has_own_pooler else model.bert.forward_pooled(batch).pooler_output
+        )
+
+    vectors = encode_rows(model, features, forward, check=check, label=label)
     if file is not None:
         _write(file, vectors)
     return vectors
 
 
-def freeze_encoder(model: PackedModel) -> None:
+def freeze_encoder(model: HeadModel) -> None:
     """Leave everything but the head's own parts out of training, for heads that :class:`FrozenHead` does not fit."""
-    prefixes = tuple(prefix for prefix in model.head_prefixes if not prefix.startswith("bert."))
+    prefixes = tuple(
+        prefix for prefix in model.head_prefixes if model.has_own_pooler or not prefix.startswith("bert.pooler.")
+    )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(prefixes))
 
@@ -126,9 +159,11 @@ def cache_folder() -> Path:
 
 
 def _key(model: BertForSequenceClassification, features: FeatureSet) -> str:
-    digest = hashlib.sha256(b"pooled-1")
+    digest = hashlib.sha256(b"first-1" if model.has_own_pooler else b"pooled-1")
     digest.update(model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures"}).encode())
     for name, parameter in model.bert.named_parameters():
+        if model.has_own_pooler and name.startswith("pooler."):
+            continue  # of the head: its vectors come before it
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     for array in (features.input_ids, features.token_type_ids, features.boundaries):

@@ -18,8 +18,8 @@ from bertkit.sources import resolve
 from bertkit.tasks.kinds import Task
 from bertkit.training.settings import FinetuneConfig
 
-#: What is trained with ``freeze_encoder``, by whether the head needs no more than pooled vectors.
-FROZEN = {True: "classifier on frozen pooled [CLS] features", False: "head on a frozen encoder"}
+#: What is trained with ``freeze_encoder``, by whether the head needs no more than [CLS] vectors.
+FROZEN = {True: "classification head on frozen [CLS] features", False: "head on a frozen encoder"}
 
 
 def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:

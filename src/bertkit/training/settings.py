@@ -62,7 +62,7 @@ class FinetuneConfig(Settings):
     class_weights: Annotated[
         Literal["none", "balanced"], Field(description="balanced: rare labels weigh more in the loss")
     ] = "none"
-    freeze_encoder: Annotated[bool, Field(description="train only the classifier, on features computed once")] = False
+    freeze_encoder: Annotated[bool, Field(description="train only the head, on features computed once")] = False
     patience: Annotated[
         int | None, Field(ge=1, description="stop after this many epochs without a better dev score")
     ] = None
@@ -132,7 +132,7 @@ class FinetuneConfig(Settings):
         return self
 
     def resolved(
-        self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None
+        self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
     ) -> FinetuneConfig:
         """The same settings with every choice made, as they are used and recorded.
 
@@ -141,6 +141,7 @@ class FinetuneConfig(Settings):
             model: shape of the encoder; its positions bound ``max_length``.
             num_train_rows: training rows after any cut; of examples that are several rows each, all of these.
             longest: ``max_length`` where nothing is set; None: by the name of the task.
+            head: kind of the head; a frozen encoder's learns at another rate where it is more than a linear layer.
         """
         updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
         default = longest or LONG_TEXT_TASKS.get(task, 128)
@@ -151,15 +152,15 @@ class FinetuneConfig(Settings):
             )
         return self.model_copy(
             update={
-                "learning_rate": self.learning_rate or self._default_learning_rate(model),
+                "learning_rate": self.learning_rate or self._default_learning_rate(model, head),
                 "epochs": self.epochs or self._default_epochs(updates_per_epoch),
                 "max_length": max_length,
             }
         )
 
-    def _default_learning_rate(self, model: BertConfig) -> float:
+    def _default_learning_rate(self, model: BertConfig, head: str) -> float:
         if self.freeze_encoder:
-            return 1e-2
+            return 1e-3 if head in model.family.poolers else 1e-2
         if self.protocol == "original" or model.hidden_size >= 1024:
             return 2e-5
         return 1e-4 if model.num_hidden_layers <= 8 and model.hidden_size <= 512 else 3e-5

@@ -21,6 +21,7 @@ import torch
 from bertkit.batch import Batch
 from bertkit.errors import ConfigError
 from bertkit.features import Ints, TextEncoder
+from bertkit.model.base import HeadModel
 from bertkit.model.packed import PackedModel
 from bertkit.tasks.kinds import Task
 from bertkit.tasks.rows import OnError
@@ -117,8 +118,8 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     """
 
     #: The model with the kind's head.
-    model_class: ClassVar[type[PackedModel]]
-    #: Whether the head needs nothing but pooled [CLS] vectors of single rows, so that a frozen encoder runs only once.
+    model_class: ClassVar[type[HeadModel]]
+    #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
     reads_vectors: ClassVar[bool] = False
     #: Longest input where the user says nothing; the model's positions bound it.
     default_max_length: int = 128
