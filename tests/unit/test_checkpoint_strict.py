@@ -358,6 +358,27 @@ def test_arguments_that_make_no_sense(bare: Path) -> None:
         bertkit.AutoModel()
 
 
+def test_keywords_of_other_software(bare: Path) -> None:
+    for load in (BertModel.from_pretrained, bertkit.AutoModel.from_pretrained):
+        assert load(bare, torch_dtype=torch.float16).dtype is torch.float16
+        assert load(bare, torch_dtype="bfloat16", dtype=None).dtype is torch.bfloat16
+        with pytest.raises(InputError, match="torch_dtype is another name of dtype; give one"):
+            load(bare, torch_dtype=torch.float16, dtype=torch.float16)
+        for keywords, said in (
+            ({"output_hidden_states": True}, r"argument of the call: model\(\.\.\., output_hidden_states=\.\.\.\)"),
+            ({"config": CONFIG}, "the shape is read from config.json"),
+            ({"cache_dir": "x"}, "environment variable HF_HUB_CACHE"),
+            ({"attn_implementation": "sdpa"}, "leave it out"),
+            ({"hidden_dropout_prob": 0.0}, "is a field of the config"),
+            (
+                {"num_label": 3},
+                "takes no 'num_label' \\(did you mean 'num_labels'\\?\\); it takes name_or_path, num_lab",
+            ),
+        ):
+            with pytest.raises(InputError, match=said):
+                load(bare, **keywords)
+
+
 def test_auto_classes_choose_the_class(full: Path) -> None:
     asked = {"SequenceClassification": {"num_labels": 2}, "TokenClassification": {"num_labels": 2}}
     for head in ("PreTraining", "MaskedLM", "NextSentencePrediction", "SequenceClassification", "TokenClassification",

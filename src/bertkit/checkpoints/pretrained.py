@@ -5,6 +5,7 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -19,13 +20,39 @@ from bertkit.checkpoints.match import HeadRequest, Match, Status, match
 from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.vocabulary import check_vocabulary
 from bertkit.config import BertConfig
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.model.bert import MODEL_CLASSES
 from bertkit.model.pretrained import PretrainedModel, initialize
 from bertkit.sources import resolve
 from bertkit.tokenization import AutoTokenizer as AutoTokenizer
 
 ModelT = TypeVar("ModelT", bound=PretrainedModel)
+
+#: Keywords of ``from_pretrained`` in other software that have no counterpart here, and what to do in their place.
+OTHER_KEYWORDS = {
+    **dict.fromkeys(
+        ("output_attentions", "output_hidden_states", "return_dict"),
+        "it is an argument of the call: model(..., {0}=...)",
+    ),
+    "add_pooling_layer": "leave it out: the encoder has a pooler where the checkpoint has one",
+    "attn_implementation": "leave it out: there is one attention, which chooses how to compute by itself",
+    "config": "leave it out: the shape is read from config.json beside the weights; Class(config) makes a new model",
+    "cache_dir": "set the environment variable HF_HUB_CACHE to that folder",
+    "device_map": "use device='cpu' or device='cuda'",
+    "from_tf": "leave it out, and write a checkpoint of TensorFlow anew with 'bertkit convert'",
+    "force_download": "leave it out, and remove the checkpoint from the Hub's cache",
+    "ignore_mismatched_sizes": "use new_head=True, which draws the head anew",
+    "local_files_only": "set the environment variable HF_HUB_OFFLINE=1",
+    "low_cpu_mem_usage": "leave it out: no weight is drawn or held twice",
+    "output_loading_info": "leave it out: model.load_report tells what was exact, new and unused",
+    "state_dict": "make the model by Class(config) and use its load_state_dict",
+    "subfolder": "give the path of that folder",
+    "token": "set the environment variable HF_TOKEN",
+    "trust_remote_code": "leave it out: code from a checkpoint is never run",
+    "use_auth_token": "set the environment variable HF_TOKEN",
+    "use_safetensors": "leave it out: safetensors are taken where they are there",
+}
+_OF_CONFIG = "it is a field of the config, which is read from the checkpoint; change it in a copy of its config.json"
 
 
 def load_model(
@@ -41,6 +68,8 @@ def load_model(
     revision: str | None = None,
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
+    torch_dtype: torch.dtype | str | None = None,
+    **others: Any,
 ) -> ModelT:
     """Load a checkpoint into a class: exactly, or with the new head that was asked for, or not at all.
 
@@ -51,11 +80,14 @@ def load_model(
         id2label: names of the labels, by number; asks for as many as it names.
         label2id: the same the other way round.
         problem_type: loss of a sequence classifier; see :class:`bertkit.config.BertConfig`.
-        new_head: draw the class's heads anew whatever the file holds (and the pooler, where the file has none).
+        new_head: draw the class's heads anew whatever the file holds (and the pooler, where the file has none; of
+            ``BertModel``, which has no heads, that is all).
         seed: of the new head's weights. The global generators are not touched.
         revision: branch, tag or commit on the Hub.
         device: where the model goes; None means the CPU.
         dtype: type of the weights; None means float32, whatever the file holds.
+        torch_dtype: another name of ``dtype``.
+        **others: none; keywords of other software are refused with what to do in their place.
 
     Returns:
         The model in eval mode; ``model.load_report`` tells what was exact, new and unused.
@@ -63,10 +95,13 @@ def load_model(
     Raises:
         CheckpointError: missing, damaged, unsafe, or not fitting; lists every tensor that differs.
         ConfigError: labels that contradict each other.
-        InputError: labels for a class without labels, a ``dtype`` that is no float type.
+        InputError: labels for a class without labels, a ``dtype`` that is no float type, an unknown keyword.
     """
+    _refuse(others)
     name = _class_name(cls)
-    kind = _float_type(dtype)
+    if dtype is not None and torch_dtype is not None:
+        raise InputError(f"torch_dtype is another name of dtype; give one, got {dtype!r} and {torch_dtype!r}")
+    kind = _float_type(torch_dtype if dtype is None else dtype)
     labels = {"num_labels": num_labels, "id2label": id2label, "label2id": label2id}
     labels = {key: value for key, value in labels.items() if value is not None}
     if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
@@ -90,6 +125,14 @@ def load_model(
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     model.load_report = table
     return model.eval() if device is None else model.eval().to(device)
+
+
+def _refuse(others: Mapping[str, Any]) -> None:
+    for name in others:
+        if name in OTHER_KEYWORDS or name in BertConfig.model_fields:
+            raise InputError(f"from_pretrained takes no {name}: {OTHER_KEYWORDS.get(name, _OF_CONFIG).format(name)}")
+        known = [name for name in inspect.signature(load_model).parameters if name not in ("cls", "others")]
+        raise InputError(f"from_pretrained takes no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
 
 
 def _class_name(cls: type[PretrainedModel]) -> str:

@@ -88,7 +88,8 @@ class PretrainedModel(nn.Module):
             name_or_path: what to load.
             **options: ``num_labels``, ``id2label`` or ``label2id`` (a new task head of that size where the file has
                 none), ``problem_type``, ``new_head=True`` (a new head whatever the file has), ``seed`` (for the new
-                head, default 0), ``revision`` (Hub), ``device``, ``dtype`` (default: float32).
+                head, default 0), ``revision`` (Hub), ``device``, ``dtype`` or ``torch_dtype`` (default:
+                float32).
 
         Raises:
             CheckpointError: the file is missing, damaged, unsafe, or does not fit.
