@@ -176,6 +176,17 @@ def test_requests_that_cannot_be_met(classifier: Path, tmp_path: Path, capsys: p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
 
 
+def test_only_our_encoders_are_taken_for_a_bare_encoder(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    assert type(onnx_export.load_for_export(folder)[0]) is bertkit.BertModel
+    values = json.loads((folder / "config.json").read_text())
+    for other in ("BertLMHeadModel", "BertModelWithHeads", "SomeModel"):
+        (folder / "config.json").write_text(json.dumps({**values, "architectures": [other]}))
+        with pytest.raises(ConfigError, match=rf"class {other}.*; give a task: feature-extraction, fill-mask"):
+            onnx_export.load_for_export(folder)
+        assert type(onnx_export.load_for_export(folder, "feature-extraction")[0]) is bertkit.BertModel
+
+
 def test_the_layouts_of_the_graph_are_those_of_the_model(classifier: Path) -> None:
     """The traced forms run as they are, against the model's own buckets; every length, no exporter in between."""
     model = bertkit.BertModel.from_pretrained(classifier)

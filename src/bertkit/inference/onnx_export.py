@@ -32,6 +32,7 @@ from bertkit.files import disk_guard, sha256_file, sync_folder
 from bertkit.inference.base import eval_mode
 from bertkit.inference.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
 from bertkit.inference.onnx_model import FILES, MANIFEST, Variant, open_session
+from bertkit.model.bert import BertModel
 from bertkit.model.output import ModelOutput
 from bertkit.model.packed import PackedModel
 from bertkit.sources import resolve
@@ -153,13 +154,15 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> tuple[
     path = resolve(name_or_path)
     folder = path if path.is_dir() else path.parent
     if task is None:
+        # Under our names: another class that ends in "Model", such as a decoder, is no bare encoder.
         saved = (BertConfig.from_json_file(folder / CONFIG).architectures or [""])[0]
-        head = saved.partition("For")[2] if "For" in saved else "" if saved.endswith("Model") else None
+        head = saved.partition("For")[2] if "For" in saved else "" if saved == BertModel.__name__ else None
     else:
         head = HEADS[task]
     auto = None if head is None else getattr(pretrained, f"AutoModelFor{head}" if head else "AutoModel", None)
     if auto is None:
-        raise ConfigError(f"{folder / CONFIG} does not say what the model is for; give a task: {', '.join(HEADS)}")
+        named = f"names the class {saved}, which cannot be exported" if saved else "does not say what the model is for"
+        raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
     return auto.from_pretrained(path), AutoTokenizer.from_pretrained(folder), read_decision(folder)
 
 
