@@ -167,7 +167,11 @@ def sentence_encoder(model: BertModel, tokenizer: BertTokenizer, printed: Mappin
 
 
 def workflow(
-    name: str | Path, model: BertModel, tokenizer: BertTokenizer, printed: Mapping[str, Any]
+    model: BertModel,
+    masked_lm: BertForMaskedLM,
+    next_sentence: BertForNextSentencePrediction,
+    tokenizer: BertTokenizer,
+    printed: Mapping[str, Any],
 ) -> Iterator[Check]:
     """Hidden states, masked word and next sentence (architecture and workflow, cells 35 to 237)."""
     out = model(**tokenizer("BERT is a transformer model. It is used for various NLP tasks.", return_tensors="pt"))
@@ -175,13 +179,13 @@ def workflow(
     pooled = printed["workflow.pooled"]
     yield Check("pooled vector of the text", out.pooler_output[0, : len(pooled)], pooled, 1.5e-4)
     inputs = tokenizer("BERT is [MASK] a model for NLP tasks.", return_tensors="pt")
-    logits = BertForMaskedLM.from_pretrained(name)(**inputs).logits[0]
+    logits = masked_lm(**inputs).logits[0]
     yield corners(logits, printed["masked_lm"], "masked-LM logits", 5e-4)
     place = int(torch.where(inputs.input_ids == tokenizer.mask_token_id)[1])
     best = int(logits[place].argmax())
     yield Check("word for [MASK]", (best, tokenizer.decode([best])), printed["masked_lm.answer"])
     inputs = tokenizer("BERT is a transformer model.", "It is used for various NLP tasks.", return_tensors="pt")
-    logits = BertForNextSentencePrediction.from_pretrained(name)(**inputs).logits[0]
+    logits = next_sentence(**inputs).logits[0]
     yield Check("next-sentence logits", logits, printed["next_sentence"], 2e-4)
 
 
@@ -207,15 +211,16 @@ def verify(name: str | Path, printed: Mapping[str, Any] = PRINTED, tell: Callabl
         The checks that do not agree.
 
     Raises:
-        CheckpointError: nothing there, or another model.
+        CheckpointError: nothing there, or another model; before the first check.
     """
     tokenizer, model = BertTokenizer.from_pretrained(name), BertModel.from_pretrained(name)
+    heads = BertForMaskedLM.from_pretrained(name), BertForNextSentencePrediction.from_pretrained(name)
     failed = []
     with torch.inference_mode():
         for checks in (
             embeddings(model, printed),
             sentence_encoder(model, tokenizer, printed),
-            workflow(name, model, tokenizer, printed),
+            workflow(model, *heads, tokenizer, printed),
             tf_hub(model, tokenizer, printed),
         ):
             for check in checks:

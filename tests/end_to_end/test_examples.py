@@ -280,6 +280,13 @@ def test_verification_says_when_nothing_was_checked(tiny: Path, tmp_path: Path, 
     assert "NOTHING WAS CHECKED" in capsys.readouterr().err
     assert module.main(["--model", str(tiny)]) == 1
     assert "12 checks failed" in capsys.readouterr().out  # the tokens are right, for the vocabulary is
+    encoder = tmp_path / "encoder"
+    BertModel.from_pretrained(tiny).save_pretrained(encoder)
+    shutil.copy(tiny / "vocab.txt", encoder)
+    assert module.main(["--model", str(encoder)]) == 3
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "NOTHING WAS CHECKED" in told.err
 
 
 def columns(inputs: Any) -> dict[str, list[list[int]]]:
