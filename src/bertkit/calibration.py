@@ -92,13 +92,21 @@ def probabilities_at(logits: npt.ArrayLike, temperature: float, *, several: bool
     return (sigmoid(scaled) if several else softmax(scaled)).astype(np.float64)
 
 
-def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """Mean of minus the logarithm of what the right labels were given; arguments as of :func:`fit_temperature`."""
+def log_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Minus the logarithm of what each row's right label was given ``(n,)``, of several labels their mean.
+
+    Arguments as of :func:`fit_temperature`; a logit of minus infinity is a label that the row does not have.
+    """
     x, right = np.asarray(logits, dtype=np.float64), np.asarray(labels)
     if right.ndim == 2:
-        return float((np.logaddexp(0.0, x) - x * right).mean())
+        return np.asarray((np.logaddexp(0.0, x) - x * right).mean(axis=1))
     shifted = x - x.max(axis=1, keepdims=True)
-    return float((np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(x)), right]).mean())
+    return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(x)), right])
+
+
+def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Mean of :func:`log_losses`."""
+    return float(log_losses(logits, labels).mean())
 
 
 def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:

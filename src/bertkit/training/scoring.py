@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch
+from bertkit.calibration import log_losses
 from bertkit.console import progress
 from bertkit.features import FeatureSet, Ints, collate, token_budget_batches
 from bertkit.model.bert import BertForSequenceClassification
@@ -134,14 +135,9 @@ def row_losses(task: TextTask, logits: Floats, labels: npt.NDArray[Any]) -> npt.
     """Loss of each row ``(n,)``: minus the logarithm of the right label's probability, its mean over several labels, or
     the squared error.
     """
-    x = logits.astype(np.float64)
-    if task.multi_label:
-        return np.asarray((np.logaddexp(0.0, x) - x * labels).mean(axis=1), dtype=np.float64)
     if task.is_regression:
-        return np.asarray((x[:, 0] - labels) ** 2, dtype=np.float64)
-    shifted = x - x.max(axis=1, keepdims=True)
-    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
-    return np.asarray(losses, dtype=np.float64)
+        return np.asarray((logits[:, 0].astype(np.float64) - labels) ** 2, dtype=np.float64)
+    return log_losses(logits, labels)
 
 
 def score_logits(

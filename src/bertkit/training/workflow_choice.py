@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch
+from bertkit.calibration import log_loss, log_losses
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config import BertConfig
 from bertkit.errors import DataError
@@ -123,7 +124,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         assert encoded.labels is not None
         predicted = outputs.argmax(axis=1)
         scores = {name: METRICS[name](predicted, encoded.labels) for name in self.task.metrics}
-        return {**scores, "loss": float(_losses(outputs, encoded.labels).mean())}
+        return {**scores, "loss": log_loss(outputs, encoded.labels)}
 
     def prediction_rows(
         self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
@@ -146,7 +147,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def badness(
         self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
     ) -> npt.NDArray[np.floating[Any]] | None:
-        return None if encoded.labels is None else _losses(outputs, encoded.labels)
+        return None if encoded.labels is None else log_losses(outputs, encoded.labels)
 
     def main_metric_of(
         self,
@@ -179,12 +180,3 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             "text_pairs": True,
             "truncation": "the end of the context; of a choice only where it does not fit by itself",
         }
-
-
-def _losses(logits: Floats, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Minus the logarithm of the right choice's probability, ``(R,)``."""
-    x = logits.astype(np.float64)
-    shifted = x - x.max(axis=1, keepdims=True)
-    right = shifted[np.arange(len(labels)), labels]
-    losses: npt.NDArray[np.float64] = np.log(np.exp(shifted).sum(axis=1)) - right
-    return losses
