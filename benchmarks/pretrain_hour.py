@@ -170,13 +170,12 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
     from bertkit.data.loader import PretrainData
     from bertkit.data.masking import MaskVocabulary
     from bertkit.data.store import TokenStore
+    from bertkit.training.pretrain_unigram import unigram_counts
 
     torch.set_num_threads(args.threads)
     train, dev = TokenStore(args.work / "train"), TokenStore(args.work / "dev")
     tokenizer = dev.tokenizer()
-    counts = np.ones(len(tokenizer))  # every token was seen once more than it was
-    for document in range(len(train)):
-        counts += np.bincount(train.tokens_of(document), minlength=len(counts))
+    counts = unigram_counts(train) + 1.0  # every token was seen once more than it was
     log_p = torch.from_numpy(np.log(counts / counts.sum()))
     model = BertForPreTraining.from_pretrained(args.work / "run" / "model").eval()
     vocabulary = MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
