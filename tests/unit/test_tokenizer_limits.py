@@ -10,9 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.errors import InputError
-from bertkit.tokenization import BasicTokenizer, BertTokenizer, FullTokenizer, Ragged, WordpieceTokenizer, chunks, fast
+from bertkit.errors import CheckpointError, InputError
+from bertkit.tokenization import (
+    AddedToken,
+    BasicTokenizer,
+    BertTokenizer,
+    FullTokenizer,
+    Ragged,
+    WordpieceTokenizer,
+    XLMRobertaTokenizer,
+    chunks,
+    fast,
+)
 from bertkit.tokenization.unicode import RUNNING_PYTHON
+from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
 from tokenizer_helpers import contestants, vocab_file
 
 TEN_MILLION = 10_000_000
@@ -293,3 +304,20 @@ def test_the_original_definitions(shared: Path) -> None:
     assert original.tokenize("x\u1ac1y") == original.tokenize("xy")  # a mark of Unicode 14
     assert FullTokenizer(path).tokenize("x\u1ac1y") == ["[UNK]"]
     assert original.tokenize("plain Words, café [MASK]") == FullTokenizer(path).tokenize("plain Words, café [MASK]")
+
+
+@pytest.mark.parametrize("length", [0, -1, float("inf"), float("nan"), None, True, "512"])
+def test_a_length_that_is_none(length: Any) -> None:
+    with pytest.raises(InputError, match="model_max_length must be a finite number from 1"):
+        BertTokenizer({token: number for number, token in enumerate(SPECIAL_TOKENS)}, model_max_length=length)
+
+
+def test_half_of_a_character_is_no_token() -> None:
+    vocab = {token: number for number, token in enumerate(SPECIAL_TOKENS)}
+    with pytest.raises(CheckpointError, match=r"the token '\\ud800' has half of a character"):
+        BertTokenizer({**vocab, "\ud800": len(vocab)})
+    with pytest.raises(CheckpointError, match=r"the token 'x\\udfff' has half of a character"):
+        BertTokenizer(vocab, added_tokens=[AddedToken("x\udfff", len(vocab))])
+    pieces = [(token, -1.0) for token in ("<s>", "<pad>", "</s>", "<unk>", "\ud800", "<mask>")]
+    with pytest.raises(CheckpointError, match=r"the token '\\ud800' has half of a character"):
+        XLMRobertaTokenizer(pieces)

@@ -3,6 +3,9 @@
 :class:`AutoTokenizer` finds the right class for the files at hand: :class:`BertTokenizer` or one of its relatives.
 :class:`BasicTokenizer`, :class:`WordpieceTokenizer` and :class:`FullTokenizer` are the readable reference, named as in
 the original code, that BERT's is tested against; :mod:`~bertkit.tokenization.byte_bpe` is that of RoBERTa's.
+
+All tokenizers are fast ones, so ``BertTokenizerFast`` and its like are second names: ``BertTokenizerFast is
+BertTokenizer``.
 """
 
 from __future__ import annotations
@@ -18,21 +21,36 @@ from bertkit.tokenization.unigram_tokenizers import AlbertTokenizer, CamembertTo
 from bertkit.tokenization.vocabulary import AddedToken
 from bertkit.tokenization.wordpiece import FullTokenizer, WordpieceTokenizer, load_vocab
 
+AlbertTokenizerFast = AlbertTokenizer
+BertTokenizerFast = BertTokenizer
+CamembertTokenizerFast = CamembertTokenizer
+DistilBertTokenizerFast = DistilBertTokenizer
+ElectraTokenizerFast = ElectraTokenizer
+RobertaTokenizerFast = RobertaTokenizer
+XLMRobertaTokenizerFast = XLMRobertaTokenizer
+
 __all__ = [
     "AddedToken",
     "AlbertTokenizer",
+    "AlbertTokenizerFast",
     "AutoTokenizer",
     "BasicTokenizer",
     "BatchEncoding",
     "BertTokenizer",
+    "BertTokenizerFast",
     "CamembertTokenizer",
+    "CamembertTokenizerFast",
     "DistilBertTokenizer",
+    "DistilBertTokenizerFast",
     "ElectraTokenizer",
+    "ElectraTokenizerFast",
     "FullTokenizer",
     "PreTrainedTokenizer",
     "Ragged",
     "RobertaTokenizer",
+    "RobertaTokenizerFast",
     "WordpieceTokenizer",
     "XLMRobertaTokenizer",
+    "XLMRobertaTokenizerFast",
     "load_vocab",
 ]

@@ -12,7 +12,12 @@ from bertkit.tokenization.base import PreTrainedTokenizer
 from bertkit.tokenization.roberta import RobertaTokenizer
 from bertkit.tokenization.settings import ANY_CLASS, read_json
 from bertkit.tokenization.tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
-from bertkit.tokenization.unigram_tokenizers import AlbertTokenizer, CamembertTokenizer, XLMRobertaTokenizer
+from bertkit.tokenization.unigram_tokenizers import (
+    AlbertTokenizer,
+    CamembertTokenizer,
+    UnigramTokenizer,
+    XLMRobertaTokenizer,
+)
 
 #: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
 CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
@@ -60,7 +65,8 @@ class AutoTokenizer:
         """Read the tokenizer of a folder, a file or a Hub name.
 
         The class is what ``tokenizer_class`` of ``tokenizer_config.json`` or ``config.json`` says; else what
-        ``model_type`` of ``config.json`` asks for; else what the files can only be.
+        ``model_type`` of ``config.json`` asks for, unless ``tokenizer.json`` holds another kind of model (a BERT with
+        XLM-R's vocabulary, say); else what the files can only be.
 
         Args:
             name_or_path: see :meth:`PreTrainedTokenizer.from_pretrained`.
@@ -91,13 +97,16 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         if named is not None and str(named).removesuffix("Fast") not in _WITHOUT_A_KIND:
             return _class_named(str(named), file)
         model_type = values.get("model_type", model_type)
+    json_file = path / "tokenizer.json"
     if str(model_type) in MODEL_TYPES:
-        return MODEL_TYPES[str(model_type)]
+        usual = MODEL_TYPES[str(model_type)]
+        found = _class_of_json(json_file) if json_file.is_file() else usual
+        return usual if _model_of(found) is _model_of(usual) else found
     for name, found in _FILES.items():
         if (path / name).is_file():
             return found
-    if (path / "tokenizer.json").is_file():
-        return _class_of_json(path / "tokenizer.json")
+    if json_file.is_file():
+        return _class_of_json(json_file)
     if (path / XLMRobertaTokenizer.model_file).is_file():
         raise CheckpointError(
             f"{path} has a {XLMRobertaTokenizer.model_file}, but nothing says whose: load it with XLMRobertaTokenizer "
@@ -105,6 +114,11 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         )
     wanted = ", ".join((*_FILES, XLMRobertaTokenizer.model_file))
     raise CheckpointError(f"{path} is not a tokenizer's folder: it has no tokenizer.json and none of {wanted}")
+
+
+def _model_of(each: type[PreTrainedTokenizer]) -> type[PreTrainedTokenizer]:
+    """The class that stands for all with the same kind of model: WordPiece, BPE or unigram."""
+    return next(kind for kind in (BertTokenizer, RobertaTokenizer, UnigramTokenizer) if issubclass(each, kind))
 
 
 _WITHOUT_A_KIND = {name.removesuffix("Fast") for name in ANY_CLASS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -32,7 +33,7 @@ class PreTrainedTokenizer(Decoder):
 
     Args:
         vocabulary: what the tokenizer is made of.
-        model_max_length: length for ``truncation`` and ``padding="max_length"`` where a call gives none.
+        model_max_length: length, from 1, for ``truncation`` and ``padding="max_length"`` where a call gives none.
         padding_side, truncation_side: ``"right"`` or ``"left"``.
         clean_up_tokenization_spaces: decode contractions without spaces (``do n't`` as ``don't``).
     """
@@ -50,7 +51,7 @@ class PreTrainedTokenizer(Decoder):
         clean_up_tokenization_spaces: bool = False,
     ) -> None:
         self._set_up(vocabulary, clean_up_tokenization_spaces)
-        self.model_max_length = int(model_max_length)
+        self.model_max_length = _checked_length(model_max_length)
         self.padding_side = padding_side
         self.truncation_side = truncation_side
         self._request(padding=False, truncation=False, max_length=None)  # checks the sides
@@ -378,3 +379,11 @@ def _unwrap(result: BatchEncoding) -> None:
     """The one row of each column in the place of a list of rows."""
     for key, rows in result.items():
         result[key] = rows[0] if isinstance(rows[0], list) else rows
+
+
+def _checked_length(length: Any) -> int:
+    """``model_max_length`` as a whole number; 1e30, which many files have, means that there is no limit."""
+    is_number = isinstance(length, int | float | np.number) and not isinstance(length, bool)
+    if not is_number or not 1 <= length < math.inf:
+        raise InputError(f"model_max_length must be a finite number from 1, got {length!r:.80}")
+    return int(length)

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import codecs
 import json
-from collections import Counter
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +16,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from bertkit.errors import CheckpointError, ResourceError, shorten
-from bertkit.files import replace_files
+from bertkit.errors import CheckpointError, ResourceError
+from bertkit.files import MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES, read_regular, replace_files, strict_json
 from bertkit.tokenization.ragged import Template
 from bertkit.tokenization.vocabulary import AddedToken, TokenTable
 
-#: The largest published vocabularies take 10 MB by themselves, 20 MB as tokenizer.json.
-MAX_FILE_BYTES = 200_000_000
 #: Files that any tokenizer may have; what to fetch from the Hub beside the vocabulary's own.
 COMMON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 #: What files say that do not tell which tokenizer they are of.
@@ -59,13 +58,7 @@ class Kind:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file that is not absurdly large."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise CheckpointError(f"{path} has {size:,} bytes; a tokenizer file has at most {MAX_FILE_BYTES:,}")
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+    return read_regular(path, max_bytes=MAX_VOCABULARY_BYTES)
 
 
 def read_text(path: Path) -> str:
@@ -80,21 +73,13 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. A key that appears twice is an error: one of its values would be lost."""
-
-    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) != len(pairs):
-            repeated = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
-            raise CheckpointError(f"{path} repeats {shorten(repeated)}; each key can stand only once")
-        return values
-
-    text = read_text(path)
+    text = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     try:
-        values = json.loads(text, object_pairs_hook=without_repeats)
+        values = strict_json(text, max_values=MAX_VOCABULARY_VALUES)
     except json.JSONDecodeError as error:
         raise CheckpointError(f"{path}:{error.lineno} is not JSON: {error.msg} (column {error.colno})") from None
-    except RecursionError:
-        raise CheckpointError(f"{path} is not a tokenizer's JSON: nested too deeply") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not a tokenizer's JSON: {error}") from None
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object")
     return values
@@ -205,6 +190,9 @@ def add_settings(
     for key, types in {**_SETTINGS, **kind.settings}.items():
         if config.get(key) is not None:
             arguments[key] = typed(config, key, types, path)
+    length = arguments.get("model_max_length", 1)  # 1e30, which many files have, means that there is no limit
+    if not 1 <= length < math.inf:
+        raise CheckpointError(f"{path}: model_max_length must be a finite number from 1, got {length!r:.80}")
     described = _add_special_tokens(arguments, config, path, kind, vocab)
     path = folder / "special_tokens_map.json"
     others = read_json(path) if path.is_file() else {}
@@ -216,7 +204,7 @@ def add_settings(
     described += [added_token({"content": token, "special": False}, path, number) for token, number in listed.items()]
     path = folder / "tokenizer_config.json"
     listed = config.get("added_tokens_decoder") or {}
-    if not isinstance(listed, dict) or not all(number.isdecimal() for number in listed):
+    if not isinstance(listed, dict) or not all(map(_is_number, listed)):
         raise CheckpointError(f"{path}: added_tokens_decoder must be an object of tokens by number")
     described += [added_token(token, path, int(number)) for number, token in listed.items()]
     # The last description of a token is the one that counts.
@@ -231,6 +219,10 @@ def add_settings(
             number = vocab.get(content, max([len(vocab), *(known.id + 1 for known in added.values())]))
             added.setdefault(content, added_token(values, path, number))
     arguments["added_tokens"] = tuple(sorted(added.values(), key=lambda token: token.id))
+
+
+def _is_number(key: str) -> bool:
+    return key.isdecimal() and len(key) < 10
 
 
 def _add_special_tokens(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bertkit.errors import CheckpointError, shorten
@@ -40,6 +40,21 @@ class AddedToken:
         return not (self.normalized or self.lstrip or self.rstrip or self.single_word)
 
 
+def check_characters(tokens: Iterable[str], source: str) -> None:
+    """Refuse tokens that UTF-8 cannot hold: the engine could not, either.
+
+    Raises:
+        CheckpointError: names ``source`` and the first such token.
+    """
+    for token in tokens:
+        try:
+            token.encode()
+        except UnicodeEncodeError:
+            raise CheckpointError(
+                f"{source}: the token {token[:80]!r} has half of a character that takes two; no text holds it"
+            ) from None
+
+
 class TokenTable:
     """What every tokenizer's vocabulary has: tokens and their ids, and which of them are special.
 
@@ -58,13 +73,15 @@ class TokenTable:
     source: str
 
     def check_tokens(self) -> None:
-        """See that ids are 0 ... n-1 and that the special tokens are there.
+        """See that ids are 0 ... n-1, that the special tokens are there, and that UTF-8 can hold all tokens.
 
         Raises:
-            CheckpointError: the first number that no token has; the special tokens that are missing.
+            CheckpointError: the first number that no token has; the special tokens that are missing; a token with half
+                of a character that takes two (a lone surrogate), which no text has.
         """
         ids = {*self.vocab.values(), *(token.id for token in self.added)}
         known = {*self.vocab, *(token.content for token in self.added)}
+        check_characters(known, self.source)
         if len(ids) != len(known) or ids != set(range(len(ids))):
             missing = next(number for number in range(len(ids) + 1) if number not in ids)
             raise CheckpointError(
@@ -127,6 +144,7 @@ class Vocabulary(TokenTable):
 
     def __post_init__(self) -> None:
         self.check_tokens()
+        check_characters([self.prefix], self.source)
 
 
 @dataclass(frozen=True)
