@@ -123,7 +123,7 @@ class Encoder(nn.Module):
         if self.model.pooler is None:
             raise CheckpointError(
                 "the model has no pooler, so there is no pooled_output. Take its vectors from bertkit.BertModel, or "
-                "train a new pooler: BertModel.from_pretrained(..., new_head=True)"
+                "train a new pooler: Encoder(BertModel.from_pretrained(..., new_head=True), trainable=True)"
             )
         self.trainable = trainable
         self.model.requires_grad_(trainable)

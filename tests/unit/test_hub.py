@@ -15,6 +15,8 @@ from bertkit.hub import Encoder, Preprocess, _in_turns
 from pipeline_helpers import save_tiny
 from tokenizer_helpers import vocab_file
 
+INPUT = {"input_word_ids": [[2, 5, 3]], "input_mask": [[1, 1, 1]], "input_type_ids": [[0, 0, 0]]}
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -98,6 +100,21 @@ def test_only_a_trainable_encoder_has_dropout_and_gradients(tiny: Path) -> None:
     assert trainable.model.embeddings.word_embeddings.weight.grad is not None
     trainable.eval()
     assert torch.equal(trainable(inputs)["default"], frozen(inputs)["default"])
+
+
+def test_a_new_pooler_is_made_as_the_error_says(tiny: Path, tmp_path: Path) -> None:
+    bare = bertkit.BertModel(bertkit.BertConfig.from_pretrained(tiny), add_pooling_layer=False)
+    bare.save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"Encoder\(BertModel\.from_pretrained\(\.\.\., new_head=True\)"):
+        Encoder(tmp_path)
+    models = [bertkit.BertModel.from_pretrained(tmp_path, new_head=True, seed=seed) for seed in (0, 0, 1)]
+    assert models[0].load_report.new == ("pooler.dense.weight", "pooler.dense.bias")
+    weights = [model.pooler.dense.weight for model in models]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert Encoder(models[0], trainable=True)(INPUT)["pooled_output"].requires_grad
+    whole = bertkit.BertModel.from_pretrained(tiny, new_head=True)
+    assert whole.load_report.new == (), "the pooler of the file stays"
 
 
 def test_wrong_calls_are_refused(tiny: Path, preprocess: Preprocess) -> None:

@@ -67,7 +67,8 @@ class HeadRequest:
     """Whether the caller asked for a new head.
 
     labels: ``num_labels=`` or ``id2label=`` was given: a new head if the file has none.
-    new_head: ``new_head=True`` was given: a new head whatever the file has.
+    new_head: ``new_head=True`` was given: a new head whatever the file has; of a class without one, a new pooler
+        where the file has none.
     """
 
     labels: bool = False
@@ -166,10 +167,10 @@ class _Matcher:
         spec = self.spec
         new_parts = tuple(part for part in spec.heads if self._is_new(part, request))
         parts = ["encoder", *spec.heads]
-        has_pooler = spec.pooler and (bool(spec.heads) or self._has_any("pooler"))
+        has_pooler = spec.pooler and (bool(spec.heads) or request.new_head or self._has_any("pooler"))
         if has_pooler:
             parts.insert(1, "pooler")
-            if new_parts and not self._has_any("pooler"):
+            if (new_parts or request.new_head) and not self._has_any("pooler"):
                 new_parts = ("pooler", *new_parts)
         kept = dict(self.left)
         for part in parts:
