@@ -253,6 +253,17 @@ def test_bad_input(case: str, folder: Path) -> None:
     assert not Path("/tmp/bertkit-unpickled-a-file").exists()
 
 
+def test_a_repository_without_safetensors(tmp_path: Path) -> None:
+    """As the Hub cache keeps one, of which only the config was fetched."""
+    snapshot = tmp_path / "models--tester--tiny-bert" / "snapshots" / "0123456789abcdef"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    with pytest.raises(
+        CheckpointError, match=r"holds 'config\.json'\. (?s:.*)convert --trust-pickle tester/tiny-bert NEW_FOLDER"
+    ):
+        BertModel.from_pretrained(snapshot)
+
+
 @pytest.mark.parametrize("name", ["m.bin", "m.pt", "m.ckpt"])
 def test_a_pickle_given_by_name(name: str, folder: Path) -> None:
     (folder / name).write_bytes(b"")

@@ -109,7 +109,23 @@ def _nothing_in(folder: Path) -> str:
             f"{folder} holds a TensorFlow or Flax checkpoint; bertkit loads {WEIGHTS}. The original code's .index and "
             f".data files become that with:\n  bertkit convert {folder} NEW_FOLDER"
         )
-    return f"{folder} has neither {WEIGHTS} nor {INDEX}; it holds {shorten(names) or 'nothing'}"
+    found = f"{folder} has neither {WEIGHTS} nor {INDEX}; it holds {shorten(names) or 'nothing'}"
+    repository = _repository(folder)
+    if repository is None:
+        return found
+    return (
+        f"{found}. Of the Hub only safetensors are fetched to be loaded; {repository} may hold its weights as a pickle "
+        "or for TensorFlow. Opening a pickle can run any code that is hidden in it; if you trust where it comes from, "
+        f"convert it once:\n  bertkit convert --trust-pickle {repository} NEW_FOLDER"
+    )
+
+
+def _repository(folder: Path) -> str | None:
+    """Name of the repository whose snapshot in the Hub cache a folder is; None for any other folder."""
+    home = folder.parent.parent
+    if folder.parent.name != "snapshots" or not home.name.startswith("models--"):
+        return None
+    return home.name.removeprefix("models--").replace("--", "/")
 
 
 def _read_shards(index: Path) -> Weights:
