@@ -109,6 +109,18 @@ def test_what_is_no_fingerprint(
     assert "is no fingerprint of a model" in capsys.readouterr().err
 
 
+def test_a_tensorflow_checkpoint_on_the_hub(tmp_path: Path) -> None:
+    hub = Hub({file.name: file.read_bytes() for file in (GOLDEN / "original").iterdir()} | {"pytorch_model.bin": b"?"})
+    try:
+        code = "from bertkit.cli import main; import sys; sys.exit(main({}))"
+        done = client(code.format(["convert", REPOSITORY, str(tmp_path / "out")]), tmp_path, hub.url)
+        assert done.returncode == 0, done.stderr
+        assert "saved as BertForPreTraining" in done.stdout
+        assert not any("pytorch_model.bin" in path for path in hub.asked)
+    finally:
+        hub.stop()
+
+
 def test_a_pickle_on_the_hub_is_fetched_only_when_trusted(converted: Path, tmp_path: Path) -> None:
     pickle = io.BytesIO()
     torch.save(dict(BertForPreTraining.from_pretrained(converted).bert.pooler.state_dict()), pickle)

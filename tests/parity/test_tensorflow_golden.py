@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from bertkit import (
+    AutoTokenizer,
     BertForPreTraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -135,6 +136,22 @@ def test_an_albert_computes_what_tensorflow_computed(tmp_path: Path, shared: Pat
     (tmp_path / "c.json").write_text('{"model_type": "bert"}')
     with pytest.raises(CheckpointError, match="of the bert family, the variables are of albert"):
         convert(source, tmp_path / "new", wishes=Wishes(config=tmp_path / "c.json"))
+
+
+@pytest.mark.parametrize("place", ["vocab.txt", "vocab_chinese.txt", "given"])
+def test_an_albert_with_a_list_of_word_pieces(place: str, tmp_path: Path) -> None:
+    """As the Chinese models: ALBERT's variables, BERT's tokenizer."""
+    source = tmp_path / "albert_tiny_zh"
+    shutil.copytree(GOLDEN / "albert", source)
+    words = GOLDEN / "original" / "vocab.txt"
+    if place != "given":
+        shutil.copy(words, source / place)
+    done = convert(source, tmp_path / "new", wishes=Wishes(vocabulary=words if place == "given" else None))
+    assert done.fingerprint.sentence is not None
+    assert "the tokenizer lower-cases, for its vocabulary has no capital letters" in done.notes
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
+    assert type(tokenizer) is BertTokenizer
+    assert tokenizer.tokenize("The River") == ["the", "river"]
 
 
 def test_a_zip_of_a_saved_model(tmp_path: Path) -> None:

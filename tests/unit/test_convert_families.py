@@ -70,6 +70,14 @@ def test_the_same_model_comes_out(source: Path, tmp_path: Path) -> None:
     assert differences(fingerprint(tmp_path / "new"), before) == []
 
 
+def test_fewer_positions_than_the_sentence_has_tokens(tmp_path: Path) -> None:
+    """RoBERTa's positions begin after the padding: 6 rows are 4 tokens."""
+    config = BertConfig(model_type="roberta", pad_token_id=1, **{**SIZES, "max_position_embeddings": 6})
+    assert config.max_input_length == 4
+    MODEL_CLASSES["BertForMaskedLM"](config).save_pretrained(tmp_path / "m")
+    assert len(convert(tmp_path / "m", tmp_path / "new").fingerprint.input_ids) == 4
+
+
 def test_a_copy_that_differs_is_no_copy(tmp_path: Path) -> None:
     MODEL_CLASSES["BertForMaskedLM"](BertConfig(**SIZES)).save_pretrained(tmp_path / "m")
     tensors = load_file(tmp_path / "m" / "model.safetensors")

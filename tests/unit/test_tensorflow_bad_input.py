@@ -17,7 +17,8 @@ from bertkit.checkpoints.foreign import Wishes, convert
 from bertkit.checkpoints.tensorflow import ArchiveReader, find_index, open_archive
 from bertkit.checkpoints.tensorflow_bundle import open_bundle
 from bertkit.checkpoints.tensorflow_table import MAX_ENTRIES, MAX_INDEX_BYTES, read_table
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import CheckpointError, InputError, ResourceError
+from disk_helpers import largest_file
 from tensorflow_helpers import (
     GOLDEN,
     block,
@@ -296,6 +297,33 @@ def test_wishes_and_targets(tmp_path: Path) -> None:
     assert "the tokenizer keeps capitals, for its vocabulary has 'River'" in done.notes
     with pytest.raises(InputError, match="model can only be given for a TensorFlow checkpoint"):
         convert(tmp_path / "empty", tmp_path / "b", wishes=Wishes(model="BertModel"))
+
+
+def test_a_vocabulary_that_no_tokenizer_reads(tmp_path: Path) -> None:
+    for name, content in (("zeros.model", bytes(100)), ("empty.txt", b"a\nb\n")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(
+            CheckpointError, match=r"has a vocabulary that bertkit cannot read.* the result.*--vocab FILE"
+        ):
+            convert(GOLDEN / "original", tmp_path / "out", wishes=Wishes(vocabulary=tmp_path / name))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_outside_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(b"word\n" * 20_000)
+    with (
+        largest_file(50_000),
+        pytest.raises(ResourceError, match=r"cannot write to .*Nothing is left there; make room"),
+    ):
+        convert(GOLDEN / "original", tmp_path / "out", wishes=Wishes(vocabulary=tmp_path / "vocab.txt"))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["vocab.txt"]
+
+
+@pytest.mark.parametrize("name", ["bert.tar.gz", "bert.tgz", "bert.TAR"])
+def test_an_archive_to_unpack_first(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=rf"Unpack it first:\n  tar xf .*{name}"):
+        convert(tmp_path / name, tmp_path / "out")
 
 
 def test_loading_it_directly_names_the_way(tmp_path: Path) -> None:

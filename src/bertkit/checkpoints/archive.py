@@ -23,7 +23,7 @@ from bertkit.files import disk_guard, open_regular
 #: What a checkpoint consists of; other files stay in the archive.
 WANTED = (
     "*.index", "*.data-*-of-*", "checkpoint", "saved_model.pb", "*.safetensors", "*.safetensors.index.json",
-    "pytorch_model*.bin", "pytorch_model.bin.index.json", "*config.json", "vocab.txt", "*.vocab", "*.model",
+    "pytorch_model*.bin", "pytorch_model.bin.index.json", "*config.json", "vocab*.txt", "*.vocab", "*.model",
     "vocab.json", "merges.txt", "tokenizer.json", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 MAX_MEMBERS = 10_000

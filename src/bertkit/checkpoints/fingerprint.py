@@ -198,7 +198,7 @@ def _load(path: Path) -> Any:
 
 def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]:
     """The sentence and its ids; without a tokenizer that can be read, ids spread over the whole vocabulary."""
-    longest = min(_MAX_TOKENS, config.max_position_embeddings)
+    longest = min(_MAX_TOKENS, config.max_input_length)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except CheckpointError:

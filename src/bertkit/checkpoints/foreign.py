@@ -8,6 +8,7 @@ name.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,12 +27,20 @@ from bertkit.checkpoints.tensorflow import find_index, open_archive
 from bertkit.checkpoints.writing import write_tensors
 from bertkit.config import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
-from bertkit.files import sync_file, sync_folder
+from bertkit.files import is_full_disk, sync_file, sync_folder
 from bertkit.sources import HUB_FILES, resolve
+from bertkit.tokenization import AutoTokenizer
 
 #: Difference of outputs, as a share of the largest, that only the place of the same values in memory makes.
 _ROUNDING = 1e-5
 _PICKLE_FILES = (PICKLE, "pytorch_model-*.bin", PICKLE_INDEX)
+#: What TensorFlow's checkpoints consist of, beside the ``.json`` files; only to convert are they fetched of the Hub.
+_TENSORFLOW_FILES = (
+    "*.index", "*.data-*-of-*", "checkpoint", "saved_model.pb", "variables/*", "vocab*.txt", "assets/vocab.txt",
+    "*.model",
+)  # fmt: skip
+#: Archives other than ``.zip``.
+_PACKED = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +141,7 @@ def convert(
         with found:
             write_tensors(draft / WEIGHTS, found.tensors, found.read)
             found.config.to_json_file(draft / CONFIG)
-            for name, content in found.tokenizer_files().items():
-                (draft / name).write_bytes(content)
+            notes = (*found.notes, *_write_tokenizer(draft, found))
             compared = _verify(draft, found)
         report = inspect(draft, hash_files=False)
         mark = fingerprint(draft)
@@ -147,7 +155,7 @@ def convert(
         num_tensors=len(found.tensors),
         num_parameters=report.num_parameters,
         dropped=found.dropped,
-        notes=found.notes,
+        notes=notes,
         compared=compared,
         fingerprint=mark,
     )
@@ -158,7 +166,8 @@ def _local(source: str | Path, trust_pickle: bool, revision: str | None) -> Path
     path = Path(source).expanduser()
     if not path.exists() and find_index(path) is not None:
         return path  # the prefix of a TensorFlow checkpoint, which is no file
-    return resolve(source, files=[*HUB_FILES, *_PICKLE_FILES] if trust_pickle else None, revision=revision)
+    pickles = _PICKLE_FILES if trust_pickle else ()
+    return resolve(source, files=[*HUB_FILES, *_TENSORFLOW_FILES, *pickles], revision=revision)
 
 
 def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
@@ -170,6 +179,8 @@ def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
     if index is not None:
         return TensorFlowSource(open_archive(index), wishes)
     pickles = find_pickles(path)
+    if not pickles and path.is_file() and _PACKED.search(path.name):
+        raise CheckpointError(f"{path} is an archive that is not opened here. Unpack it first:\n  tar xf {path}")
     if not pickles:
         held = shorten(sorted(entry.name for entry in path.iterdir())) if path.is_dir() else path.name
         raise CheckpointError(
@@ -200,6 +211,31 @@ def _refuse(wishes: Wishes) -> None:
         raise InputError(f"{' and '.join(given)} can only be given for a TensorFlow checkpoint")
 
 
+def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
+    """Write the tokenizer's files, and read them as a user will; returns what the user should know.
+
+    Raises:
+        CheckpointError: a tokenizer that was made here cannot be read. One that was only copied may be of a kind that
+            other software has.
+    """
+    files = found.tokenizer_files()
+    for name, content in files.items():
+        (draft / name).write_bytes(content)
+    if not files:
+        return ()
+    try:
+        AutoTokenizer.from_pretrained(draft)
+    except CheckpointError as error:
+        said = str(error).replace(str(draft), "the result")
+        if found.makes_tokenizer:
+            raise CheckpointError(
+                f"{found.where} has a vocabulary that bertkit cannot read; nothing was written. {said}. If it is not "
+                "the model's, give the right one: --vocab FILE"
+            ) from None
+        return (f"the tokenizer's files are copied, but bertkit cannot read them: {said}",)
+    return ()
+
+
 def _verify(draft: Path, found: Source) -> tuple[str, ...]:
     """Compare the written folder with the source, and load it.
 
@@ -215,8 +251,9 @@ def _verify(draft: Path, found: Source) -> tuple[str, ...]:
     if found.runs_at is None:
         return (*told, "outputs: the source runs only in TensorFlow, so they were not compared")
     ids = tuple((5 + 37 * number) % found.config.vocab_size for number in range(8))
-    name, theirs = run(found.runs_at, ids[: found.config.max_position_embeddings])
-    _, ours = run(draft, ids[: found.config.max_position_embeddings])
+    ids = ids[: found.config.max_input_length]
+    name, theirs = run(found.runs_at, ids)
+    _, ours = run(draft, ids)
     apart = {key: float((value - ours[key]).abs().max()) for key, value in theirs.items()}
     unequal = [key for key, most in apart.items() if not most <= _ROUNDING * max(1.0, float(theirs[key].abs().max()))]
     if unequal:
@@ -241,8 +278,13 @@ def _workshop(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as work:
             yield Path(work)
-    except PermissionError as error:
-        raise ResourceError(f"cannot write to {folder.parent}: {error.strerror}") from error
+    except OSError as error:
+        if not (isinstance(error, PermissionError) or is_full_disk(error)):
+            raise
+        raise ResourceError(
+            f"cannot write to {folder.parent}: {error.strerror}. Nothing is left there; make room, or give another "
+            "place, and try again"
+        ) from error
 
 
 def _publish(draft: Path, folder: Path) -> None:

@@ -65,6 +65,7 @@ class Source(ABC):
     dropped: number of tensors left out, by reason.
     notes: decisions the user should know.
     runs_at: folder that bertkit can run as it is, to compare outputs; None where there is none.
+    makes_tokenizer: whether the tokenizer's settings are written here, not copied: bertkit must be able to read it.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Source(ABC):
     dropped: dict[str, int]
     notes: tuple[str, ...] = ()
     runs_at: Path | None = None
+    makes_tokenizer: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +125,8 @@ class TensorFlowSource(Source):
         CheckpointError: no config beside it; one that does not fit; lists what differs.
     """
 
+    makes_tokenizer = True
+
     def __init__(self, archive: Archive, wishes: Wishes) -> None:
         self._archive, self._values = archive, ArchiveReader(archive)
         self.kind, self.where, self.tensors = archive.names.name, archive.where, archive.tensors
@@ -133,7 +137,10 @@ class TensorFlowSource(Source):
         heads = {what for head, what in _HEADS.items() if any(name.startswith(head) for name in archive.tensors)}
         self.config = self._with_head(_config(archive, self._home, wishes, notes), heads)
         beside = _first([self._home / "vocab.txt", self._home / "assets" / "vocab.txt"])
-        self._vocabulary = wishes.vocabulary or beside or _only(self._home, "*.model")
+        file = wishes.vocabulary or beside or _only(self._home, "*.model") or _only(self._home, "vocab*.txt")
+        self._vocabulary = None if file is None else _content(file)
+        #: A list of word pieces, of whatever family: there are ALBERTs with one. SentencePiece's files hold zeros.
+        self._is_list = self._vocabulary is not None and b"\0" not in self._vocabulary
         self._lower_case = self._decide_case(notes)
         self.dropped = {
             f"{why} variables": sum(other == why for other in archive.dropped.values())
@@ -182,14 +189,13 @@ class TensorFlowSource(Source):
     def tokenizer_files(self) -> dict[str, bytes]:
         if self._vocabulary is None:
             return {}
-        is_words = self.config.model_type == "bert"
         settings = {
             "do_lower_case": self._lower_case,
             "model_max_length": self.config.max_position_embeddings,
-            "tokenizer_class": "BertTokenizer" if is_words else "AlbertTokenizer",
+            "tokenizer_class": "BertTokenizer" if self._is_list else "AlbertTokenizer",
         }
         return {
-            "vocab.txt" if is_words else "spiece.model": _content(self._vocabulary),
+            "vocab.txt" if self._is_list else "spiece.model": self._vocabulary,
             "tokenizer_config.json": (json.dumps(settings, indent=2) + "\n").encode(),
         }
 
@@ -198,9 +204,9 @@ class TensorFlowSource(Source):
         if self._vocabulary is None:
             notes.append("there is no vocabulary beside the source, so the result has no tokenizer; give --vocab FILE")
             return True
-        if self.config.model_type != "bert":
+        if not self._is_list:
             return self._wishes.lower_case is not False  # as ALBERT's own scripts do unless told otherwise
-        pieces = _content(self._vocabulary).decode("utf-8", "replace").splitlines()
+        pieces = self._vocabulary.decode("utf-8", "replace").splitlines()
         capital = next((piece for piece in pieces if not piece.startswith("[") and piece.lower() != piece), None)
         if self._wishes.lower_case is not None:
             return self._wishes.lower_case
