@@ -181,8 +181,7 @@ def finetune(
     device = str(find_device(output.device))
     result: FinetuneResult | GlueResult
     if task == "glue":
-        if columns.are_given or tags != TAG_COLUMNS:
-            raise ConfigError("the columns of the files of glue are known: leave out the options that name them")
+        check_columns(task, columns, tags)
         result = finetune_glue(data, model, out, config, resume=resume, device=device)
     else:
         chosen = find_task(task, data, columns, config.on_error, tags)
@@ -199,17 +198,24 @@ def find_task(
     """The task of a name on the command line, with the columns that were named beside it."""
     from bertkit.tasks import get_task, ner_task
 
+    check_columns(name, columns, tags)
     if name == "csv":
         return columns.task(data, on_error=on_error)
-    if columns.are_given:
-        raise ConfigError(
-            f"--text, --text-pair, --label, --delimiter and --quoting belong to task csv; the files of {name} are known"
-        )
-    if name == "ner":
-        return ner_task(data, on_error=on_error, **tags.given)
-    if tags != TAG_COLUMNS:
-        raise ConfigError(f"--word-column, --tag-column and --joiner belong to task ner; the files of {name} are known")
-    return get_task(name)
+    return ner_task(data, on_error=on_error, **tags.given) if name == "ner" else get_task(name)
+
+
+def check_columns(name: str, columns: LabelledColumns, tags: TagColumns) -> None:
+    """Raises ConfigError where an option names columns that the task of that name does not read."""
+    for task, given, known in (("csv", columns, LABELLED_COLUMNS), ("ner", tags, TAG_COLUMNS)):
+        values = asdict(known)
+        options = [f"--{key.replace('_', '-')}" for key, value in asdict(given).items() if value != values[key]]
+        if name != task and options:
+            told = ", ".join(options)
+            raise ConfigError(
+                f"task {name} does not read {told}, only task {task} does; leave out what it does not read"
+            )
+    if columns.label_separator != LABELLED_COLUMNS.label_separator and not columns.multi_label:
+        raise ConfigError("--label-separator has a meaning with --multi-label only; give both, or leave it out")
 
 
 def evaluate(
@@ -246,6 +252,7 @@ def evaluate(
     from bertkit.inference.pipelines import find_device
     from bertkit.training.evaluate import evaluate_run, ner_task_of, open_run
 
+    check_columns(task, columns, tags)
     device = str(find_device(common.device))
     if task == "ner":
         chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **tags.given)
