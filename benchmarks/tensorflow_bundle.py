@@ -7,6 +7,7 @@ Real TensorFlow (an interpreter that has it) writes checkpoints of random values
 "reading the bytes" is the data file read into memory in the same way, checksums not looked at. The two take turns, each
 time in a process of its own that reads once before the clock runs, so that both find the file in the system's cache.
 "converted" is all of ``bertkit convert``: read, turned, written, forced to the disk, read again from both sides, run.
+Ends with status 1 when reading the base size takes more time or memory than the limits.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from machine import about, block, publish
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "tensorflow"
 SIZES = {"tiny": (2, 128), "small": (4, 512), "base": (12, 768)}
+#: Of the base size: time as a multiple of reading the bytes, peak memory as a share of the file.
+TIME_LIMIT, PEAK_LIMIT = 3.0, 1.3
 RUNS = 7
 VOCAB = 30_522
 SEED = 5
@@ -63,9 +66,12 @@ def main() -> None:
         "",
         f"Median of {args.runs} runs in turn; ratio: median of the ratios of neighbouring runs. Every value was equal "
         "bit for bit to the one that TensorFlow was given. Processor time is what a busy machine changes least. Peak "
-        "memory: above that of the process after its imports.",
+        "memory: above that of the process after its imports. Limits for base: a ratio below "
+        f"{TIME_LIMIT}, a peak below {PEAK_LIMIT} of the file.",
     ]
     publish(lines, rows, args.out)
+    if rows["base"]["ratio"] >= TIME_LIMIT or rows["base"]["peak_ratio"] >= PEAK_LIMIT:
+        raise SystemExit("reading the base size takes more time or memory than the limits allow")
 
 
 def measure(size: str, work: Path, args: argparse.Namespace) -> dict[str, float]:
