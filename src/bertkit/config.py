@@ -8,15 +8,16 @@ checkpoints need different values of it; keys of such files that do not change t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
 from bertkit.files import read_regular, strict_json, write_atomically
+from bertkit.settings import Settings
 from bertkit.sources import resolve
 
 #: The file of a checkpoint folder that holds the shape.
@@ -27,23 +28,6 @@ MODEL_TYPES = tuple(FAMILIES)
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-
-
-class Settings(BaseModel):
-    """Base of everything a user can set: frozen, checked, and no field that nobody reads.
-
-    Raises:
-        ConfigError: an unknown field (with the nearest known one), or a value of the wrong type, out of bounds, or not
-            finite.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
-
-    def __init__(self, /, **values: Any) -> None:  # "self" may be a key of a file
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError(explain_validation(error, type(self).model_fields)) from None
 
 
 class BertConfig(Settings):
@@ -100,8 +84,8 @@ class BertConfig(Settings):
     summary_last_dropout: Annotated[
         Probability | None, Field(description="dropout before the classifier of choices (ELECTRA)")
     ] = None
-    id2label: Annotated[dict[int, str], Field(description="name of each label, numbered from 0")] = {
-        0: "LABEL_0",
+    id2label: Annotated[dict[int, str], Field(description="name of each label, numbered from 0")] = {  # noqa: RUF012
+        0: "LABEL_0",  # pydantic gives every object a copy
         1: "LABEL_1",
     }
     problem_type: Annotated[
@@ -376,23 +360,3 @@ def _label_number(label: Any, number: Any) -> int:
 
 #: The name under which people look for the config of a family they do not name.
 AutoConfig = BertConfig
-
-
-def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
-    """Pydantic's findings in one sentence each: field, what was given, what is expected.
-
-    Args:
-        error: what pydantic raised.
-        fields: names of the known fields, for suggestions.
-    """
-    told = []
-    for finding in error.errors(include_url=False):
-        field = ".".join(str(part)[:80] for part in finding["loc"])
-        if finding["type"] == "extra_forbidden":
-            told.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
-        elif finding["type"] == "value_error":
-            told.append(str(finding["ctx"]["error"]))
-        else:
-            got = repr(finding["input"])
-            told.append(f"{field} = {got if len(got) < 80 else got[:77] + '...'}: {finding['msg'].lower()}")
-    return "; ".join(told)

@@ -276,6 +276,15 @@ def test_broken_json(tmp_path: Path, content: str, message: str) -> None:
         BertTokenizer.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"])
+def test_settings_behind_a_broken_link_are_not_taken_for_absent(saved: Path, name: str) -> None:
+    (saved / name).unlink(missing_ok=True)
+    BertTokenizer.from_pretrained(saved)  # control: they need not be there
+    (saved / name).symlink_to(saved / "gone.json")
+    with pytest.raises(CheckpointError, match=name):
+        BertTokenizer.from_pretrained(saved)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -10,7 +10,7 @@ from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.sources import resolve
 from bertkit.tokenization.base import PreTrainedTokenizer
 from bertkit.tokenization.roberta import RobertaTokenizer
-from bertkit.tokenization.settings import ANY_CLASS, read_json
+from bertkit.tokenization.settings import ANY_CLASS, read_json, read_json_if_there
 from bertkit.tokenization.tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
 from bertkit.tokenization.unigram_tokenizers import (
     AlbertTokenizer,
@@ -92,7 +92,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     model_type = None
     for name in ("tokenizer_config.json", "config.json"):
         file = path / name
-        values = read_json(file) if file.is_file() else {}
+        values = read_json_if_there(file)
         named = values.get("tokenizer_class")
         if named is not None and str(named).removesuffix("Fast") not in _WITHOUT_A_KIND:
             return _class_named(str(named), file)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object")
     return values
+
+
+def read_json_if_there(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, empty where there is nothing of this name. A link to nothing is an error."""
+    return read_json(path) if os.path.lexists(path) else {}
 
 
 def added_token(values: Any, path: Path, number: int | None = None) -> AddedToken:
@@ -178,7 +184,7 @@ def add_settings(
 ) -> None:
     """What tokenizer_config.json says, then special_tokens_map.json and added_tokens.json where it says nothing."""
     path = folder / "tokenizer_config.json"
-    config = read_json(path) if path.is_file() else {}
+    config = read_json_if_there(path)
     name = config.get("tokenizer_class")
     if name is not None and str(name).removesuffix("Fast") not in kind.classes | ANY_CLASS and not has_json:
         raise CheckpointError(
@@ -195,12 +201,12 @@ def add_settings(
         raise CheckpointError(f"{path}: model_max_length must be a finite number from 1, got {length!r:.80}")
     described = _add_special_tokens(arguments, config, path, kind, vocab)
     path = folder / "special_tokens_map.json"
-    others = read_json(path) if path.is_file() else {}
+    others = read_json_if_there(path)
     others = {key: value for key, value in others.items() if config.get(key) is None}
     described += _add_special_tokens(arguments, others, path, kind, vocab)
     described += arguments.get("added_tokens", ())
     path = folder / "added_tokens.json"
-    listed = read_json(path) if path.is_file() else {}
+    listed = read_json_if_there(path)
     described += [added_token({"content": token, "special": False}, path, number) for token, number in listed.items()]
     path = folder / "tokenizer_config.json"
     listed = config.get("added_tokens_decoder") or {}

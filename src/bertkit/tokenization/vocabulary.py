@@ -182,8 +182,8 @@ class BpeVocabulary(TokenTable):
             absent = [token for token in (left, right, left + right) if token not in self.vocab]
             if absent:
                 raise CheckpointError(
-                    f"{self.merges_source}: merge {number:,} joins {left!r} and {right!r}, but {absent[0]!r} is not in "
-                    f"{self.source}; the two files do not belong together"
+                    f"{self.merges_source}: merge {number:,} joins {left!r:.80} and {right!r:.80}, but "
+                    f"{absent[0]!r:.80} is not in {self.source}; the two files do not belong together"
                 )
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bertkit.config import Settings
+from bertkit.settings import Settings
 from bertkit.training.pretrain_settings import PretrainConfig
 
 #: Passes over the text where nothing is said (Gururangan et al. 2020 make 100 with 256 examples a step), and the most

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from bertkit.config import Settings
 from bertkit.data.masking import Unit
 from bertkit.data.pairs import Objective
 from bertkit.errors import ConfigError
+from bertkit.settings import Settings
 
 #: Steps of a run that is told neither steps nor time.
 DEFAULT_STEPS = 10_000

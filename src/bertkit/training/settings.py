@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bertkit.config import BertConfig, Settings
+from bertkit.config import BertConfig
 from bertkit.errors import ConfigError
+from bertkit.settings import Settings
 
 #: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
 LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}

@@ -1,0 +1,56 @@
+"""Base of everything that can be set: plain, frozen, checked data. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+from bertkit.errors import ConfigError, did_you_mean
+
+
+class Settings(BaseModel):
+    """Base of everything a user can set: frozen, checked, and no field that nobody reads.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one), or a value of the wrong type, out of bounds, or not
+            finite.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool):
+            kind = cls.model_fields[str(info.field_name)].annotation
+            if kind is not bool and bool not in get_args(kind):
+                raise ValueError(f"{info.field_name} = {value}: neither true nor false is a value of it")
+        return value
+
+    def __init__(self, /, **values: Any) -> None:  # "self" may be a key of a file
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(explain_validation(error, type(self).model_fields)) from None
+
+
+def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
+    """Pydantic's findings in one sentence each: field, what was given, what is expected.
+
+    Args:
+        error: what pydantic raised.
+        fields: names of the known fields, for suggestions.
+    """
+    told = []
+    for finding in error.errors(include_url=False):
+        field = ".".join(str(part)[:80] for part in finding["loc"])
+        if finding["type"] == "extra_forbidden":
+            told.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
+        elif finding["type"] == "value_error":
+            told.append(str(finding["ctx"]["error"]))
+        else:
+            got = repr(finding["input"])
+            told.append(f"{field} = {got if len(got) < 80 else got[:77] + '...'}: {finding['msg'].lower()}")
+    return "; ".join(told)
