@@ -125,7 +125,7 @@ class FinetuneConfig(Settings):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.freeze_encoder and self.precision != "fp32":
-            raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: no layer is trained")
+            raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
         if self.protocol == "original" and self.patience is not None:
