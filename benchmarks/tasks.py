@@ -46,13 +46,15 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     stages = Stages(args.work / "stages")
     jobs = [cut(job, args) for job in JOBS if not args.tasks or job.name in args.tasks]
+    left = [job.name for job in jobs if args.finished and not all(map(stages.is_done, stages_of(job)))]
+    jobs = [job for job in jobs if job.name not in left]
     print(f"about {sum(map(minutes_of, jobs)):.0f} minutes from the beginning", file=sys.stderr, flush=True)
     rows: list[dict[str, Any]] = []
     for job in jobs:
         found = run_peers(job, args, stages) if job.peer else run_command(job, args, stages)
         print("\n".join(line for row in found for line in lines_of(row)), file=sys.stderr, flush=True)
         rows += found
-        waiting = [other.name for other in jobs[jobs.index(job) + 1 :]]
+        waiting = [*(other.name for other in jobs[jobs.index(job) + 1 :]), *left]
         report = {"about": about(args.threads), "precision": args.precision, "rows": rows, "not_run": waiting}
         if args.out is not None and waiting:
             args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +80,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="most seeds of any task; default: 3, of some 5")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16", help="of training without a peer")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--finished", action="store_true", help="run nothing: only the table of what is finished")
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
 
@@ -88,9 +91,18 @@ def cut(job: Job, args: argparse.Namespace) -> Job:
     return replace(job, **values, few=job.few or values["seeds"] < job.seeds)
 
 
+def stages_of(job: Job) -> list[str]:
+    """Names of the stages that a job consists of."""
+    if job.peer is None:
+        return [f"{job.name}-{job.seeds}x{job.rows}"]
+    begin = f"{job.name}-{job.rows}"
+    runs = [f"{begin}-{system}-{seed}" for seed in range(job.seeds) for system in ("bertkit", "transformers")]
+    return [*runs, f"{begin}-data"]
+
+
 def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
     """One row of the table, from the run folder of the command; of ``adapt`` two."""
-    name = f"{job.name}-{job.seeds}x{job.rows}"
+    (name,) = stages_of(job)
     out = args.work / name
     words: list[Any] = [job.command, job.task, "--data", data_of(job, args), "--model", minilm_folder(), "--out", out]
     words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", BATCH]
@@ -150,9 +162,7 @@ def row_of(job: Job, run: Path, seconds: float, *, continued: bool) -> dict[str,
 def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
     """One row, with the scores of both systems and the ratio of their times; every run is a stage."""
     assert job.peer is not None
-    rows, begin = f"rows={job.rows}", f"{job.name}-{job.rows}"
-    names = [f"{begin}-{system}-{seed}" for seed in range(job.seeds) for system in ("bertkit", "transformers")]
-    names.append(f"{begin}-data")
+    rows, names = f"rows={job.rows}", stages_of(job)
     prepared: Any = None
     if not all(map(stages.is_done, names)):
         from task_peers import PEERS, import_peers
@@ -165,7 +175,7 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
         for system in list(runs) if seed % 2 == 0 else list(runs)[::-1]:
             runs[system].append(
                 stages.compute(
-                    f"{begin}-{system}-{seed}",
+                    f"{job.name}-{job.rows}-{system}-{seed}",
                     lambda system=system, seed=seed: prepared.run(system, seed),  # type: ignore[misc]
                     depends=[job.name, rows, f"epochs={job.epochs}", f"seed={seed}", system],
                 )
