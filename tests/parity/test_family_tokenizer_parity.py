@@ -60,6 +60,14 @@ def test_nasty_texts(pair: FamilyContestants) -> None:
     assert pair.mismatches(nasty_texts(250)) == []
 
 
+def test_marks_behind_a_line_feed(pair: FamilyContestants) -> None:
+    """They make up no character with it, as they do with a space; what a row has of other signs changes nothing."""
+    joins = ("\u0301", "\u200d\u0301", "\u200d", "\u3099", "\u0e33")
+    others = ("", "\x00", "\u30ab\ufb01")
+    texts = [f"{other}a{space}{join}b" for other in others for space in ("\n", " ", "\t", "\r\n") for join in joins]
+    assert pair.mismatches(texts) == []
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(st.one_of(st.text(max_size=40), NASTY), min_size=10, max_size=10))
 def test_hypothesis_strings(pair: FamilyContestants, texts: list[str]) -> None:

@@ -51,17 +51,16 @@ class FastUnigram(PartsEncoder):
         super().__init__(vocabulary, parts)
 
     def _cut(self, text: str) -> str:
+        plain = text if text.isprintable() else text.translate(self._spaces)
         if text.isascii():
-            if not text.isprintable():
-                text = text.translate(self._spaces)
-                if not text.isprintable():
-                    return quoted(text)
-            return text.lower() if self._lower else text
-        if not text.isprintable():
-            text = text.translate(self._spaces)
-        if not text.isprintable() or any(map(self._may_join, _first_and_last.findall(text))):
-            return quoted(without_surrogates(text))
-        return text
+            if not plain.isprintable():
+                return quoted(text)
+            return plain.lower() if self._lower else plain
+        if not plain.isprintable() or any(map(self._may_join, _first_and_last.findall(plain))):
+            return quoted(
+                without_surrogates(text)
+            )  # as it was: a mark behind a line feed does not join it, unlike a space
+        return plain
 
     def _may_join(self, char: str) -> bool:
         found = self._joining.get(char)
