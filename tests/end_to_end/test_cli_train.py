@@ -194,7 +194,7 @@ def test_bad_data_is_named_with_its_row(run: Run, folder: Path, tmp_path: Path) 
     code, _, err = run("finetune", "csv", "--data", tmp_path / "no.csv", *options, "--out", tmp_path / "run")
     assert code == 3
     code, _, err = run("finetune", "sst2", "--data", tmp_path, *options, "--out", tmp_path / "run")
-    assert (code, "belong to task csv" in err) == (2, True)
+    assert (code, "only task csv does" in err) == (2, True)
     code, _, err = run("finetune", "sst-2", "--data", tmp_path, "--model", folder / "model", "--out", tmp_path / "run")
     assert (code, "did you mean 'sst2'" in err) == (2, True)
 

@@ -16,12 +16,19 @@ from bertkit.batch import Layout, pack, pack_padded
 from bertkit.model.attention import attend_bucketed, attend_reference, buckets
 from bertkit.model.bert import MODEL_CLASSES, BertForMultipleChoice, BertModel
 
-CONFIG = BertConfig(
-    vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=32,
-    max_position_embeddings=64, initializer_range=0.3, num_labels=4,
+CONFIG, ELECTRA = (
+    BertConfig(
+        model_type=family, vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=32, max_position_embeddings=64, initializer_range=0.3, num_labels=4,
+    )
+    for family in ("bert", "electra")
 )  # fmt: skip
 torch.manual_seed(0)
-MODELS = {name: cls(CONFIG).eval() for name, cls in MODEL_CLASSES.items() if cls is not BertForMultipleChoice}
+MODELS = {
+    name: cls(ELECTRA if name == "ElectraForPreTraining" else CONFIG).eval()
+    for name, cls in MODEL_CLASSES.items()
+    if cls is not BertForMultipleChoice
+}
 ATOL = 1e-5
 lengths_lists = st.lists(st.integers(1, 40), min_size=1, max_size=9)
 
