@@ -52,7 +52,8 @@ def open_regular(file: Path) -> BufferedReader:
             raise CheckpointError(f"{file} is {kind}, expected a file of a checkpoint")
         return file.open("rb")
     except FileNotFoundError:
-        raise CheckpointError(f"{file} does not exist") from None
+        what = "is a link to a file that does not exist" if file.is_symlink() else "does not exist"
+        raise CheckpointError(f"{file} {what}") from None
     except OSError as error:
         raise CheckpointError(f"{file} cannot be read: {error.strerror or error}") from None
 

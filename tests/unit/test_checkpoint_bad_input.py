@@ -182,7 +182,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder": (replace(WEIGHTS, None), r"model\.safetensors is a folder"),
     "a dead link": (
         lambda f: [(f / WEIGHTS).unlink(), (f / WEIGHTS).symlink_to("gone")],
-        r"model\.safetensors does not exist",
+        r"model\.safetensors is a link to a file that does not exist",
     ),
     "nothing": (lambda f: (f / WEIGHTS).unlink(), r"has neither model\.safetensors nor .*; it holds 'config\.json'"),
     "another name": (lambda f: (f / WEIGHTS).rename(f / "x.safetensors"), r"but 'x\.safetensors': give the path"),
