@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from machine import minilm_folder
 
 Result = TypeVar("Result")
+
+
+def add_run_options(parser: argparse.ArgumentParser, *, epochs: int) -> None:
+    """Options of every comparison."""
+    parser.add_argument("--epochs", type=int, default=epochs)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
 
 
 def take_turns(

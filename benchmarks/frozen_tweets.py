@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from beside_trainer import seconds_of, spread, take_turns
+from beside_trainer import add_run_options, seconds_of, spread, take_turns
 from finetune import run_bertkit
 from machine import about, block, minilm_folder, publish
 
@@ -52,10 +52,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with tweet_sentiment/")
     parser.add_argument("--rows", type=int, help="training rows (default: all)")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    add_run_options(parser, epochs=3)
     return parser.parse_args()
 
 

@@ -19,7 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from beside_trainer import seconds_of, spread, take_turns, time_ratio, train_workflow, training_arguments
+from beside_trainer import (
+    add_run_options,
+    seconds_of,
+    spread,
+    take_turns,
+    time_ratio,
+    train_workflow,
+    training_arguments,
+)
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH, LEARNING_RATE = 128, 32, 1e-4
@@ -65,10 +73,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with CoNLL files, or one file")
     parser.add_argument("--rows", type=int, help="training sentences; default: all")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    add_run_options(parser, epochs=3)
     return parser.parse_args()
 
 

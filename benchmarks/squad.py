@@ -19,7 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from beside_trainer import seconds_of, spread, take_turns, time_ratio, train_workflow, training_arguments
+from beside_trainer import (
+    add_run_options,
+    seconds_of,
+    spread,
+    take_turns,
+    time_ratio,
+    train_workflow,
+    training_arguments,
+)
 from machine import about, block, minilm_folder, publish
 
 LENGTH, STRIDE, BATCH, LEARNING_RATE, LONGEST, N_BEST = 384, 128, 32, 1e-4, 30, 20
@@ -62,10 +70,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=2_400, help="training questions")
     parser.add_argument("--dev-rows", type=int, default=600, help="questions that are scored")
     parser.add_argument("--dev-share", type=float, default=0.15, help="share of the questions in held-out articles")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    add_run_options(parser, epochs=2)
     return parser.parse_args()
 
 

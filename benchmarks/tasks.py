@@ -95,9 +95,13 @@ def stages_of(job: Job) -> list[str]:
     """Names of the stages that a job consists of."""
     if job.peer is None:
         return [f"{job.name}-{job.seeds}x{job.rows}"]
-    begin = f"{job.name}-{job.rows}"
-    runs = [f"{begin}-{system}-{seed}" for seed in range(job.seeds) for system in ("bertkit", "transformers")]
-    return [*runs, f"{begin}-data"]
+    runs = [stage_of_run(job, system, seed) for seed in range(job.seeds) for system in ("bertkit", "transformers")]
+    return [*runs, f"{job.name}-{job.rows}-data"]
+
+
+def stage_of_run(job: Job, system: str, seed: int) -> str:
+    """Name of the stage that is one run of a comparison."""
+    return f"{job.name}-{job.rows}-{system}-{seed}"
 
 
 def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
@@ -175,7 +179,7 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
         for system in list(runs) if seed % 2 == 0 else list(runs)[::-1]:
             runs[system].append(
                 stages.compute(
-                    f"{job.name}-{job.rows}-{system}-{seed}",
+                    stage_of_run(job, system, seed),
                     lambda system=system, seed=seed: prepared.run(system, seed),  # type: ignore[misc]
                     depends=[job.name, rows, f"epochs={job.epochs}", f"seed={seed}", system],
                 )
