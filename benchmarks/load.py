@@ -4,9 +4,10 @@
 
 A checkpoint of random weights is written once. Each load is a process of its own, for memory that was taken once shows
 in no later peak; the systems take turns, each once as ``from_pretrained`` leaves the model and once with every value
-read after it, for weights that are mapped are only read when they are used. Seconds are without imports; memory is what
-the peak of the process rose by, mapped pages counted. That all compute the same is checked by the logits. Ends with
-status 1 when bertkit, with every value read, is slower than transformers or takes more memory than the limit. Linux.
+read after it, for weights that are mapped are only read when they are used. Seconds are without imports. Memory, mapped
+pages counted, is the peak of the whole process, which a user pays, and what loading raised it by. That all compute the
+same is checked by the logits. Ends with status 1 when bertkit takes longer than transformers or its process has the
+higher peak, either way; or when loading raises it by more than the limit with every value read. Linux.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ model = Model.from_pretrained(folder)
 if system.endswith("read"):
     for tensor in model.state_dict().values():
         tensor.sum()
-seconds, rise = time.perf_counter() - started, peak() - before
+seconds, total = time.perf_counter() - started, peak()
+memory = {"bytes": total, "rise": total - before}
 ids = torch.arange(100, 140)[None]
 with torch.inference_mode():
     logits = model.eval()(ids).logits
-print(json.dumps({"seconds": seconds, "bytes": rise, "sum": float(logits.double().abs().sum())}))
+print(json.dumps({"seconds": seconds, **memory, "sum": float(logits.double().abs().sum())}))
 """
-#: Most memory with every value read, as a share of what transformers takes.
+#: Most that loading may raise the peak with every value read, as a share of what it is with transformers.
 MEMORY_LIMIT = 1.02
 SYSTEMS = {
     "bertkit": "as `from_pretrained` leaves it",
@@ -75,7 +77,10 @@ def main() -> None:
     if largest - min(sums) > 1e-5 * largest:
         raise SystemExit(f"the systems do not compute the same: sums of the logits are {sorted(sums)}")
     seconds = {system: statistics.median(run["seconds"] for run in found) for system, found in runs.items()}
-    memory = {system: statistics.median(run["bytes"] for run in found) for system, found in runs.items()}
+    memory, rise = (
+        {system: statistics.median(run[what] for run in found) for system, found in runs.items()}
+        for what in ("bytes", "rise")
+    )
     lines = [
         "# Loading BERT-base",
         "",
@@ -83,24 +88,31 @@ def main() -> None:
         "",
         f"`BertForMaskedLM`, {num_bytes / 1e6:,.0f} MB of float32, in the cache; {args.rounds} rounds, a process each.",
         "",
-        "| system | | seconds, median (all rounds) | peak memory, median | memory / file |",
-        "|---|---|---|---|---|",
+        "| system | | seconds, median (all rounds) | peak memory of the process, median | raised by loading | / file |",
+        "|---|---|---|---|---|---|",
     ]
     for system, what in SYSTEMS.items():
         each = " ".join(f"{run['seconds']:.2f}" for run in runs[system])
-        taken = f"{memory[system] / 1e6:,.0f} MB | {memory[system] / num_bytes:.2f}"
+        taken = f"{memory[system] / 1e6:,.0f} MB | {rise[system] / 1e6:,.0f} MB | {rise[system] / num_bytes:.2f}"
         lines.append(f"| {system} | {what} | {seconds[system]:.2f} ({each}) | {taken} |")
-    ratio = seconds["transformers, read"] / seconds["bertkit, read"]
-    share = memory["bertkit, read"] / memory["transformers, read"]
-    good = ratio >= 1 and share <= MEMORY_LIMIT
+    good = rise["bertkit, read"] <= MEMORY_LIMIT * rise["transformers, read"]
+    lines.append("")
+    for way in ("", ", read"):
+        ours, theirs = f"bertkit{way}", f"transformers{way}"
+        good = good and seconds[ours] <= seconds[theirs] and memory[ours] <= memory[theirs]
+        lines.append(
+            f"- {SYSTEMS[ours]}: {seconds[ours] / seconds[theirs]:.2f} of transformers' time (limit: 1), "
+            f"{memory[ours] / memory[theirs]:.2f} of its peak (limit: 1), {rise[ours] / rise[theirs]:.3f} of what "
+            f"loading raises it by{f' (limit: {MEMORY_LIMIT})' if way else ''}"
+        )
     lines += [
         "",
-        f"With every value read, transformers takes {ratio:.2f} times as long as bertkit (limit: 1), and bertkit "
-        f"{share:.3f} of its memory (limit: {MEMORY_LIMIT}).",
+        "Until values are read, bertkit's rise is the query, key and value of every layer, which it joins into one "
+        "tensor while loading; transformers has mapped pages only.",
     ]
-    publish(lines, {"seconds": seconds, "bytes": memory, "file_bytes": num_bytes, "good": good}, args.out)
+    publish(lines, {"seconds": seconds, "bytes": memory, "rise": rise, "file_bytes": num_bytes, "good": good}, args.out)
     if not good:
-        raise SystemExit("with every value read, bertkit is slower or takes more memory than the limits allow")
+        raise SystemExit("bertkit is slower or takes more memory than the limits allow")
 
 
 def write_checkpoint(folder: Path) -> None:

@@ -331,6 +331,21 @@ def test_model_files_of_another_layout(shared: Path, tmp_path: Path) -> None:
         AlbertTokenizer(vocab_file(shared, "uncased"))
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x0a\x08\x0a\x01a\x15\x00\x00\x80\xbf" * 300_001, "more than 300,000 fields"),
+        (b"\x0a\x12" + b"\x78\x00" * 9, "more than 8 fields"),
+        (b"\x12\xc2\x9a\x0c" + b"\x78\x00" * 100_001, "more than 100,000 fields"),
+        (b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f", "a piece is 'a' of kind 1, score nan"),
+        (b"\x0a\x08\x0a\x01\xff\x15\x00\x00\x80\xbf", "a piece is not UTF-8 text"),
+    ],
+)
+def test_model_files_with_parts_without_end(data: bytes, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        parse_sentencepiece(data, Path("x.model"))
+
+
 def test_damaged_model_files(shared: Path, tmp_path: Path) -> None:
     """Cut off, with changed bytes, with bytes of chance: always our error, or a model."""
     whole = model_file("albert", shared, tmp_path, num_pieces=60).read_bytes()

@@ -208,6 +208,8 @@ BAD_VOCABULARIES = {
     "blank line": (b"[PAD]\n\na\n", r"vocab\.txt:2 is empty"),
     "repeated line": (b"[PAD]\na\nb\na\n", r"vocab\.txt:4 repeats 'a', which line 2 has already"),
     "not text": (b"[PAD]\n\xff\xfe\n", r"vocab\.txt:2 is not UTF-8"),
+    "more lines than tokens": (b"a\n" * 520_001, r"vocab\.txt has 520,001 lines; a vocabulary has at most 520,000"),
+    "a long line": (b"[PAD]\n" + b"a" * 10_001, r"vocab\.txt:2 has 10,001 characters, more than the limit 10,000"),
     "no special tokens": (b"a\nb\n", r"has no unk_token='\[UNK\]', sep_token='\[SEP\]'.*add the token"),
     "no mask": (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"has no mask_token='\[MASK\]'"),
 }
@@ -267,7 +269,7 @@ def test_damaged_tokenizer_json(saved: Path, name: str) -> None:
         ("{}", "model must be an object"),
         ('{"version": %s}' % ("9" * 5000), "whole number of 5,000 digits"),
         ('{"model": {"vocab": {"\\ud800": 0}}}', "half of a character"),
-        ("[" + "{}," * 700_000 + "0]", "more than the limit 3,000,000"),
+        ("[" + "{}," * 700_000 + "0]", "more than the limit 1,600,000"),
     ],
 )
 def test_broken_json(tmp_path: Path, content: str, message: str) -> None:

@@ -25,8 +25,8 @@ from bertkit.tokenization.settings import (
     check_same,
     part,
     read_json,
+    read_lines,
     read_template,
-    read_text,
     typed,
     write_tokenizer_files,
 )
@@ -44,9 +44,7 @@ WORDPIECE = Kind(
 
 def read_vocab(path: Path) -> dict[str, int]:
     """Read a ``vocab.txt``: see :func:`bertkit.tokenization.load_vocab`."""
-    lines = read_text(path).split("\n")
-    while lines and not lines[-1].strip("\r"):
-        lines.pop()
+    lines = read_lines(path)
     if not lines:
         raise CheckpointError(f"{path} is empty; a vocabulary has one token a line")
     vocab: dict[str, int] = {}

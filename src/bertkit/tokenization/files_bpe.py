@@ -23,8 +23,8 @@ from bertkit.tokenization.settings import (
     check_same,
     part,
     read_json,
+    read_lines,
     read_template,
-    read_text,
     typed,
     write_tokenizer_files,
 )
@@ -75,9 +75,7 @@ def read_merges(path: Path) -> Merges:
     Raises:
         CheckpointError: the file is missing, too large, not UTF-8, or has a line that is not two tokens; names it.
     """
-    lines = read_text(path).split("\n")
-    while lines and not lines[-1].strip("\r"):
-        lines.pop()
+    lines = read_lines(path)
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(lines):
         if number == 0 and line.startswith("#version"):

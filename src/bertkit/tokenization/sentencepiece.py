@@ -19,10 +19,14 @@ from bertkit.errors import CheckpointError
 
 #: Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-#: The largest published models have 500,000.
-MAX_PIECES = 2_000_000
+#: Most pieces; XLM-R has 250,000.
+MAX_PIECES = 300_000
+#: Most fields of a piece, which has three, and of another part of a model; user-defined symbols are a field each.
+_MAX_PIECE_FIELDS, _MAX_PART_FIELDS = 8, 100_000
 _UNIGRAM = 1
 _ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
+_FLOAT = struct.Struct("<f")
+_SCORE_KEY = 2 << 3 | 5
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -59,18 +63,16 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
     charsmap: bytes | None = None
     algorithm: bytes | int | float = _UNIGRAM
     try:
-        for number, value in _fields(data):
-            if number == 1 and len(pieces) == MAX_PIECES:
-                raise _BadModelError(f"more than {MAX_PIECES:,} pieces")
+        for number, value in _fields(data, MAX_PIECES):
             if number == 1:
                 piece, score, kind = _piece(_message(value))
                 pieces.append((piece, score))
                 kinds.append(kind)
             elif number == 2:
-                found = dict(_fields(_message(value)))
+                found = dict(_fields(_message(value), _MAX_PART_FIELDS))
                 algorithm = found.get(3, _UNIGRAM)
             elif number == 3:
-                charsmap = _message(dict(_fields(_message(value))).get(2, b"")) or None
+                charsmap = _message(dict(_fields(_message(value), _MAX_PART_FIELDS)).get(2, b"")) or None
     except _BadModelError as error:
         where = f" (piece {len(pieces):,})" if pieces else ""
         raise CheckpointError(f"{path} is not a SentencePiece model, or is damaged: {error}{where}") from None
@@ -83,13 +85,15 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
+    """Text, score and kind; at once where the fields are as sentencepiece writes those of a normal piece."""
+    if data[:1] == b"\n" and len(data) == data[1] + 7 and data[-5] == _SCORE_KEY and 0 < data[1] < 0x80:
+        text, (score,) = _text(data[2:-5]), _FLOAT.unpack_from(data, len(data) - 4)
+        if score == score:
+            return text, score, NORMAL
     text, score, kind = "", 0.0, NORMAL
-    for number, value in _fields(data):
+    for number, value in _fields(data, _MAX_PIECE_FIELDS):
         if number == 1:
-            try:
-                text = _message(value).decode()
-            except UnicodeDecodeError:
-                raise _BadModelError("a piece is not UTF-8 text") from None
+            text = _text(_message(value))
         elif number == 2:
             score = value if isinstance(value, float) else float("nan")
         elif number == 3:
@@ -99,16 +103,26 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return text, score, kind
 
 
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise _BadModelError("a piece is not UTF-8 text") from None
+
+
 def _message(value: bytes | int | float) -> bytes:
     if not isinstance(value, bytes):
         raise _BadModelError("a number stands where bytes are expected")
     return value
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
+def _fields(data: bytes, most: int) -> Iterator[tuple[int, bytes | int | float]]:
     """Number and value of each field of a message; 32-bit fields are read as floating-point numbers."""
-    at, end = 0, len(data)
+    at, end, left = 0, len(data), most
     while at < end:
+        if not left:
+            raise _BadModelError(f"more than {most:,} fields")
+        left -= 1
         key, at = _varint(data, at)
         kind = key & 7
         value: bytes | int | float
@@ -121,7 +135,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
             value = data[at : at + size]
             at += size
             if kind == _FIXED32:
-                (value,) = struct.unpack("<f", value)
+                (value,) = _FLOAT.unpack(value)
         yield key >> 3, value
 
 

@@ -18,7 +18,14 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bertkit.errors import CheckpointError, ResourceError
-from bertkit.files import MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES, read_regular, replace_files, strict_json
+from bertkit.files import (
+    MAX_TOKENS,
+    MAX_VOCABULARY_BYTES,
+    MAX_VOCABULARY_VALUES,
+    read_regular,
+    replace_files,
+    strict_json,
+)
 from bertkit.tokenization.ragged import Template
 from bertkit.tokenization.vocabulary import AddedToken, TokenTable
 
@@ -37,6 +44,8 @@ _SETTINGS: Mapping[str, Type] = {
     "padding_side": str,
     "truncation_side": str,
 }
+#: Characters of a token, or of two to merge, with room to spare.
+_MAX_LINE = 10_000
 
 
 @dataclass(frozen=True)
@@ -62,14 +71,24 @@ def read_bytes(path: Path) -> bytes:
     return read_regular(path, max_bytes=MAX_VOCABULARY_BYTES)
 
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file that is not absurdly large."""
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file that is not absurdly large, without empty ones at its end."""
     data = read_bytes(path)
+    if (count := data.count(b"\n")) > MAX_TOKENS:
+        raise CheckpointError(f"{path} has {count:,} lines; a vocabulary has at most {MAX_TOKENS:,} tokens")
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise CheckpointError(f"{path}:{line} is not UTF-8 text ({error.reason} at byte {error.start:,})") from None
+    del data  # no part of it is needed beside the lines
+    lines = text.split("\n")
+    if (longest := max(map(len, lines))) > _MAX_LINE:
+        where = next(number for number, line in enumerate(lines, 1) if len(line) == longest)
+        raise CheckpointError(f"{path}:{where} has {longest:,} characters, more than the limit {_MAX_LINE:,}")
+    while lines and not lines[-1].strip("\r"):
+        lines.pop()
+    return lines
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class TokenTable:
             what = ", ".join(f"{name}={token!r}" for name, token in absent.items())
             raise CheckpointError(
                 f"{self.source} ({len(known):,} tokens) has no {what}; add the token to the vocabulary, or name the "
-                f"token that takes its place, for example {next(iter(absent))}={next(iter(known))!r}"
+                f"token that takes its place, for example {next(iter(absent))}={next(iter(known))[:80]!r}"
             )
 
     def id_of(self, token: str) -> int:
