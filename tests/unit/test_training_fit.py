@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from bertkit.batch import Batch
 from bertkit.config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.features import FeatureSet, collate
-from bertkit.model.bert import BertForMultipleChoice, BertForSequenceClassification
+from bertkit.model.bert import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
 from bertkit.optim import AdamWeightDecay
 from bertkit.training import fit as fit_module
 from bertkit.training import frozen
@@ -168,12 +169,16 @@ def test_weighted_loss_over_micro_batches_is_torchs(max_tokens: int) -> None:
 #: Families, and the parts of their classifiers that do not come with the encoder.
 HEADS = {
     **dict.fromkeys(("bert", "albert"), ("classifier.",)),
-    **dict.fromkeys(("roberta", "distilbert", "electra"), ("classifier.", "bert.pooler.")),
+    **dict.fromkeys(("roberta", "distilbert", "electra", "no pooler"), ("classifier.", "bert.pooler.")),
 }
 
 
 def tiny_of(family: str, *, dropout: float = 0.1) -> BertForSequenceClassification:
-    """A classifier of the family with :data:`TINY`'s shape."""
+    """A classifier of the family with :data:`TINY`'s shape; of "no pooler", from a checkpoint of BERT that has none."""
+    if family == "no pooler":
+        with tempfile.TemporaryDirectory() as folder:
+            BertForMaskedLM(tiny_of("bert", dropout=dropout).config).save_pretrained(folder)
+            return BertForSequenceClassification.from_pretrained(folder, num_labels=TINY.num_labels, seed=0)
     sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_labels")
     rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     own: dict[str, Any] = {

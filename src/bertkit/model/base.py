@@ -109,8 +109,12 @@ class HeadModel(PackedModel):
 
     @property
     def has_own_pooler(self) -> bool:
-        """Whether the layer in front of the classifier is the head's, in place of the encoder's pooler."""
-        return self.kind in self.config.family.poolers
+        """Whether the layer in front of the classifier is the head's, in place of the encoder's pooler.
+
+        Also where the encoder was loaded from a file without a pooler, and a new one was drawn with the head.
+        """
+        drawn = self.load_report is not None and "pooler" in self.load_report.new_parts
+        return drawn or self.kind in self.config.family.poolers
 
     def _head_part(self, part: Part) -> Part:
         """A freshly initialised part of the head."""

@@ -2,9 +2,9 @@
 
 The features are what ``BertForSequenceClassification`` feeds its head, so the trained head put back into the full model
 predicts the same: the pooled [CLS] vectors of BERT and ALBERT, whose pooler comes with the encoder; the [CLS] vectors
-of the families whose classifier has a layer of its own in the pooler's place (RoBERTa, DistilBERT, ELECTRA), for that
-layer is new and is trained with the rest of the head. They are kept in a cache on disk, keyed by the hash of the
-weights that give them and of the token ids, and bounded in size.
+of the families whose classifier has a layer of its own in the pooler's place (RoBERTa, DistilBERT, ELECTRA), and of a
+checkpoint without a pooler, for that layer is new and is trained with the rest of the head. They are kept in a cache on
+disk, keyed by the hash of the weights that give them and of the token ids, and bounded in size.
 """
 
 from __future__ import annotations
