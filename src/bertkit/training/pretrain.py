@@ -24,6 +24,7 @@ from bertkit.data.store_manifest import MANIFEST
 from bertkit.files import sha256_file
 from bertkit.model.bert import BertForPreTraining
 from bertkit.optim import OPTIMIZERS, parameter_groups
+from bertkit.training.checkpoint import step_folders
 from bertkit.training.generators import seeded
 from bertkit.training.loop import Evaluate, LoopOptions, Progression, Trainer
 from bertkit.training.parallel import Parallel, parallel_from_environment
@@ -113,7 +114,8 @@ def pretrain(
             return parallel.on_first(lambda: _read_result(run))
         if dev is not None:
             dev.check_tokenizer(store.tokenizer())
-        network, start = make_network(model, store, config)
+        begun = parallel.on_first(lambda: bool(step_folders(run.checkpoints)))  # its weights come from there
+        network, start = make_network(model, store, config.replace(word_embeddings="random") if begun else config)
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
         vocabulary = mask_vocabulary(store.tokenizer())

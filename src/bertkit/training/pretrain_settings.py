@@ -121,6 +121,10 @@ class PretrainConfig(Settings):
         Literal["zero", "unigram"],
         Field(description="first bias of a new masked-LM head; unigram: guess frequencies from the first step"),
     ] = "zero"
+    word_embeddings: Annotated[
+        Literal["random", "cooccurrence"],
+        Field(description="first ones of a new model; cooccurrence: from which tokens stand near each other"),
+    ] = "random"
     dropout: Annotated[
         float | None, Field(ge=0, lt=1, description="of hidden vectors and attention; default: the model's own")
     ] = None

@@ -21,6 +21,7 @@ from bertkit.model.resize import resize_vocabulary
 from bertkit.sources import resolve
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.generators import seeded
+from bertkit.training.pretrain_cooccurrence import cooccurrence_vectors
 from bertkit.training.pretrain_settings import PretrainConfig
 from bertkit.training.pretrain_unigram import unigram_logits
 from bertkit.training.pretrain_vocabulary import NewWords, find_new_words
@@ -79,6 +80,8 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
             network = BertForPreTraining(model)
         if config.output_bias == "unigram":
             _begin_with_frequencies(network, store)
+        if config.word_embeddings == "cooccurrence":
+            _begin_with_cooccurrences(network, store, config.seed)
     elif isinstance(model, BertForPreTraining):
         network = model
     else:
@@ -104,6 +107,18 @@ def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> N
     if len(bias) >= len(logits):  # else the sizes are refused
         with torch.no_grad():
             bias[: len(logits)] = logits
+
+
+def _begin_with_cooccurrences(network: BertForPreTraining, store: TokenStore, seed: int) -> None:
+    """Let tokens that stand near the same others begin with similar embeddings, each as long as it was drawn."""
+    table = network.bert.embeddings.word_embeddings.weight
+    if len(table) < store.manifest.tokenizer.num_tokens:
+        return  # the sizes are refused
+    vectors = torch.from_numpy(cooccurrence_vectors(store, table.shape[1], seed=seed))
+    rows, width = vectors.shape
+    with torch.no_grad():
+        drawn = table[:rows, :width]
+        drawn.copy_(torch.where(vectors.any(1, keepdim=True), vectors * drawn.norm(dim=1, keepdim=True), drawn))
 
 
 def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tuple[str, ...]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,18 +21,33 @@ def unigram_counts(store: TokenStore) -> npt.NDArray[np.int64]:
 
     Of a store of more than 50 million tokens, evenly spread parts of that many are counted.
     """
+    counts = np.zeros(store.manifest.tokenizer.num_tokens, np.int64)
+    for first, end in parts_of(store):
+        counts += np.bincount(store.tokens(first, end), minlength=len(counts))
+    return counts
+
+
+def parts_of(store: TokenStore) -> Iterator[tuple[int, int]]:
+    """First and end sentence of the parts, of a million tokens each, that are counted."""
     bounds = store.sentence_boundaries
     total = int(bounds[-1])
-    stride = max(1.0, total / COUNTED_TOKENS) * _READ_TOKENS
-    counts = np.zeros(store.manifest.tokenizer.num_tokens, np.int64)
+    stride = _stride(store)
     at = 0.0
     while at < total:
         first = int(np.searchsorted(bounds, int(at), side="left"))
         end = int(np.searchsorted(bounds, min(int(at) + _READ_TOKENS, total), side="left"))
         if end > first:
-            counts += np.bincount(store.tokens(first, end), minlength=len(counts))
+            yield first, end
         at += stride
-    return counts
+
+
+def num_parts(store: TokenStore) -> int:
+    """About how many :func:`parts_of` has."""
+    return math.ceil(int(store.sentence_boundaries[-1]) / _stride(store))
+
+
+def _stride(store: TokenStore) -> float:
+    return max(1.0, int(store.sentence_boundaries[-1]) / COUNTED_TOKENS) * _READ_TOKENS
 
 
 def unigram_entropy(store: TokenStore) -> float:
