@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_sources_hub import REPOSITORY, Hub, client
+from test_sources_hub import REPOSITORY, ModelHub
 
 from bertkit import BertForPreTraining
 from bertkit.checkpoints.fingerprint import differences, fingerprint
 from bertkit.cli import main
+from hub_helpers import client
 from tensorflow_helpers import GOLDEN
 
 
@@ -110,7 +111,9 @@ def test_what_is_no_fingerprint(
 
 
 def test_a_tensorflow_checkpoint_on_the_hub(tmp_path: Path) -> None:
-    hub = Hub({file.name: file.read_bytes() for file in (GOLDEN / "original").iterdir()} | {"pytorch_model.bin": b"?"})
+    hub = ModelHub(
+        {file.name: file.read_bytes() for file in (GOLDEN / "original").iterdir()} | {"pytorch_model.bin": b"?"}
+    )
     try:
         code = "from bertkit.cli import main; import sys; sys.exit(main({}))"
         done = client(code.format(["convert", REPOSITORY, str(tmp_path / "out")]), tmp_path, hub.url)
@@ -125,7 +128,7 @@ def test_a_pickle_on_the_hub_is_fetched_only_when_trusted(converted: Path, tmp_p
     pickle = io.BytesIO()
     torch.save(dict(BertForPreTraining.from_pretrained(converted).bert.pooler.state_dict()), pickle)
     files = {name: (converted / name).read_bytes() for name in ("config.json", "vocab.txt")}
-    hub = Hub({**files, "pytorch_model.bin": pickle.getvalue()})
+    hub = ModelHub({**files, "pytorch_model.bin": pickle.getvalue()})
     try:
         code = "from bertkit.cli import main; import sys; sys.exit(main(sys.argv[1:] or {}))"
         arguments = ["convert", REPOSITORY, str(tmp_path / "out")]

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
 import json
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from bertkit import BertConfig, BertModel
 from bertkit.errors import CheckpointError, InputError
 from bertkit.sources import resolve
+from hub_helpers import COMMIT, NO_FILE, NO_REPOSITORY, NO_REVISION, Answer, HubServer, client, etag, file_of
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = "tester/tiny-bert"
 
 
-class Hub:
-    """The few answers of the Hub that a download needs."""
+class ModelHub(HubServer):
+    """One repository of a model, and names that fail."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
-        self.files, self.asked = files, []  # type: ignore[var-annotated]
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.files = files
+        super().__init__()
 
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        parts = unquote(urlsplit(path).path).strip("/").split("/")
+    def answer(self, parts: list[str]) -> Answer:
         if parts[:2] == ["api", "models"]:
             name, rest = "/".join(parts[2:4]), parts[4:]
             if name == "tester/gated":
@@ -45,43 +31,17 @@ class Hub:
             if name == "tester/broken":
                 return 500, {}, b"{}"
             if name != REPOSITORY:
-                return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
+                return NO_REPOSITORY
             if rest[:1] == ["revision"] and rest[1] not in ("main", COMMIT):
-                return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
+                return NO_REVISION
             if rest[:1] == ["tree"]:
-                tree = [{"type": "file", "path": n, "size": len(c), "oid": _etag(c)} for n, c in self.files.items()]
+                tree = [{"type": "file", "path": n, "size": len(c), "oid": etag(c)} for n, c in self.files.items()]
                 return 200, {"Content-Type": "application/json"}, json.dumps(tree).encode()
             info = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in self.files]}
             return 200, {"Content-Type": "application/json"}, json.dumps(info).encode()
         if "/".join(parts[:2]) == REPOSITORY and parts[2] == "resolve" and "/".join(parts[4:]) in self.files:
-            content = self.files["/".join(parts[4:])]
-            return 200, {"ETag": f'"{_etag(content)}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}, content
-        return 404, {"X-Error-Code": "EntryNotFound"}, b""
-
-    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
-        hub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                hub.asked.append(self.path)
-                status, headers, body = hub.answer(self.path)
-                self.send_response(status)
-                for key, value in {**headers, "Content-Length": str(len(body))}.items():
-                    self.send_header(key, value)
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
-
-            do_HEAD = do_GET  # noqa: N815 (the name the base class asks for)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
-
-
-def _etag(content: bytes) -> str:
-    return hashlib.sha1(content).hexdigest()
+            return file_of(self.files["/".join(parts[4:])])
+        return NO_FILE
 
 
 @pytest.fixture(scope="module")
@@ -101,17 +61,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(repository: dict[str, bytes]) -> Iterator[Hub]:
-    server = Hub(repository)
+def hub(repository: dict[str, bytes]) -> Iterator[ModelHub]:
+    server = ModelHub(repository)
     yield server
     server.stop()
-
-
-def client(code: str, home: Path, url: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where HF_HOME and HF_ENDPOINT are set before anything is imported."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_") and "proxy" not in key.lower()}
-    env = {**kept, "HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_PROGRESS_BARS": "1", **variables}
-    return subprocess.run([sys.executable, "-c", code], env=env, cwd=home, capture_output=True, text=True, timeout=120)
 
 
 LOAD = f"""
@@ -139,7 +92,7 @@ except {error} as error:
 """
 
 
-def test_a_model_is_fetched_once_and_used_again_without_the_server(hub: Hub, tmp_path: Path) -> None:
+def test_a_model_is_fetched_once_and_used_again_without_the_server(hub: ModelHub, tmp_path: Path) -> None:
     first = client(LOAD, tmp_path, hub.url)
     assert first.returncode == 0, first.stderr
     assert int(first.stdout) == 9 * 8 + 8 * 8 + 2 * 8 + 16 + (4 * (64 + 8) + 16) + (2 * 64 + 16 + 16) + 72
@@ -151,14 +104,14 @@ def test_a_model_is_fetched_once_and_used_again_without_the_server(hub: Hub, tmp
     assert unplugged.stdout == first.stdout, unplugged.stderr
 
 
-def test_only_weights_configs_and_vocabularies_are_fetched(hub: Hub, tmp_path: Path) -> None:
+def test_only_weights_configs_and_vocabularies_are_fetched(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(RESOLVE, tmp_path, hub.url)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "['1_Pooling/config.json', 'config.json', 'model.safetensors', 'vocab.txt']"
     assert not any("pytorch_model" in path or "onnx" in path for path in hub.asked)
 
 
-def test_files_narrow_what_is_fetched(hub: Hub, tmp_path: Path) -> None:
+def test_files_narrow_what_is_fetched(hub: ModelHub, tmp_path: Path) -> None:
     code = (
         f"from bertkit.sources import resolve; print(len(list(resolve({REPOSITORY!r}, files=['vocab.txt']).iterdir())))"
     )
@@ -167,13 +120,13 @@ def test_files_narrow_what_is_fetched(hub: Hub, tmp_path: Path) -> None:
     assert whole.returncode == 0, whole.stderr
 
 
-def test_a_partly_cached_model_is_not_taken_for_whole_offline(hub: Hub, tmp_path: Path) -> None:
+def test_a_partly_cached_model_is_not_taken_for_whole_offline(hub: ModelHub, tmp_path: Path) -> None:
     client(f"from bertkit.sources import resolve; resolve({REPOSITORY!r}, files=['vocab.txt'])", tmp_path, hub.url)
     ran = client(failure(REPOSITORY), tmp_path, hub.url, HF_HUB_OFFLINE="1")
     assert "HF_HUB_OFFLINE" in ran.stdout, ran.stderr
 
 
-def test_a_revision_can_be_named(hub: Hub, tmp_path: Path) -> None:
+def test_a_revision_can_be_named(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(
         f"from bertkit.sources import resolve; print(resolve({REPOSITORY!r}, revision={COMMIT!r}).name)",
         tmp_path,
@@ -193,19 +146,19 @@ def test_a_revision_can_be_named(hub: Hub, tmp_path: Path) -> None:
         ("tester/broken", "ResourceError", "does not answer as it should"),
     ],
 )
-def test_what_the_hub_refuses_is_told(hub: Hub, tmp_path: Path, name: str, error: str, said: str) -> None:
+def test_what_the_hub_refuses_is_told(hub: ModelHub, tmp_path: Path, name: str, error: str, said: str) -> None:
     ran = client(failure(name, error), tmp_path, hub.url)
     assert said in ran.stdout, ran.stderr
     assert "is no local folder or file" in ran.stdout
 
 
-def test_offline_and_not_cached(hub: Hub, tmp_path: Path) -> None:
+def test_offline_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(failure(REPOSITORY), tmp_path, hub.url, HF_HUB_OFFLINE="1")
     assert "not (wholly) in the Hub cache" in ran.stdout, ran.stderr
     assert not hub.asked, "offline means no connection"
 
 
-def test_no_server_and_not_cached(hub: Hub, tmp_path: Path) -> None:
+def test_no_server_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     hub.stop()
     ran = client(failure(REPOSITORY, "ResourceError"), tmp_path, hub.url)
     assert "not in the Hub cache" in ran.stdout, ran.stderr

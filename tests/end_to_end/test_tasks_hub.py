@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
 import io
 import json
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +13,9 @@ import pytest
 
 from bertkit.errors import DataError
 from bertkit.tasks.hub import HubData, is_hub_name, label_names, local_data, splits_by_subset
+from hub_helpers import COMMIT, NO_FILE, NO_REPOSITORY, NO_REVISION, Answer, HubServer, client, file_of
 
-COMMIT, CONVERTED = "0123456789abcdef0123456789abcdef01234567", "fedcba9876543210fedcba9876543210fedcba98"
+CONVERTED = "fedcba9876543210fedcba9876543210fedcba98"
 SPLITS = {"train": 5, "validation": 3, "test": 2}
 
 
@@ -76,63 +70,30 @@ PAGES: dict[str, dict[str, dict[str, bytes]]] = {
 }
 
 
-class Hub:
-    """The few answers of the Hub that listing and downloading a data set need."""
+class DataHub(HubServer):
+    """The data sets of :data:`PAGES`."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        parts = unquote(urlsplit(path).path).strip("/").split("/")
+    def answer(self, parts: list[str]) -> Answer:
         if parts[:2] == ["api", "datasets"]:
             page = PAGES.get("/".join(parts[2:4]))
             if page is None:
-                return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
+                return NO_REPOSITORY
             revision = "/".join(parts[5:]) if parts[4:5] == ["revision"] else "main"
             commit = {"main": COMMIT, "refs/convert/parquet": CONVERTED}.get(revision, revision)
             if commit not in page:
-                return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
+                return NO_REVISION
             info = {"id": "/".join(parts[2:4]), "sha": commit, "siblings": [{"rfilename": f} for f in page[commit]]}
             return 200, {"Content-Type": "application/json"}, json.dumps(info).encode()
         if parts[0] == "datasets" and parts[3] == "resolve":
             content = PAGES["/".join(parts[1:3])].get(parts[4], {}).get("/".join(parts[5:]))
             if content is not None:
-                etag = hashlib.sha1(content).hexdigest()
-                return 200, {"ETag": f'"{etag}"', "X-Repo-Commit": parts[4], "Accept-Ranges": "bytes"}, content
-        return 404, {"X-Error-Code": "EntryNotFound"}, b""
-
-    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
-        hub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                hub.asked.append(self.path)
-                status, headers, body = hub.answer(self.path)
-                self.send_response(status)
-                for key, value in {**headers, "Content-Length": str(len(body))}.items():
-                    self.send_header(key, value)
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
-
-            do_HEAD = do_GET  # noqa: N815 (the name the base class asks for)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        return Handler
+                return file_of(content, parts[4])
+        return NO_FILE
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    server = Hub()
+def hub() -> Iterator[DataHub]:
+    server = DataHub()
     yield server
     server.stop()
 
@@ -152,17 +113,6 @@ print(json.dumps(told))
 """
 
 
-def client(code: str, home: Path, url: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where the folders and the address of the Hub are set before anything is imported."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_") and "proxy" not in key.lower()}
-    env = {
-        **kept, "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(home / "cache"), "HF_ENDPOINT": url,
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1", **variables,
-    }  # fmt: skip
-    call = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(call, env=env, cwd=home, capture_output=True, text=True, timeout=300)
-
-
 def fetched(home: Path, url: str, *names: str, **variables: str) -> list[object]:
     done = client(SCRIPT, home, url, json.dumps(names), **variables)
     assert done.returncode == 0, done.stderr
@@ -170,7 +120,7 @@ def fetched(home: Path, url: str, *names: str, **variables: str) -> list[object]
     return found
 
 
-def test_pages_of_all_shapes(hub: Hub, tmp_path: Path) -> None:
+def test_pages_of_all_shapes(hub: DataHub, tmp_path: Path) -> None:
     names = ("hub:tester/reviews", "hub:tester/several", "hub:tester/several:old", "hub:tester/scripted",
              "hub:tester/several:sst", "hub:tester/empty", "hub:tester/unnamed", "hub:tester/none",
              "hub:tester/reviews@other", "hub:nonsense")  # fmt: skip
@@ -200,7 +150,7 @@ def test_pages_of_all_shapes(hub: Hub, tmp_path: Path) -> None:
     assert not [path for path in hub.asked if path.endswith(".py")], "no script is ever fetched"
 
 
-def test_what_was_fetched_is_used_again_and_without_a_connection(hub: Hub, tmp_path: Path) -> None:
+def test_what_was_fetched_is_used_again_and_without_a_connection(hub: DataHub, tmp_path: Path) -> None:
     (first,) = fetched(tmp_path, hub.url, "hub:tester/reviews")
     downloads = sum("/resolve/" in path for path in hub.asked)
     assert fetched(tmp_path, hub.url, "hub:tester/reviews") == [first]
@@ -219,7 +169,7 @@ print(task.labels, [(row.text, row.label) for row in rows])
 """
 
 
-def test_a_task_is_made_from_a_page_with_its_label_names(hub: Hub, tmp_path: Path) -> None:
+def test_a_task_is_made_from_a_page_with_its_label_names(hub: DataHub, tmp_path: Path) -> None:
     done = client(TRAIN, tmp_path, hub.url)
     assert done.returncode == 0, done.stderr
     rows = [(f"validation text {n}", n % 2) for n in range(3)]
@@ -232,7 +182,7 @@ print([(row.id, row.label) for split in ("train", "dev") for row in SQUAD2.read(
 """
 
 
-def test_questions_are_read_from_a_page(hub: Hub, tmp_path: Path) -> None:
+def test_questions_are_read_from_a_page(hub: DataHub, tmp_path: Path) -> None:
     done = client(ASK, tmp_path, hub.url)
     assert done.returncode == 0, done.stderr
     rows = [("train-0", "Eiffel"), ("train-1", ""), ("validation-0", "Eiffel"), ("validation-1", "")]
