@@ -3,7 +3,7 @@
     python benchmarks/squad.py --data ../shared/data/squad --out benchmarks/results/squad.md
 
 Both train on the same questions of a part of the articles and answer those of the others, in windows of up to 384
-tokens: AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to 1, dropout on, 32 windows a batch.
+tokens: AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to 1, dropout on, 8 windows a batch.
 The peer pads each batch to its longest window (run_qa.py pads to 384), and decodes as run_qa.py does: the best pair of
 its 20 best starts and 20 best ends. Its windows overlap by 128 tokens, ours begin 128 tokens apart. Wall time is
 everything from read questions to scores (windows, training, evaluation), without imports. The two take turns.
@@ -30,7 +30,7 @@ from beside_trainer import (
 )
 from machine import about, block, minilm_folder, publish
 
-LENGTH, STRIDE, BATCH, LEARNING_RATE, LONGEST, N_BEST = 384, 128, 32, 1e-4, 30, 20
+LENGTH, STRIDE, BATCH, LEARNING_RATE, LONGEST, N_BEST = 384, 128, 8, 2e-4, 30, 20
 
 
 def main() -> None:

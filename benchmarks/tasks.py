@@ -15,6 +15,7 @@ task. For a quick look: --tasks wnli codah --rows 64 --seeds 1.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -28,9 +29,8 @@ from typing import Any
 from beside_trainer import seconds_of, spread, time_ratio
 from machine import about, block, minilm_folder, publish
 from stages import Stages, stop_on_sigterm
-from task_jobs import BATCH, JOBS, PEER_FACTOR, TRAIN_RATE, Job, minutes_of
+from task_jobs import JOBS, PEER_FACTOR, TRAIN_RATE, Job, minutes_of
 
-LEARNING_RATE = 1e-4
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "qnli", "rte", "wnli")
 ABSENT = (
     "MNLI: no files. SWAG: only a sample of ten questions, which a test reads; CODAH and ARC stand for it. CoNLL-2003 "
@@ -109,10 +109,10 @@ def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict
     (name,) = stages_of(job)
     out = args.work / name
     words: list[Any] = [job.command, job.task, "--data", data_of(job, args), "--model", minilm_folder(), "--out", out]
-    words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", BATCH]
+    words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", job.batch]
     words += ["--restarts", 0]  # every seed counts: a mean over those that went well would say too much
     if "--freeze-encoder" not in job.flags:  # a classifier alone has a rate of its own
-        words += ["--learning-rate", LEARNING_RATE, "--precision", args.precision]
+        words += ["--learning-rate", job.rate, "--precision", args.precision]
     words += [*job.flags, "--json", *(["--resume"] if job.command == "finetune" else [])]
     stages.run(name, words)
     seconds = stages.seconds[name]
@@ -158,9 +158,15 @@ def row_of(job: Job, run: Path, seconds: float, *, continued: bool) -> dict[str,
         "dev_rows": data["dev_rows"],
         "held_out": data["dev_held_out_of_train"],
         "epochs": found["protocol"]["epochs"],
+        "recipe": recipe_of(job),
         "few": job.few,
         "note": "; ".join([*filter(None, [job.note]), *told]),
     }
+
+
+def recipe_of(job: Job) -> str:
+    """Batch size and peak rate."""
+    return f"{job.batch}" if "--freeze-encoder" in job.flags else f"{job.batch}, {job.rate:g}"
 
 
 def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
@@ -172,6 +178,8 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
         from task_peers import PEERS, import_peers
 
         import_peers(args.threads)
+        loops = importlib.import_module(job.peer)
+        assert (loops.BATCH, loops.LEARNING_RATE) == (job.batch, job.rate), "the table would not say what ran"
         prepared = PEERS[job.peer](args.data / job.data, job)
     facts = stages.compute(names[-1], lambda: prepared.facts(), depends=[job.name, rows])
     runs: dict[str, list[dict[str, float]]] = {"bertkit": [], "transformers": []}
@@ -198,6 +206,7 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
             "peer_seconds": seconds_of(runs["transformers"]),
             "continued": False,
             "epochs": job.epochs,
+            "recipe": recipe_of(job),
             "few": job.few,
             "note": job.note,
         }
@@ -206,15 +215,15 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
 
 def render(report: dict[str, Any]) -> list[str]:
     head = ("task", "metric", "bertkit", "baseline", "transformers", "s a seed", "time ratio", "train rows (left out)",
-            "dev rows", "epochs", "seeds")  # fmt: skip
+            "dev rows", "epochs", "batch, rate", "seeds")  # fmt: skip
     lines = ["# Every task from MiniLM-L6", "", *block(report["about"]), ""]
     lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in report["rows"]:
         lines += lines_of(row)
     lines += [
         "",
-        f"Dev scores after the last epoch, mean ± sd over all seeds, dead runs among them; rate {LEARNING_RATE:g}, "
-        f"batches of {BATCH} (bertkit chooses the rate of a frozen encoder), 10 % warm-up, linear decay, dropout on. "
+        f"Dev scores after the last epoch, mean ± sd over all seeds, dead runs among them; rate "
+        "as in the table (of a frozen encoder bertkit chooses it), 10 % warm-up, linear decay, dropout on. "
         f"Trained in {report['precision']}, with transformers beside it and on a frozen encoder in fp32. Seconds are "
         "wall time. Of a row with transformers: the median of a run, everything from read rows to scores, bertkit / "
         "transformers. Of the others: the whole command (reading, report, baseline, training, evaluation after each "
@@ -238,14 +247,22 @@ def lines_of(row: dict[str, Any]) -> list[str]:
         known = row["baseline"].get(metric)
         peer = spread(row["peer_scores"][metric]) if "peer_scores" in row else ""
         base = f"{known:.4f}" + (f" ({row['baseline_name']})" if number == 0 else "") if known is not None else ""
-        first = ["", "", "", "", "", ""]
+        first = [""] * 7
         if number == 0:
             seconds = ("≥ " if row["continued"] else "") + f"{row['seconds']:.0f}"
             seconds += f" / {row['peer_seconds']:.0f}" if peer else ""
             ratio = f"**{row['ratio']:.2f}**" if peer else ""
             rows = f"{row['train_rows']:,} ({row['left_out']:,})"
             dev = f"{row['dev_rows']:,}" + ("°" if row["held_out"] else "")
-            first = [seconds, ratio, rows, dev, str(row["epochs"]), f"{len(scores)}" + ("*" if row["few"] else "")]
+            first = [
+                seconds,
+                ratio,
+                rows,
+                dev,
+                str(row["epochs"]),
+                row["recipe"],
+                f"{len(scores)}" + ("*" if row["few"] else ""),
+            ]
         name = row["name"] if number == 0 else ""
         lines.append("| " + " | ".join([name, metric, spread(scores), base, peer, *first]) + " |")
     return lines
