@@ -179,7 +179,7 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
 
         import_peers(args.threads)
         loops = importlib.import_module(job.peer)
-        assert (loops.BATCH, loops.LEARNING_RATE) == (job.batch, job.rate), "the table would not say what ran"
+        assert (job.batch, job.rate) == (loops.BATCH, loops.LEARNING_RATE), "the table would not say what ran"
         prepared = PEERS[job.peer](args.data / job.data, job)
     facts = stages.compute(names[-1], lambda: prepared.facts(), depends=[job.name, rows])
     runs: dict[str, list[dict[str, float]]] = {"bertkit": [], "transformers": []}
