@@ -18,7 +18,7 @@ from pretrain_runs import weights
 def test_two_processes_train_what_one_does(stores, tmp_path, capsys, mode) -> None:
     command = ["pretrain", str(stores[0].path), "--preset", "bert-tiny", "--max-seq-length", "32", "--batch-size", "9"]
     command += ["--max-steps", "5", "--dropout", "0", "--learning-rate", "1e-3", "--dev", str(stores[1].path)]
-    command += ["--dev-examples", "16", "--no-curve", "--json", "--device", "cpu"]
+    command += ["--word-embeddings", "cooccurrence", "--dev-examples", "16", "--no-curve", "--json", "--device", "cpu"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launch += ["--rdzv-endpoint", "localhost:0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -114,8 +114,8 @@ def pretrain(
             return parallel.on_first(lambda: _read_result(run))
         if dev is not None:
             dev.check_tokenizer(store.tokenizer())
-        begun = parallel.on_first(lambda: bool(step_folders(run.checkpoints)))  # its weights come from there
-        network, start = make_network(model, store, config.replace(word_embeddings="random") if begun else config)
+        given = not parallel.is_first or bool(step_folders(run.checkpoints))  # the weights come from there
+        network, start = make_network(model, store, config.replace(word_embeddings="random") if given else config)
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
         vocabulary = mask_vocabulary(store.tokenizer())
