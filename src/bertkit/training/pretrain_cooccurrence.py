@@ -17,7 +17,7 @@ import torch
 from bertkit.console import progress
 from bertkit.data.store import TokenStore
 from bertkit.training.generators import seeded
-from bertkit.training.pretrain_unigram import num_parts, parts_of, unigram_counts
+from bertkit.training.pretrain_unigram import parts_of, unigram_counts
 
 #: How far apart two tokens of a pair may be; a pair at distance d counts 1 / d.
 WINDOW = 8
@@ -72,7 +72,7 @@ def count_pairs(store: TokenStore) -> Floats:
     column_V = np.full(len(counts_V), -1, np.int64)
     column_V[contexts] = np.arange(num_contexts)
     pairs_VC = np.zeros((len(counts_V), num_contexts), np.float32)
-    for first, end in progress(parts_of(store), total=num_parts(store), label="tokens near each other", unit="parts"):
+    for first, end in progress(parts_of(store), label="tokens near each other", unit="parts"):
         ids_T = store.tokens(first, end).astype(np.int64)
         document_of = np.searchsorted(store.document_boundaries, np.arange(first, end), side="right")
         documents_T = np.repeat(document_of, store.sentence_lengths[first:end])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -27,27 +24,20 @@ def unigram_counts(store: TokenStore) -> npt.NDArray[np.int64]:
     return counts
 
 
-def parts_of(store: TokenStore) -> Iterator[tuple[int, int]]:
+def parts_of(store: TokenStore) -> list[tuple[int, int]]:
     """First and end sentence of the parts, of a million tokens each, that are counted."""
     bounds = store.sentence_boundaries
     total = int(bounds[-1])
-    stride = _stride(store)
+    stride = max(1.0, total / COUNTED_TOKENS) * _READ_TOKENS
+    parts = []
     at = 0.0
     while at < total:
         first = int(np.searchsorted(bounds, int(at), side="left"))
         end = int(np.searchsorted(bounds, min(int(at) + _READ_TOKENS, total), side="left"))
         if end > first:
-            yield first, end
+            parts.append((first, end))
         at += stride
-
-
-def num_parts(store: TokenStore) -> int:
-    """About how many :func:`parts_of` has."""
-    return math.ceil(int(store.sentence_boundaries[-1]) / _stride(store))
-
-
-def _stride(store: TokenStore) -> float:
-    return max(1.0, int(store.sentence_boundaries[-1]) / COUNTED_TOKENS) * _READ_TOKENS
+    return parts
 
 
 def unigram_entropy(store: TokenStore) -> float:
