@@ -66,8 +66,8 @@ JOBS = (
     Job("tweets-frozen", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 4_000, 30, 3,
         flags=("--freeze-encoder",), note="the encoder runs once, only a classifier on its vectors is trained"),
     Job("tweets-500", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 500, 5, 3, batch=16,
-        command="adapt", flags=("--adapt-steps", "60"),
-        note="500 labels; 'adapted' saw the other texts, without their labels, in 60 masked-LM steps before"),
+        command="adapt", flags=("--adapt-steps", "200"),
+        note="500 labels; 'adapted' saw the other texts, without their labels, in 200 masked-LM steps before"),
     Job("imdb-head-tail", "imdb", "imdb", ACCURACY, 9_500, 500, 235, 600, 2, 3, few=True, batch=8,
         flags=(*IMDB_FLAGS, "head_tail"), note="256 tokens: the beginning and the end of a review"),
     Job("imdb-windows", "imdb", "imdb", ACCURACY, 9_500, 500, 340, 600, 2, 3, few=True, batch=8,
@@ -76,7 +76,7 @@ JOBS = (
         note="dev: whole documents"),
     Job("btc", "ner", "ner/btc/g.conll.xz", ENTITIES, 1_924, 214, 25, 1_924, 3, 3, few=True,
         note="section G; dev held out"),
-    Job("sec", "ner", "ner/sec_filings", ENTITIES, 1_048, 116, 48, 1_048, 8, 3, few=True, batch=16,
+    Job("sec", "ner", "ner/sec_filings", ENTITIES, 1_048, 116, 48, 1_048, 3, 3, few=True, batch=16,
         note="FIN5; dev held out"),
     Job("wnut17", "ner", "ner/wnut17", ENTITIES, 3_394, 1_009, 26, 1_700, 3, 3, few=True, peer="ner"),
     Job("codah", "codah", "codah", ACCURACY, 1_665, 556, 92, 800, 2, 3, few=True, batch=16, peer="choice"),
@@ -100,6 +100,6 @@ def minutes_of(job: Job) -> float:
     evaluate = job.dev_size * job.tokens / EVALUATE_RATE
     seconds = job.seeds * (job.epochs * train + (1 if job.peer else job.epochs) * evaluate)
     if job.command == "adapt":
-        adapting = int(job.flags[1]) * job.batch * 128 / rate * 1.3  # and the output layer over the vocabulary
+        adapting = int(job.flags[1]) * BATCH * 128 / rate * 1.3  # and the output layer over the vocabulary
         seconds = 2 * seconds + adapting
     return (COMMAND_S + seconds * (1 + PEER_FACTOR if job.peer else 1)) / 60

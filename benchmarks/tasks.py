@@ -120,9 +120,10 @@ def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict
         return [row_of(job, out, seconds / job.seeds, continued=name in stages.interrupted)]
     told = json.loads((out / "adapt.json").read_text(encoding="utf-8"))["result"]["text"]
     adapting = told["seconds"] / job.seeds  # once for all seeds
-    plain = seconds / job.seeds / 2 - adapting / 2  # the two fine-tunings are alike
     rows = []
-    for part, label, spent in (("without", job.name, plain), ("with", f"{job.name} adapted", plain + adapting)):
+    for part, label, before in (("without", job.name, 0.0), ("with", f"{job.name} adapted", adapting)):
+        seeds = json.loads((out / part / "metrics.json").read_text(encoding="utf-8"))["seeds"]
+        spent = before + statistics.fmean(seed["seconds"] for seed in seeds)
         rows.append({**row_of(job, out / part, spent, continued=name in stages.interrupted), "name": label})
     return rows
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bertkit import BertForMaskedLM, pipeline
+from bertkit import BertForMaskedLM, BertModel, pipeline
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.training.adapt import AdaptResult, adapt
@@ -104,6 +104,27 @@ def test_entities_by_name_and_by_column(folder: Path, tmp_path: Path, capsys: An
     more = "--word-column 2 --tag-column 3 --joiner _ --adapt-steps 2 --adapt-length 24 --no-compare --epochs 1"
     assert main(["adapt", "ner", *where, *more.split(), "--max-length", "16", "--device", "cpu", "-q"]) == 0, capsys
     assert "the_film_of" in texts_of(tmp_path / "cli" / "corpus.jsonl")
+
+
+def test_both_parts_have_the_precision_and_a_new_head_begins_with_the_frequencies(
+    folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    save_tiny(tmp_path / "model", BertModel, initializer_range=0.02)
+    where = [
+        "csv",
+        "--data",
+        str(folder / "train.csv"),
+        "--model",
+        str(tmp_path / "model"),
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    more = "--text text --label label --adapt-steps 1 --adapt-length 24 --no-compare --epochs 1 --precision bf16 --json"
+    assert main(["adapt", *where, *more.split(), "--device", "cpu", "-q"]) == 0, capsys
+    settings = json.loads((tmp_path / "run/adapted/metrics.json").read_text())["settings"]
+    assert (settings["precision"], settings["output_bias"]) == ("bf16", "unigram")
+    text = json.loads(capsys.readouterr().out)["text"]
+    assert text["loss"] == pytest.approx(text["unigram_entropy"], abs=0.7), "the loss of the only step"
 
 
 def test_steps_follow_the_amount_of_text() -> None:

@@ -111,6 +111,16 @@ def test_a_new_head_can_begin_with_the_frequencies_of_the_tokens(stores) -> None
     assert all(same)
 
 
+def test_so_can_the_new_head_of_a_checkpoint_and_no_other(stores, saved) -> None:
+    unigram = SETTINGS.replace(output_bias="unigram")
+    expected = make_network(SHAPE, stores[0], unigram)[0].cls.predictions.bias
+    path = saved(make(BertModel))
+    assert torch.equal(make_network(path, stores[0], unigram)[0].cls.predictions.bias, expected)
+    assert not make_network(path, stores[0], SETTINGS)[0].cls.predictions.bias.any()
+    path = saved(make(BertForMaskedLM))
+    assert not make_network(path, stores[0], unigram)[0].cls.predictions.bias.any(), "it is the checkpoint's"
+
+
 def test_masked_lm_alone_leaves_the_pooler_untrained_and_says_so(stores) -> None:
     assert make_network(SHAPE, stores[0], SETTINGS)[1].untrained == ()
     assert make_network(SHAPE, stores[0], SETTINGS.replace(objective="mlm"))[1].untrained == ("pooler", NSP)

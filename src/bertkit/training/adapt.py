@@ -228,6 +228,7 @@ def _train(
     shape = BertConfig.from_json_file(config_path(start))
     num_tokens = store.manifest.counts.num_tokens
     told = settings.pretraining(num_tokens, seed=config.seed, longest=shape.max_input_length)
+    told = told.replace(precision=config.precision)
     passes = told.max_steps * told.batch_size * (told.max_seq_length - 2) / num_tokens if told.max_steps else math.nan
     say(f"adapting to {num_tokens:,} tokens of the task's text: {told.max_steps:,} steps, {passes:.1f} passes over it")
     return pretrain(store, folder / ADAPTED, told, model=str(start), device=device or "cpu")

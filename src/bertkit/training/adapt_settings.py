@@ -60,4 +60,5 @@ class AdaptConfig(Settings):
             warmup=0.06,
             seed=seed,
             dev_examples=512,
+            output_bias="unigram",  # of a new head only: no step is spent on how frequent each token is
         )

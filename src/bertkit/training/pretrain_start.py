@@ -93,6 +93,8 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
         if new_words is not None:
             say(f"the tokenizer of {store.path} has {new_words}")
             _add_words(network, new_words)
+        if "masked-lm head" in new_parts and config.output_bias == "unigram":
+            _begin_with_frequencies(network, store)
     _check_sizes(network.config, store, config)
     if config.dropout is not None:
         network = _with_dropout(network, config.dropout)
