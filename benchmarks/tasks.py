@@ -228,9 +228,9 @@ def render(report: dict[str, Any]) -> list[str]:
         f"Trained in {report['precision']}, with transformers beside it and on a frozen encoder in fp32. Seconds are "
         "wall time. Of a row with transformers: the median of a run, everything from read rows to scores, bertkit / "
         "transformers. Of the others: the whole command (reading, report, baseline, training, evaluation after each "
-        "epoch, pictures) divided by the seeds; ≥ marks one that was interrupted. Time ratio: bertkit to transformers, "
-        "median over the seeds. ° dev was held out of the training file. * fewer than five seeds, for "
-        "time. Left out: training rows that are not in the sample.",
+        "epoch, pictures) divided by the seeds; with and without adapting only training and evaluation; ≥ marks one "
+        "that was interrupted. Time ratio: bertkit to transformers, median over the seeds. ° dev was held out of the "
+        "training file. * fewer than five seeds, for time. Left out: training rows that are not in the sample.",
         "",
         *averages(report["rows"]),
         *(f"- {row['name']}: {row['note']}" for row in report["rows"] if row["note"]),
