@@ -109,18 +109,10 @@ def test_entities_by_name_and_by_column(folder: Path, tmp_path: Path, capsys: An
 def test_both_parts_have_the_precision_and_a_new_head_begins_with_the_frequencies(
     folder: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    save_tiny(tmp_path / "model", BertModel, initializer_range=0.02)
-    where = [
-        "csv",
-        "--data",
-        str(folder / "train.csv"),
-        "--model",
-        str(tmp_path / "model"),
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    model = save_tiny(tmp_path / "model", BertModel, initializer_range=0.02)
+    where = ["--data", str(folder / "train.csv"), "--model", str(model), "--out", str(tmp_path / "run")]
     more = "--text text --label label --adapt-steps 1 --adapt-length 24 --no-compare --epochs 1 --precision bf16 --json"
-    assert main(["adapt", *where, *more.split(), "--device", "cpu", "-q"]) == 0, capsys
+    assert main(["adapt", "csv", *where, *more.split(), "--device", "cpu", "-q"]) == 0, capsys
     settings = json.loads((tmp_path / "run/adapted/metrics.json").read_text())["settings"]
     assert (settings["precision"], settings["output_bias"]) == ("bf16", "unigram")
     text = json.loads(capsys.readouterr().out)["text"]
