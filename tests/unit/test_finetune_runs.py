@@ -1,4 +1,4 @@
-"""What surrounds the training of a seed: restarts of dead runs, searches, intervals, the listing of errors."""
+"""What surrounds the training of a seed: searches, intervals, the listing of errors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ from bertkit.tasks.decision import DECISION, read_decision, write_decision
 from bertkit.tasks.kinds import TASK_CLASSES, task_from_dict
 from bertkit.tasks.ner import TokenTask
 from bertkit.training import finetune as finetune_module
-from bertkit.training import fit as fit_module
 from bertkit.training.evaluate import evaluate_run
 from bertkit.training.finetune import finetune, load_run_config
-from bertkit.training.fit import fit_classifier
 from bertkit.training.predictions import worst_rows
-from bertkit.training.results import SeedResult, bootstrap_means, interval_of, notes_on
+from bertkit.training.results import bootstrap_means, interval_of, notes_on
 from bertkit.training.runfolder import SETTINGS, read_json, read_log
 from bertkit.training.scoring import bootstrap_draws, predict_logits, row_losses, score_logits
 from bertkit.training.search import ORIGINAL_GRID, given_names, space_of
@@ -35,7 +33,7 @@ from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow import SPECIAL_SETTINGS, WORKFLOWS, workflow_of
 from bertkit.training.workflow_text import TextWorkflow
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
-from training_helpers import tiny_model, toy_config, toy_features, toy_task
+from training_helpers import tiny_model, toy_features, toy_task
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,39 +53,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder / "train.csv", ("text", "label"), labelled_texts(64, 1), delimiter=",")
     write_table(folder / "dev.csv", ("text", "label"), labelled_texts(40, 2), delimiter=",")
     return folder
-
-
-# ------------------------------------------------------------------------------------------------- restarts
-
-
-def dead_seeds(monkeypatch: pytest.MonkeyPatch, seeds: set[int]) -> list[tuple[int, bool]]:
-    """Make the runs of some seeds end dead; the list gets every seed that runs, and whether it may be replaced."""
-    asked: list[tuple[int, bool]] = []
-    run_seed = finetune_module.run_seed
-
-    def pretend(job: Any, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
-        asked.append((seed, replaceable))
-        return replace(run_seed(job, seed, resume=resume, replaceable=False), dead=seed in seeds)
-
-    monkeypatch.setattr(finetune_module, "run_seed", pretend)
-    return asked
-
-
-def test_the_next_seed_takes_the_place_of_a_dead_one(
-    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = dead_seeds(monkeypatch, {0, 2})
-    config = FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=2, restarts=2)
-    result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
-    assert asked == [(0, True), (2, True), (3, False), (1, False)]
-    assert [seed.seed for seed in result.seeds] == [3, 1]
-    assert [seed.seed for seed in result.replaced] == [0, 2]
-    assert result.mean["accuracy"] == statistics.fmean(seed.scores["accuracy"] for seed in result.seeds)
-    assert any("RESTARTED: seed 0, 2" in note for note in result.notes)
-    assert "starting again with seed 2" in capsys.readouterr().err
-    again = finetune_module.FinetuneResult.from_dict(result.folder, read_json(result.folder / "metrics.json"))
-    assert again.to_dict() == result.to_dict()
-    assert "RESTARTED" in again.render()
 
 
 def test_answers_that_are_all_the_same_are_told_beside_the_scores(start: Path, data: Path, tmp_path: Path) -> None:
@@ -113,34 +78,6 @@ def test_answers_that_are_all_the_same_are_told_beside_the_scores(start: Path, d
     assert told in notes_on([one], "accuracy", None)
     same = [one, replace(one, seed=7), replace(one, seed=8, remarks=[])]
     assert f"seed {one.seed}, 7: {told}" in notes_on(same, "accuracy", None)
-
-
-def test_restarts_are_bounded_and_none_is_made_of_a_frozen_encoder(
-    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = dead_seeds(monkeypatch, set(range(100)))
-    config = FinetuneConfig(**{**QUICK, "epochs": 1}, restarts=1)
-    result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
-    assert [seed for seed, _ in asked] == [0, 1]
-    assert any("DEAD RUN: seed 1" in note for note in result.notes)
-    asked.clear()
-    frozen = config.model_copy(update={"freeze_encoder": True, "learning_rate": 1e-2, "restarts": 3})
-    finetune(csv_task(data), data, start, tmp_path / "frozen", frozen, cache=None)
-    assert asked == [(0, False)]
-
-
-@pytest.mark.parametrize("rate", [1e-9, 3e-3])
-def test_a_run_that_may_be_replaced_ends_at_half_if_it_is_dead(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = toy_features(48)
-    config = toy_config(learning_rate=rate, epochs=8)
-
-    def steps(**options: Any) -> int:
-        return fit_classifier(tiny_model(), toy_task(), train, None, config, seed=0, **options).progression.step
-
-    assert steps() == 24
-    assert steps(end_when_dead=True) == 24  # so few updates prove nothing
-    monkeypatch.setattr(fit_module, "DEAD_FROM_STEP", 6)
-    assert steps(end_when_dead=True) == (12 if rate == 1e-9 else 24)
 
 
 # --------------------------------------------------------------------------------------------------- search

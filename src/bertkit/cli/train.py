@@ -148,7 +148,11 @@ def finetune(
     model: Annotated[str, Parameter(alias="-m", help="Start from this folder, .safetensors file or Hub name.")],
     out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, unless --resume is given.")],
     resume: Annotated[
-        bool, Parameter(negative=(), help="Go on with an unfinished run in --out; repeat its other options.")
+        bool,
+        Parameter(
+            negative=(),
+            help="Go on with the run in --out; repeat its other options. More --seeds than it has are added to it.",
+        ),
     ] = False,
     columns: LabelledColumns = LABELLED_COLUMNS,
     tags: TagColumns = TAG_COLUMNS,

@@ -31,7 +31,16 @@ from bertkit.training.results import (
     notes_on,
     summarize,
 )
-from bertkit.training.runfolder import BOOTSTRAP, METRICS, SETTINGS, FinetuneFolder, read_json, read_log, write_json
+from bertkit.training.runfolder import (
+    BOOTSTRAP,
+    DATA_HASH,
+    METRICS,
+    SETTINGS,
+    FinetuneFolder,
+    read_json,
+    read_log,
+    write_json,
+)
 from bertkit.training.search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow import AnyWorkflow, workflow_of
@@ -57,8 +66,9 @@ def finetune(
         model: start checkpoint: a folder, a safetensors file, or a name on the Hub.
         out: the run folder; new, or with ``resume=True`` that of an unfinished run.
         config: settings; None means all defaults.
-        resume: go on where the run in ``out`` stopped. Settings and data must be the same. A finished run is
-            returned as it is.
+        resume: go on where the run in ``out`` stopped. Settings and data must be the same, but ``seeds`` may be more:
+            a finished run then trains those that it has not, as if it had been asked for all from the beginning. A
+            run that has all its seeds is returned as it is.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.
@@ -88,11 +98,14 @@ def finetune(
             "config": config.model_dump(),
             **({} if config.search is None else {"given": given_names(config)}),
         }
-        run.check(settings, resume=resume)
-        if run.is_finished:
+        more = {"seeds"} if config.seeds > run.seeds_asked_for else set()
+        run.check(settings, resume=resume, free={*more, DATA_HASH})
+        if run.is_finished_with(config.seeds):
             say(f"{run.path} is finished; nothing to do")
             return FinetuneResult.from_dict(run.path, read_json(run.path / METRICS))
         job = _prepare(task, data, config, run, start, sha256, device, cache)
+        settings[DATA_HASH] = job.identity[DATA_HASH]
+        run.check(settings, resume=resume, free=more)
         run.begin(settings)
         space = space_of(config, job.config)
         found = search(job, space, config.search, resume=resume) if space else None
@@ -155,7 +168,7 @@ def _prepare(
         "config": settings_of_seed(config),
         "task": task.name,
         "model_sha256": sha256,
-        "data_sha256": rows.sha256,
+        DATA_HASH: rows.sha256,
     }
     folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
     return Job(task, workflow, encoded, config, run, start, tokenizer, identity, device, folder)

@@ -45,6 +45,8 @@ from bertkit.training.settings import FinetuneConfig
 FORMAT_VERSION = 1
 SETTINGS, METRICS, LOG = "finetune.json", "metrics.json", "log.jsonl"
 SEARCH, BOOTSTRAP = "search.json", "bootstrap.json"
+#: Name of the setting that tells which examples a run was trained and scored on.
+DATA_HASH = "data_sha256"
 PRETRAIN_SETTINGS, MODEL, CHECKPOINTS = "pretrain.json", "model", "checkpoints"
 
 
@@ -163,6 +165,8 @@ class FinetuneFolder(RunFolder):
         for key, new in (("config", config), ("task", task)):
             if new:
                 completed[key] = {**new, **theirs.get(key, {})}
+        if DATA_HASH in ours:
+            completed.setdefault(DATA_HASH, ours[DATA_HASH])
         if "given" in ours and "given" not in theirs:  # what differed from its default was given
             told = completed["config"]
             completed["given"] = [name for name in ("batch_size", "warmup") if told[name] != defaults[name]]
@@ -170,6 +174,16 @@ class FinetuneFolder(RunFolder):
 
     def _has_steps(self) -> bool:
         return super()._has_steps() or (self.path / SEARCH).exists()
+
+    @property
+    def seeds_asked_for(self) -> int:
+        """How many seeds the run in the folder is to have; 0 where there is no run."""
+        path = self.path / self.settings_file
+        return int(read_json(path).get("config", {}).get("seeds", 0)) if path.exists() else 0
+
+    def is_finished_with(self, seeds: int) -> bool:
+        """Whether there is a result of so many seeds."""
+        return self.is_finished and len(read_json(self.path / METRICS)["seeds"]) == seeds
 
     def seed(self, seed: int) -> Path:
         """Folder of one seed."""
@@ -184,7 +198,8 @@ class FinetuneFolder(RunFolder):
         shutil.rmtree(self.checkpoints(seed), ignore_errors=True)
 
     def publish(self, seed: int) -> None:
-        """Make one seed's model, log and predictions those of the run."""
+        """Make one seed's model, log and predictions those of the run; a result of fewer seeds no longer holds."""
+        (self.path / METRICS).unlink(missing_ok=True)
         own = [path for path in self.seed(seed).iterdir() if path.is_file() and path.name not in (METRICS, BOOTSTRAP)]
         for source in [*(self.seed(seed) / "best").iterdir(), *own]:
             _link(source, self.path / source.name)
