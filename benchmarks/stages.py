@@ -59,10 +59,17 @@ class Stages:
         """Whether there is nothing left to do."""
         return (self.folder / f"{name}.json").exists()
 
+    def record(self, name: str) -> dict[str, Any] | None:
+        """What is kept of a finished stage, also of an earlier start: what, seconds, interrupted, found."""
+        if not self.is_done(name):
+            return None
+        kept: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+        return kept
+
     def _once(self, name: str, what: list[str], work: Callable[[], Any]) -> Any:
         path, begun = self.folder / f"{name}.json", self.folder / f"{name}.begun"
-        if self.is_done(name):
-            done = json.loads(path.read_text(encoding="utf-8"))
+        done = self.record(name)
+        if done is not None:
             if done["what"] != what:
                 sys.exit(f"{path} is of {done['what']}, now {what}; choose another --work, or remove the file")
         else:

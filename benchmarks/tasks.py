@@ -94,9 +94,14 @@ def cut(job: Job, args: argparse.Namespace) -> Job:
 def stages_of(job: Job) -> list[str]:
     """Names of the stages that a job consists of."""
     if job.peer is None:
-        return [f"{job.name}-{job.seeds}x{job.rows}"]
+        return [stage_of_command(job, job.seeds)]
     runs = [stage_of_run(job, system, seed) for seed in range(job.seeds) for system in ("bertkit", "transformers")]
     return [*runs, f"{job.name}-{job.rows}-data"]
+
+
+def stage_of_command(job: Job, seeds: int) -> str:
+    """Name of the stage that is the command with so many seeds."""
+    return f"{job.name}-{seeds}x{job.rows}"
 
 
 def stage_of_run(job: Job, system: str, seed: int) -> str:
@@ -107,7 +112,7 @@ def stage_of_run(job: Job, system: str, seed: int) -> str:
 def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
     """One row of the table, from the run folder of the command; of ``adapt`` two."""
     (name,) = stages_of(job)
-    out = args.work / name
+    out = args.work / f"{job.name}-{job.rows}"  # without the seeds, so that more of them go on with it
     words: list[Any] = [job.command, job.task, "--data", data_of(job, args), "--model", minilm_folder(), "--out", out]
     words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", job.batch]
     words += ["--restarts", 0]  # every seed counts: a mean over those that went well would say too much
@@ -115,9 +120,11 @@ def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict
         words += ["--learning-rate", job.rate, "--precision", args.precision]
     words += [*job.flags, "--json", *(["--resume"] if job.command == "finetune" else [])]
     stages.run(name, words)
-    seconds = stages.seconds[name]
     if job.command == "finetune":
-        return [row_of(job, out, seconds / job.seeds, continued=name in stages.interrupted)]
+        # with fewer seeds it was begun, if it was: this one went on with them
+        parts = [stages.record(stage_of_command(job, seeds)) for seeds in range(1, job.seeds + 1)]
+        seconds = sum(part["seconds"] for part in parts if part)
+        return [row_of(job, out, seconds / job.seeds, continued=any(part and part["interrupted"] for part in parts))]
     told = json.loads((out / "adapt.json").read_text(encoding="utf-8"))["result"]["text"]
     adapting = told["seconds"] / job.seeds  # once for all seeds
     rows = []
