@@ -116,6 +116,7 @@ class SpanWindows:
     starts, ends: int64 ``(R,)``, positions of the first and the last token of the answer in the row; 0, the first
         token, where the window does not hold the whole answer. None without labels.
     lost: questions with an answer that no window holds whole.
+    too_long: questions whose answer has more tokens than an answer may have, so that it is learned and never given.
     settings: how the windows were cut.
     """
 
@@ -130,6 +131,7 @@ class SpanWindows:
     starts: Ints | None = None
     ends: Ints | None = None
     lost: tuple[int, ...] = ()
+    too_long: tuple[int, ...] = ()
     settings: SpanSettings = SpanSettings()
 
     def __len__(self) -> int:
@@ -296,7 +298,7 @@ def _cut(
         if room < 1:
             raise ConfigError(
                 f"max_length={settings.max_length} leaves no room for the context beside a question of {len(asked)} "
-                f"tokens and {template.num_special} special tokens; raise it, or lower max_query_length"
+                f"tokens and {template.num_special} special tokens; raise it, or ask a shorter question"
             )
         tokens = contexts.ids[contexts.span(place)]
         at = len(template.before) + len(asked) + len(template.between)
@@ -337,7 +339,7 @@ def _template_of(tokenizer: TextEncoder) -> _Template:
 
 def _with_targets(windows: SpanWindows, examples: Sequence[Question]) -> SpanWindows:
     starts, ends = np.zeros(len(windows), dtype=np.int64), np.zeros(len(windows), dtype=np.int64)
-    lost = []
+    lost, too_long = [], []
     for number, example in enumerate(examples):
         if example.answers is None:
             raise InputError(f"question {number} (counted from 0) has no answers to learn from")
@@ -350,10 +352,12 @@ def _with_targets(windows: SpanWindows, examples: Sequence[Question]) -> SpanWin
         inside = (first <= last) & (begin <= first) & (last < begin + windows.context_size[rows])
         if not inside.any():
             lost.append(number)
+        if last - first >= windows.settings.max_answer_length:
+            too_long.append(number)
         shift = windows.context_at[rows] - begin
         starts[rows] = np.where(inside, first + shift, 0)
         ends[rows] = np.where(inside, last + shift, 0)
-    return replace(windows, starts=starts, ends=ends, lost=tuple(lost))
+    return replace(windows, starts=starts, ends=ends, lost=tuple(lost), too_long=tuple(too_long))
 
 
 def tokens_of(contexts: Contexts, context: int, start: int, end: int) -> tuple[int, int]:

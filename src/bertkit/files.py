@@ -151,6 +151,15 @@ def _whole_number(digits: str) -> int:
     return int(digits)
 
 
+def half_pair_at(text: str) -> int | None:
+    """Where a text has half of a surrogate pair, which JSON can spell and UTF-8 cannot hold; None where nowhere."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace one file: a reader sees the old content or the new, never a part. Makes the folder where it is missing.
 

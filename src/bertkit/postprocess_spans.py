@@ -11,6 +11,7 @@ normalises over its n best spans only, ``transformers`` over starts and ends of 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -305,7 +306,7 @@ def _log_sum(values: Floats) -> float:
 
 
 def _characters(contexts: ContextTokens, context: int, first: int, last: int, *, align: bool) -> tuple[int, int]:
-    """The characters of tokens ``first ... last``, without white space at either end."""
+    """The characters of tokens ``first ... last``, without white space at either end, with the marks after them."""
     base, stop = int(contexts.boundaries[context]), int(contexts.boundaries[context + 1])
     first, last = first + base, last + base
     if align:
@@ -320,4 +321,17 @@ def _characters(contexts: ContextTokens, context: int, first: int, last: int, *,
         start += 1
     while start < end and text[end - 1].isspace():
         end -= 1
-    return start, end
+    return start, end_of_marks(text, end, int(contexts.starts[last + 1]) if last + 1 < stop else len(text))
+
+
+def end_of_marks(text: str, end: int, limit: int) -> int:
+    """The end of a piece of text with the combining marks that follow it, which some tokenizers drop.
+
+    Args:
+        text: all of it.
+        end: where the piece ends.
+        limit: where the next one begins.
+    """
+    while end < limit and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    return end

@@ -7,7 +7,6 @@ show it; tags of BIOES and its kin are read as such; an accent that the tokenize
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.features_tokens import Pieces, TokenWindows
+from bertkit.postprocess_spans import end_of_marks
 from bertkit.tags import OUTSIDE, Notation, notation_of
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
@@ -70,9 +70,7 @@ class TextPieces:
         """Characters of some neighbouring pieces, with the marks after them that the tokenizer dropped."""
         start, end = int(self.starts[first : last + 1].min()), int(self.ends[first : last + 1].max())
         limit = int(self.starts[last + 1]) if last + 1 < len(self.starts) else len(self.text)
-        while end < limit and unicodedata.category(self.text[end]).startswith("M"):
-            end += 1
-        return start, end
+        return start, end_of_marks(self.text, end, limit)
 
 
 def check_strategy(strategy: str) -> Strategy:
@@ -155,20 +153,55 @@ def group_labels(labelled: Sequence[Labelled], notation: Notation) -> list[tuple
     return groups
 
 
-def word_labels(logits_PC: Floats, windows: TokenWindows, outside: int = 0) -> list[npt.NDArray[np.int64]]:
+def word_labels(
+    logits_PC: Floats, windows: TokenWindows, outside: int = 0, inner: Sequence[int] | None = None
+) -> list[npt.NDArray[np.int64]]:
     """Label number of each word of each text: that of its first piece; ``outside`` for a word without a piece.
+
+    Words that begin in one piece (no-space scripts, unknown text) have one label between them, so that those after the
+    first go on with what it begins. A word without a piece between two words of an entity belongs to it.
 
     Args:
         logits_PC: of all pieces, ``(P, C)``.
         windows: made with words.
         outside: number of the label ``O``.
+        inner: for each label that of a further word, ``I-PER`` for ``B-PER`` and for itself; None repeats the label.
     """
     assert windows.first_pieces is not None, "windows were made without words"
     assert windows.word_boundaries is not None, "windows were made without words"
     labels = np.full(len(windows.first_pieces), outside, dtype=np.int64)
     known = windows.first_pieces >= 0
     labels[known] = logits_PC[windows.first_pieces[known]].argmax(axis=-1)
+    if inner is not None:
+        _go_on(labels, windows.first_pieces, set(windows.word_boundaries.tolist()), np.array(inner))
     return np.split(labels, windows.word_boundaries[1:-1])
+
+
+def _go_on(
+    labels_W: npt.NDArray[np.int64],
+    first_pieces_W: npt.NDArray[np.int64],
+    begins: Collection[int],
+    inner_C: npt.NDArray[np.int64],
+) -> None:
+    """Label, in place, words that share a piece with the word before, and words without one in an entity."""
+    shared = np.flatnonzero((first_pieces_W[1:] == first_pieces_W[:-1]) & (first_pieces_W[1:] >= 0)) + 1
+    labels_W[shared] = inner_C[labels_W[shared]]
+    missing = np.flatnonzero(first_pieces_W < 0)
+    for word in missing[::-1].tolist():  # backwards, for several of them in a row
+        after = labels_W[word + 1] if word + 1 < len(labels_W) and word + 1 not in begins else None
+        if after is not None and after == inner_C[after]:
+            before = _labelled_before(first_pieces_W, word, begins)
+            if before is not None and inner_C[labels_W[before]] == after:
+                labels_W[word] = after
+
+
+def _labelled_before(first_pieces_W: npt.NDArray[np.int64], word: int, begins: Collection[int]) -> int | None:
+    """The nearest word before with a piece, in the same text."""
+    while word not in begins:
+        word -= 1
+        if first_pieces_W[word] >= 0:
+            return word
+    return None
 
 
 def _single_pieces(

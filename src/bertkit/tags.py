@@ -70,8 +70,15 @@ LETTERED_TAGS = Notation()
 
 
 def notation_of(tags: Iterable[str]) -> Notation:
-    """How these tags are written; every different tag need be given only once."""
-    return Notation(all(_LETTERED.fullmatch(tag) for tag in tags if tag != OUTSIDE))
+    """How these tags are written; every different tag need be given only once.
+
+    They are lettered when all of them are, or when a type stands after another letter as well as after ``B-`` or
+    ``I-``: ``E-PER`` beside ``B-PER`` is an ending whatever single tag was mistyped elsewhere, ``E-mail`` is none.
+    """
+    found = [_LETTERED.fullmatch(tag) for tag in tags if tag != OUTSIDE]
+    common = {match[2] for match in found if match and match[1] in "BI"}
+    others = {match[2] for match in found if match and match[1] not in "BI"}
+    return Notation(all(found) or bool(common & others))
 
 
 def read_entities(tags: Sequence[str], notation: Notation = LETTERED_TAGS) -> list[Entity]:

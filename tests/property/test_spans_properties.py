@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -151,14 +152,24 @@ def check_answers(
             contexts = w.contexts
             base = contexts.span(int(w.context[number])).start
             best = max(scores.values())
-            texts = {(int(contexts.starts[base + a]), int(contexts.ends[base + b])) for (a, b), s in scores.items()
-                     if s == best}  # fmt: skip
+            starts = [*contexts.starts[contexts.span(int(w.context[number]))].tolist(), len(example.context)]
+            texts = {
+                (starts[a], with_marks(example.context, int(contexts.ends[base + b]), starts[b + 1]))
+                for (a, b), s in scores.items()
+                if s == best
+            }
             assert answers.spans[0].score == pytest.approx(best, abs=1e-9)
             assert any(a <= answers.spans[0].start and answers.spans[0].end <= b for a, b in texts)
         if search.with_null:
             assert answers.null_score == pytest.approx(null)
             assert answers.null_probability + sum(s.probability for s in answers.spans) <= 1 + 1e-9
     return spans
+
+
+def with_marks(text: str, end: int, limit: int) -> int:
+    """The end of an answer: combining marks between it and the next token belong to it."""
+    kinds = "".join(unicodedata.category(character)[0] for character in text[end:limit])
+    return end + len(kinds) - len(kinds.lstrip("M"))
 
 
 def check_n_best(
@@ -185,7 +196,8 @@ def check_n_best(
         text = example.context[starts[begun[first]] : ends[ended[last]]]
         if text.strip():
             start = starts[begun[first]] + len(text) - len(text.lstrip())
-            place = start, start + len(text.strip())
+            after = [*starts, len(example.context)][ended[last] + 1]
+            place = start, with_marks(example.context, start + len(text.strip()), after)
             best[place] = max(score, best.get(place, -np.inf))
     top = sorted(best.values(), reverse=True)[: search.n_best]
     assert [span.score for span in answers.spans] == pytest.approx(top, abs=1e-9)

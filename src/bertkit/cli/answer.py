@@ -111,11 +111,11 @@ def _questions(
 
 
 def _of_file(file: Path) -> list[SpanExample]:
-    """Questions as they are, with answers or without."""
+    """Questions alone: what is asked has no need of right answers."""
     from bertkit.tasks.squad import SQUAD2
     from bertkit.tasks.squad_reading import read_questions
 
-    return list(read_questions(SQUAD2, file, "test"))
+    return list(read_questions(SQUAD2, file, "test", labelled=False))
 
 
 def _read_context(path: Path) -> str:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from bertkit.data.opening import Source, read_lines
 from bertkit.data.trouble import Policy
 from bertkit.errors import DataError, shorten
+from bertkit.files import half_pair_at
 
 #: The column taken when none is named.
 DEFAULT_COLUMN = "text"
@@ -156,10 +157,9 @@ def _check(texts: list[str]) -> None:
     for text in texts:
         if "\0" in text:
             raise DataError(f"has a NUL at character {text.index(chr(0)) + 1}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
-            raise DataError(f"has half of a surrogate pair at character {error.start + 1}") from None
+        place = half_pair_at(text)
+        if place is not None:
+            raise DataError(f"has half of a surrogate pair at character {place + 1}")
 
 
 def _kind_of(value: Any) -> str:

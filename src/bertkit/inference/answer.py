@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
@@ -160,6 +161,10 @@ class QuestionAnsweringPipeline(Pipeline):
         if tuned is not None and (isinstance(tuned, bool) or not isinstance(tuned, int | float)):
             raise CheckpointError(f"decision.json of the model has null_threshold={tuned!r}; expected a number")
         with_null = tuned is not None if impossible is None else bool(impossible)
+        if threshold is not None and (
+            isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold)
+        ):
+            raise InputError(f"null_threshold must be a number, got {threshold!r}")
         if threshold is None:
             threshold = 0.0 if tuned is None else float(tuned)
         settings = SpanSettings(**chosen)

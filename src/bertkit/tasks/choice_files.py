@@ -22,7 +22,7 @@ from typing import Any
 from bertkit.errors import DataError, shorten
 from bertkit.tasks.choice import ChoiceExample, ChoiceTask
 from bertkit.tasks.files import kind_of, split_path
-from bertkit.tasks.rows import BadRows, OnError, Table, open_table
+from bertkit.tasks.rows import BadRows, JsonTable, OnError, Table, open_table
 from bertkit.tasks.task import Columns, Examples, Split, is_missing, whole_text
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
@@ -69,7 +69,11 @@ def load_choices(
         DataError: no such split, a missing column, no rows, labels counted from 1, or a bad row: named with file, line,
             what was found, what was expected.
     """
-    path = split_path(task, data, split)
+    return read_choices(split_path(task, data, split), split, on_error=on_error)
+
+
+def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
+    """The questions of one file, whatever its name says; as :func:`load_choices`."""
     bad = BadRows(on_error)
     table = _open(path, bad)
     columns = find_columns(path, table.columns, split)
@@ -77,8 +81,13 @@ def load_choices(
     names += [name for name in (columns.start, columns.label) if name is not None]
     reader = _Rows(path, columns, bad, split)
     rows = []
-    for line, values in table.rows(names):
-        example = reader.example(line, dict(zip(names, values, strict=True)))
+    one_more = _next_choice(columns) if isinstance(table, JsonTable) else None  # the columns are those of the first row
+    for line, values in table.rows([*names, *filter(None, [one_more])]):
+        if one_more is not None and values[-1] is not None:
+            what = f"there is {one_more!r} beside {', '.join(columns.choices)}, which the first row has: all rows must "
+            bad.report(path, line, "number of choices", what + "have the same number of choices")
+            continue
+        example = reader.example(line, dict(zip(names, values, strict=False)))
         if example is not None:
             rows.append(example)
     reader.check_count_of_labels()
@@ -123,6 +132,17 @@ def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> 
     return ChoiceColumns(context, start, choices, listed, choices[0] == "A", label)
 
 
+def _next_choice(columns: ChoiceColumns) -> str | None:
+    """The column of one choice more."""
+    if columns.listed:
+        return None
+    last = columns.choices[-1]
+    if columns.lettered:
+        return ascii_uppercase[len(columns.choices)] if len(columns.choices) < len(ascii_uppercase) else None
+    name = last.rstrip("0123456789")
+    return f"{name}{int(last[len(name) :]) + 1}"
+
+
 def _choice_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], bool] | None:
     families = [[f"{name}{number}" for number in range(first, 27)] for name in FAMILIES for first in (0, 1)]
     for family in (*families, list(ascii_uppercase)):
@@ -155,6 +175,7 @@ class _Rows:
         self._path, self._source, self._columns, self._bad, self._split = path, str(path), columns, bad, split
         self._num_choices: tuple[int, int] | None = None  # of the first row, and its line
         self._numbers: set[int] = set()  # the labels that are numbers
+        self._letters = False  # whether labels are names of choices
 
     def example(self, line: int, values: dict[str, Any]) -> ChoiceExample | None:
         try:
@@ -191,6 +212,10 @@ class _Rows:
             value = value.get("text")
         if not isinstance(value, list) or len(value) < 2:
             raise _BadRow("no choices", f"column {column!r} holds {value!r:.60}, expected a list of two texts or more")
+        if keys and not (isinstance(keys, list) and len({*map(str, keys)}) == len(keys) == len(value)):
+            raise _BadRow(
+                "no choices", f"column {column!r}: {keys!r:.60} are no different names of {len(value)} choices"
+            )
         return tuple(self._text(column, text) for text in value), tuple(str(key) for key in keys)
 
     def _same_number(self, count: int, line: int) -> None:
@@ -237,10 +262,12 @@ class _Rows:
             if self._split == "test":
                 return None
             raise _BadRow("missing label", f"column {self._columns.label!r} has no label ({value!r})")
-        letters = keys or (() if text.isdigit() else tuple(ascii_uppercase[:count]))
+        numbered = bool(self._numbers) or text.removeprefix("-").isdecimal()
+        letters = keys or (() if numbered and not self._letters else tuple(ascii_uppercase[:count]))
         if text in letters:
+            self._letters = True
             return letters.index(text)
-        if not letters and text.isdigit():
+        if not letters and text.isdecimal():
             number = int(text)
             if number == count and count not in self._numbers and not self._has_zero():
                 raise DataError(self._from_one(f"{count} occurs and 0 does not, with {count} choices"))

@@ -211,7 +211,11 @@ def load_tagged(task: TokenTask, data: str | Path, split: Split, *, on_error: On
     Raises:
         DataError: no such split, no sentence, or a bad line: named with file, line, found, expected.
     """
-    path = tagged_file(data, split)
+    return read_tagged(task, tagged_file(data, split), split, on_error=on_error)
+
+
+def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
+    """The sentences of one file, whatever its name says; as :func:`load_tagged`."""
     bad = BadRows(on_error)
     sentences = list(read_sentences(path, task.columns, bad, tagged=None if split == "test" else True))
     tagged = bool(sentences[0].tags)

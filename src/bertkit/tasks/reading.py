@@ -28,7 +28,11 @@ def load_split(task: TextTask, data: str | Path, split: Split, *, on_error: OnEr
         DataError: no such split, a missing column, no rows, or a bad row: named with file, line, what was found, what
             was expected.
     """
-    path = split_path(task, data, split)
+    return read_examples(task, split_path(task, data, split), split, on_error=on_error)
+
+
+def read_examples(task: TextTask, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
+    """The examples of one file, whatever its name says; as :func:`load_split`."""
     bad = BadRows(on_error)
     table = open_table(path, task.columns, bad)
     names, has_label = _columns_of(task, path, table, split)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from bertkit.errors import DataError
+from bertkit.files import half_pair_at
 from bertkit.tasks.files import kind_of, open_binary
 from bertkit.tasks.task import Columns, SkippedRow
 
@@ -29,6 +30,11 @@ OnError = Literal["raise", "skip"]
 #: How a delimiter is typed on a command line.
 _TYPED = {"\t": "tab", ";": "';'", "|": "'|'"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
+#: The escape of a surrogate, whole pairs among them; JSON can spell a half.
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+HALF_PAIR = (
+    "a text has half of a surrogate pair, as of an emoji that was cut in two; no file can hold it. Remove the half"
+)
 #: What reading a damaged or unreadable file raises.
 DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
 
@@ -286,7 +292,9 @@ class JsonTable:
                 why = "; give one whole object a line (JSON lines)" if lines.number == 1 else ""
                 bad.report(self.path, lines.number, "not JSON", f"not a JSON object: {error}{why}")
                 continue
-            if isinstance(record, dict):
+            if _HALF_PAIR.search(text) and half_pair_at(json.dumps(record, ensure_ascii=False)) is not None:
+                bad.report(self.path, lines.number, "half a character", HALF_PAIR)
+            elif isinstance(record, dict):
                 yield lines.number, record
             else:
                 message = f'expected a JSON object such as {{"text": ...}}, got a {type(record).__name__}'

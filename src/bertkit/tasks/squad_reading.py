@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, shorten
+from bertkit.files import half_pair_at
 from bertkit.tasks.files import COMPRESSIONS, choose_split, kind_of, must_be_readable, open_binary, split_of
 from bertkit.tasks.hub import local_data
 from bertkit.tasks.reading import find_column
-from bertkit.tasks.rows import DAMAGED, BadRows, OnError, open_table
+from bertkit.tasks.rows import DAMAGED, HALF_PAIR, BadRows, OnError, open_table
 from bertkit.tasks.squad import Answer, SpanExample, SpanTask
 from bertkit.tasks.task import SPLITS, Columns, Examples, Split
 
@@ -67,8 +68,18 @@ def load_questions(
     return read_questions(task, question_path(task, data, split), split, on_error=on_error)
 
 
-def read_questions(task: SpanTask, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
-    """The questions of one file, whatever its name says; as :func:`load_questions`."""
+def read_questions(
+    task: SpanTask, path: Path, split: Split, *, on_error: OnError = "raise", labelled: bool = True
+) -> Examples[SpanExample]:
+    """The questions of one file, whatever its name says; as :func:`load_questions`.
+
+    Args:
+        task: see there.
+        path: the file.
+        split: see there.
+        on_error: see there.
+        labelled: False leaves answers unread, right or wrong.
+    """
     must_be_readable(path, SUFFIXES)
     bad = BadRows(on_error)
     raws = _json_questions(path, bad) if kind_of(path, SUFFIXES) == ".json" else _row_questions(path, bad)
@@ -76,7 +87,7 @@ def read_questions(task: SpanTask, path: Path, split: Split, *, on_error: OnErro
     places: dict[str, str] = {}
     for raw in raws:
         try:
-            example = _read(task, raw, str(path), split)
+            example = _read(task, raw, str(path), split, labelled=labelled)
             if example.id in places:
                 raise QuestionError("repeated id", f"the id {example.id!r} was that of {places[example.id]} already")
         except QuestionError as error:
@@ -205,7 +216,7 @@ def _row_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
         yield Raw(row, "the question", fields.get("title"), fields["context"], fields)
 
 
-def _read(task: SpanTask, raw: Raw, source: str, split: Split) -> SpanExample:
+def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool) -> SpanExample:
     fields = raw.fields
     identity = fields.get("id")
     identity = str(identity) if isinstance(identity, int) else identity
@@ -214,13 +225,15 @@ def _read(task: SpanTask, raw: Raw, source: str, split: Split) -> SpanExample:
         if not isinstance(value, str) or not value.strip():
             got = "is empty" if isinstance(value, str) else f"is a {type(value).__name__}, not a text"
             raise QuestionError("empty text" if isinstance(value, str) else "not text", f"{name!r} {got}")
+        if half_pair_at(value) is not None:
+            raise QuestionError("half a character", f"{name!r}: {HALF_PAIR}")
     assert isinstance(identity, str)
     assert isinstance(question, str)
     return SpanExample(
         id=identity,
         question=question,
         context=context,
-        answers=_read_answers(task, fields, context, split),
+        answers=_read_answers(task, fields, context, split) if labelled else None,
         row=raw.row,
         source=source,
         title=raw.title if isinstance(raw.title, str) else "",
@@ -237,6 +250,8 @@ def _read_answers(task: SpanTask, fields: Mapping[str, Any], context: str, split
     found = tuple(_read_answer(answer, context) for answer in _answers_in(given or []))
     if impossible and found:
         raise QuestionError("contradiction", f"'is_impossible' is true, but there is the answer {found[0].text!r:.60}")
+    if not found and not impossible and split == "test" and not task.no_answers:
+        return None  # hidden: each question of the task has an answer
     if not found and not task.no_answers:
         raise QuestionError(
             "no answer",

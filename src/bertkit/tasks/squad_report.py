@@ -33,6 +33,10 @@ class CutQuestions(Protocol):
     def lost(self) -> tuple[int, ...]:
         """Questions whose answer no window holds whole."""
 
+    @property
+    def too_long(self) -> tuple[int, ...]:
+        """Questions whose answer has more tokens than one that is given may have."""
+
 
 def hold_out(
     examples: Examples[SpanExample], share: float, seed: int
@@ -106,7 +110,8 @@ class QuestionSplit:
     answers: right answers of a question that has any, on average.
     windows: rows of the encoder. longest: tokens of the longest. several_windows: questions that need more than one.
     cut_questions: questions that lost their end. lost_answers: answers that no window holds whole, which nothing can
-        be learned from. repeated: questions that stood before, word for word, with the same context.
+        be learned from. long_answers: answers that are learned and too long to be given.
+    repeated: questions that stood before, word for word, with the same context.
     skipped: bad questions left out, by kind.
     """
 
@@ -121,6 +126,7 @@ class QuestionSplit:
     several_windows: int
     cut_questions: int
     lost_answers: int
+    long_answers: int
     repeated: int
     skipped: dict[str, int]
 
@@ -202,6 +208,7 @@ def _split_report(rows: Sequence[SpanExample], windows: CutQuestions) -> Questio
         several_windows=int((counts > 1).sum()),
         cut_questions=int(windows.truncated[windows.first_rows[:-1]].sum()),
         lost_answers=len(windows.lost),
+        long_answers=len(windows.too_long),
         repeated=len(rows) - len({(_plain(example.question), _plain(example.context)) for example in rows}),
         skipped=skipped,
     )
@@ -224,6 +231,10 @@ def _render(name: str, split: QuestionSplit) -> list[str]:
         lines.append(f"    CUT: {split.cut_questions:,} questions lost their end (max_query_length)")
     if split.lost_answers:
         lines.append(f"    LOST: {split.lost_answers:,} answers stand whole in no window (max_length, doc_stride)")
+    if split.long_answers:
+        lines.append(
+            f"    TOO LONG: {split.long_answers:,} answers are longer than any that is given (max_answer_length)"
+        )
     if split.repeated:
         lines.append(f"    duplicates: {split.repeated:,} questions repeat an earlier one with its context")
     return [*lines, *(f"    LEFT OUT: {count:,} questions, {kind}" for kind, count in split.skipped.items())]

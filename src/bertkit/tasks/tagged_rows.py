@@ -14,7 +14,7 @@ from bertkit.errors import DataError, shorten
 from bertkit.tasks.conll import ConllColumns, Sentence, read_conll
 from bertkit.tasks.files import kind_of
 from bertkit.tasks.hub import label_names
-from bertkit.tasks.rows import BadRows, open_table
+from bertkit.tasks.rows import BadRows, JsonTable, open_table
 from bertkit.tasks.task import Columns
 
 #: Names of the two columns, the first one present is taken.
@@ -36,18 +36,30 @@ def read_sentences(
 def _read_rows(path: Path, bad: BadRows, *, tagged: bool | None) -> Iterator[Sentence]:
     table = open_table(path, Columns(text=WORDS), bad)
     words = _find(path, table.columns, WORDS, "words")
-    has_tags = tagged is True or any(name in table.columns for name in TAGS)
-    names = [words, _find(path, table.columns, TAGS, "tags")] if has_tags else [words]
+    listed = (*table.columns, TAGS[0]) if tagged is None and isinstance(table, JsonTable) else table.columns
+    has_tags = tagged is True or any(
+        name in listed for name in TAGS
+    )  # listed: of JSON lines only the first has columns
+    names = [words, _find(path, listed, TAGS, "tags")] if has_tags else [words]
     known = label_names(path, names[1]) if has_tags and path.name.casefold().endswith(".parquet") else None
     num_sentences = 0
+    first: dict[bool, int] = {}  # the line of the first sentence without tags, and with them
     for line, values in table.rows(names):
+        if tagged is None and has_tags and values[1] is None:
+            values = values[:1]
         fault = _fault(names, values, known)
         if fault is not None:
             bad.report(path, line, *fault)
             continue
         if not values[0]:
             continue  # an empty sentence, as two blank lines are
-        tags = [] if not has_tags else list(values[1]) if known is None else [known[number] for number in values[1]]
+        tags = [] if len(values) == 1 else list(values[1]) if known is None else [known[number] for number in values[1]]
+        first.setdefault(len(values) > 1, line)
+        if len(first) > 1:
+            raise DataError(
+                f"{path}:{first[False]}: no {names[1]!r}, but line {first[True]} has them. Tag the whole file, or "
+                "none of it"
+            )
         num_sentences += 1
         yield Sentence(list(values[0]), tags, [line] * len(values[0]), 0)
     if not num_sentences:

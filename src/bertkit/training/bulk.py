@@ -12,7 +12,7 @@ from typing import Any
 from bertkit.console import Progress, quiet, say
 from bertkit.errors import ConfigError, DataError
 from bertkit.files import disk_guard, sha256_file, sync_file, sync_folder, write_atomically
-from bertkit.tasks.files import kind_of, open_binary, split_of
+from bertkit.tasks.files import kind_of, open_binary
 from bertkit.tasks.reading import find_column
 from bertkit.tasks.rows import BadRows, open_table
 from bertkit.tasks.task import Columns, Examples, Quoting
@@ -108,7 +108,7 @@ def predict_examples(run: Run, source: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_examples(run: Run, source: Path) -> Examples[Any]:
-    return run.workflow.read(source, split_of(source) or "test")
+    return run.workflow.read_unlabelled(source)
 
 
 def _answers(run: Run, examples: Sequence[Any]) -> list[dict[str, Any]]:

@@ -159,6 +159,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
             DataError: no such split, or a bad row: file, row, found, expected.
         """
 
+    @abstractmethod
+    def read_unlabelled(self, path: Path) -> Examples[ExampleT]:
+        """The examples of one file whatever its name says, which may be without their answers; as :meth:`read`."""
+
     def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[ExampleT]]:
         """Further labelled sets that a finished model is scored on, by name; their scores are ``METRIC_NAME``."""
         return {}

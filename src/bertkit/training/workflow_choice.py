@@ -23,7 +23,7 @@ from bertkit.model.packed import PackedModel
 from bertkit.postprocess import softmax
 from bertkit.tasks.baseline_choice import choice_baseline
 from bertkit.tasks.choice import ChoiceExample, ChoiceTask
-from bertkit.tasks.choice_files import load_choices
+from bertkit.tasks.choice_files import load_choices, read_choices
 from bertkit.tasks.duplicates import carve
 from bertkit.tasks.files import splits_of
 from bertkit.tasks.report import DataReport, data_report
@@ -48,6 +48,9 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
         return load_choices(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[ChoiceExample]:
+        return read_choices(path, "test")
 
     def texts_of(self, example: ChoiceExample) -> Sequence[str]:
         return (example.context,)  # not the right choice, which would tell the label, nor wrong ones, which mislead

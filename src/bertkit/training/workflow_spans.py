@@ -25,7 +25,7 @@ from bertkit.postprocess_spans import Answers, SpanSearch, find_answers
 from bertkit.tasks.rows import OnError
 from bertkit.tasks.squad import SpanExample, SpanTask, score_answers
 from bertkit.tasks.squad_baseline import overlap_baseline
-from bertkit.tasks.squad_reading import load_questions, question_files
+from bertkit.tasks.squad_reading import load_questions, question_files, read_questions
 from bertkit.tasks.squad_report import QuestionReport, hold_out, question_report
 from bertkit.tasks.task import Examples, Split
 from bertkit.training.scoring import Floats, token_outputs
@@ -66,6 +66,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
         return load_questions(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[SpanExample]:
+        return read_questions(self.task, path, "test")
 
     def hold_out(
         self, train: Examples[SpanExample], share: float, seed: int

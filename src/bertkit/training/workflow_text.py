@@ -38,6 +38,7 @@ from bertkit.tasks import (
 from bertkit.tasks.baseline import tfidf_baseline
 from bertkit.tasks.duplicates import carve
 from bertkit.tasks.files import beside
+from bertkit.tasks.reading import read_examples
 from bertkit.tasks.rows import OnError
 from bertkit.training.predictions import prediction_rows, with_examples
 from bertkit.training.scoring import Floats, predict_logits, row_losses, score_logits
@@ -78,6 +79,9 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
         return load_split(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[Example]:
+        return read_examples(self.task, path, "test")
 
     def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[Example]]:
         files = {name: beside(self.task, data, "dev", name) for name in self.task.more_dev}

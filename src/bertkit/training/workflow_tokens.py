@@ -30,7 +30,7 @@ from bertkit.model.bert import BertForTokenClassification
 from bertkit.model.packed import PackedModel
 from bertkit.postprocess_tokens import word_labels
 from bertkit.tags import OUTSIDE, read_entities
-from bertkit.tasks.ner import TaggedExample, TokenTask, load_tagged, score_tags
+from bertkit.tasks.ner import TaggedExample, TokenTask, load_tagged, read_tagged, score_tags
 from bertkit.tasks.ner_baseline import majority_baseline
 from bertkit.tasks.ner_report import PieceCounts, TaggedReport, tagged_report
 from bertkit.tasks.ner_split import hold_out_sentences
@@ -61,6 +61,9 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
         return load_tagged(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[TaggedExample]:
+        return read_tagged(self.task, path, "test")
 
     def hold_out(
         self, train: Examples[TaggedExample], share: float, seed: int
@@ -282,7 +285,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def _tags(self, encoded: TokenWindows, outputs: Floats) -> list[list[str]]:
         """The tag of each word as the model says it, not repaired."""
-        numbers = word_labels(outputs, encoded, self.task.labels.index(OUTSIDE))
+        numbers = word_labels(outputs, encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
         return [[self.task.labels[number] for number in row.tolist()] for row in numbers]
 
 
