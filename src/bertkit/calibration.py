@@ -24,6 +24,8 @@ from bertkit.postprocess import sigmoid, softmax
 Floats = npt.NDArray[np.float64]
 
 #: Temperatures that are looked among. What lies outside says that the logits are no logits.
+#: A difference of log loss that is none.
+FLAT = 1e-9
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 #: Parts that :func:`cross_fit` cuts the rows into.
 FOLDS = 5
@@ -117,7 +119,8 @@ def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
         labels: ``(n,)`` right label numbers, or 0 and 1 of shape ``(n, C)`` for labels that do not exclude each other.
 
     Returns:
-        From :data:`LOWEST_TEMPERATURE` to :data:`HIGHEST_TEMPERATURE`; over 1 where the model was too sure.
+        From :data:`LOWEST_TEMPERATURE` to :data:`HIGHEST_TEMPERATURE`; over 1 where the model was too sure, and 1 where
+        no temperature makes a difference, as on rows that the model separates without a doubt.
 
     Raises:
         InputError: no rows, or logits that are not finite.
@@ -132,6 +135,8 @@ def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     found = minimize_scalar(
         lambda power: log_loss(x / math.exp(power), right), bounds=bounds, method="bounded", options={"xatol": 1e-6}
     )
+    if log_loss(x, right) - found.fun < FLAT:
+        return 1.0
     return float(math.exp(found.x))
 
 

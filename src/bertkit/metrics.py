@@ -50,9 +50,11 @@ def f1(predictions: npt.ArrayLike, references: npt.ArrayLike, positive: Any = 1)
         positive: the label that counts as positive.
 
     Raises:
-        InputError: as :func:`accuracy`.
+        InputError: as :func:`accuracy`; text labels and a ``positive`` that is no text.
     """
     predicted, right = _pair(predictions, references)
+    if (right.dtype.kind in "US") != isinstance(positive, str):
+        raise InputError(f"positive is {positive!r}, and the labels are such as {right[0]!r}: name the one that counts")
     return _f1_of(predicted == positive, right == positive)
 
 

@@ -68,12 +68,13 @@ class LabelDecision:
     def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[Any]:
         """Label numbers int64 ``(n,)``, or for several labels a row 1 and 0, int64 ``(n, C)``."""
         if several:
-            shares = self.probabilities(logits, several=True)
-            least = 0.5 if self.thresholds is None else np.asarray(self.thresholds)
-            return (shares >= least).astype(np.int64)
+            if self.thresholds is None:
+                return (self.probabilities(logits, several=True) >= 0.5).astype(np.int64)
+            exact = probabilities_at(logits, self.temperature, several=True)  # as the thresholds were chosen
+            return (exact >= np.asarray(self.thresholds)).astype(np.int64)
         if self.thresholds is None:
             return predictions_of(logits, "single_label_classification")
-        return (self.probabilities(logits, several=False)[:, 1] >= self.thresholds[0]).astype(np.int64)
+        return (probabilities_at(logits, self.temperature)[:, 1] >= self.thresholds[0]).astype(np.int64)
 
 
 def decide_labels(

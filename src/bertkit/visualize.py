@@ -187,7 +187,7 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
     side = min(12.0, 4.5 + 0.35 * size)
     figure, axes = _figure(side + 1.5, side)
     image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    names = [label if len(label) <= 18 else label[:17] + "…" for label in labels]
+    names = [_plain(label if len(label) <= 18 else label[:17] + "…") for label in labels]
     axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
     axes.set_yticks(range(size), names)
     axes.set_xlabel("predicted")
@@ -268,7 +268,7 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
         axes.barh(places + shift, values, height=0.24, color=colour, label=name)
         for place, value in zip(places + shift, values, strict=True):
             axes.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=8, color="#404040")
-    axes.set_yticks(places, [f"{kind} ({int(by_type[kind]['support']):,})" for kind in kinds])
+    axes.set_yticks(places, [f"{_plain(kind)} ({int(by_type[kind]['support']):,})" for kind in kinds])
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.08)
     axes.set_xlabel("score of the entities of a type (how many there are)")
@@ -305,6 +305,11 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     axes.grid(color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+def _plain(name: str) -> str:
+    """A user's name as it is: between two dollar signs matplotlib would read mathematics."""
+    return name.replace("$", r"\$")
 
 
 def _smooth(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

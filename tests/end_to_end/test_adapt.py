@@ -12,6 +12,7 @@ import pytest
 from bertkit import BertForMaskedLM, BertModel, pipeline
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError
+from bertkit.tasks import csv_task
 from bertkit.training.adapt import AdaptResult, adapt
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.settings import FinetuneConfig
@@ -38,8 +39,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(folder: Path) -> AdaptResult:
-    from bertkit.tasks import csv_task
-
     data = folder / "train.csv"
     return adapt(csv_task(data), data, folder / "model", folder / "run", TUNE, ADAPT)
 
@@ -73,14 +72,12 @@ def test_both_runs_are_there_with_their_gain(folder: Path, result: AdaptResult) 
 
 
 def test_the_same_command_goes_on_and_another_is_refused(folder: Path, result: AdaptResult, capsys: Any) -> None:
-    from bertkit.tasks import csv_task
-
     data = folder / "train.csv"
     before = {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("model.safetensors")}
     again = adapt(csv_task(data), data, folder / "model", folder / "run", TUNE, ADAPT)
     assert again.to_dict() == result.to_dict()
     assert {path: path.stat().st_mtime_ns for path in (folder / "run").rglob("model.safetensors")} == before
-    with pytest.raises(CheckpointError, match=r"other settings \(adapt\)"):
+    with pytest.raises(CheckpointError, match=r"other settings \(adapt.adapt_steps\)"):
         adapt(csv_task(data), data, folder / "model", folder / "run", TUNE, AdaptConfig(adapt_steps=7, adapt_length=24))
     (folder / "other").mkdir(exist_ok=True)
     (folder / "other" / "file").write_text("mine")
@@ -89,6 +86,19 @@ def test_the_same_command_goes_on_and_another_is_refused(folder: Path, result: A
     where = ["--data", str(data), "--model", str(folder / "model"), "--out", str(folder / "other")]
     assert main(["adapt", "csv", *where, "--device", "cpu", "-q"]) == 2
     assert "was not begun by adapt" in capsys.readouterr().err
+
+
+def test_seeds_are_added_to_both_runs(folder: Path, result: AdaptResult) -> None:
+    data, run = folder / "train.csv", folder / "run"
+    masked = (run / "adapted/model/model.safetensors").stat().st_mtime_ns
+    more = TUNE.model_copy(update={"seeds": TUNE.seeds + 1})
+    found = adapt(csv_task(data), data, folder / "model", run, more, ADAPT)
+    assert found.plain is not None
+    assert len(found.adapted.seeds) == len(found.plain.seeds) == TUNE.seeds + 1
+    assert found.adapted.seeds[: TUNE.seeds] == result.adapted.seeds
+    assert (run / "adapted/model/model.safetensors").stat().st_mtime_ns == masked
+    with pytest.raises(CheckpointError, match=r"other settings \(config.seeds\)"):
+        adapt(csv_task(data), data, folder / "model", run, TUNE, ADAPT)
 
 
 def test_entities_by_name_and_by_column(folder: Path, tmp_path: Path, capsys: Any) -> None:

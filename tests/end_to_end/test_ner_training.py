@@ -256,6 +256,12 @@ def test_predict_tags_a_file_of_words(run_folder: Path, run: Run, tmp_path: Path
     assert first["predicted"] == ["B-PER", "I-PER", "O", "O", "B-LOC"]
     assert "gold" not in first
     assert second["entities"] == []
+    for name in ("eng.testa", "mydev.conll", "train.conll"):  # whatever the name says
+        file.rename(tmp_path / name)
+        file = tmp_path / name
+        code, _, err = run("predict", "--model", run_folder, file, "--out", tmp_path / f"{name}.jsonl")
+        assert code == 0, err
+        assert (tmp_path / f"{name}.jsonl").read_text() == out.read_text()
 
 
 def test_finetune_on_one_file_with_options(start: Path, data: Path, tmp_path: Path, run: Run) -> None:

@@ -111,6 +111,13 @@ def test_the_temperature_of_labels_that_do_not_exclude_each_other() -> None:
     np.testing.assert_allclose(probabilities_at(logits, 2.0, several=True), expit(logits / 2), atol=1e-12)
 
 
+def test_where_no_temperature_makes_a_difference_it_is_one() -> None:
+    right = np.array([0, 1, 0, 1])
+    for margin in (0.0, 400.0):
+        logits = margin * np.eye(2)[right]
+        assert fit_temperature(logits, right) == 1.0
+
+
 def test_temperatures_stay_in_bounds_and_bad_logits_are_refused() -> None:
     certain = np.array([[9.0, 0.0], [0.0, 9.0]])
     assert 0.05 <= fit_temperature(certain, [0, 1]) < 0.5

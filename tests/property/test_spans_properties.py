@@ -152,9 +152,9 @@ def check_answers(
             contexts = w.contexts
             base = contexts.span(int(w.context[number])).start
             best = max(scores.values())
-            starts = [*contexts.starts[contexts.span(int(w.context[number]))].tolist(), len(example.context)]
+            begun = [*contexts.starts[contexts.span(int(w.context[number]))].tolist(), len(example.context)]
             texts = {
-                (starts[a], with_marks(example.context, int(contexts.ends[base + b]), starts[b + 1]))
+                (begun[a], with_marks(example.context, int(contexts.ends[base + b]), begun[b + 1]))
                 for (a, b), s in scores.items()
                 if s == best
             }

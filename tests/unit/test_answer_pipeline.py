@@ -84,6 +84,9 @@ def test_a_question_does_not_depend_on_its_neighbours(pipe: Any, monkeypatch: py
 
 
 def test_no_answer_where_it_is_possible(pipe: Any) -> None:
+    for wrong in (float("nan"), "1", True):
+        with pytest.raises(InputError, match="null_threshold must be a number"):
+            pipe(ASKED, null_threshold=wrong)
     never = pipe(ASKED, handle_impossible_answer=True, null_threshold=1e9)
     always = pipe(ASKED, handle_impossible_answer=True, null_threshold=-1e9)
     assert never["answer"]

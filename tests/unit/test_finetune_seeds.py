@@ -134,6 +134,10 @@ def test_seeds_added_to_a_finished_run_are_those_of_one_that_had_them_from_the_b
         finetune(csv_task(data), data, start, twice, few, resume=True, cache=None)
 
 
+def interrupted(*given: Any, **named: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_result_stays_while_seeds_are_added_and_not_longer(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,18 +145,15 @@ def test_a_result_stays_while_seeds_are_added_and_not_longer(
     finetune(csv_task(data), data, start, run, config, cache=None)
     before = told(run)
 
-    def stop(*given: Any, **named: Any) -> None:
-        raise KeyboardInterrupt
-
     more = config.model_copy(update={"seeds": 2})
     with monkeypatch.context() as patch:
-        patch.setattr(one_seed, "fit", stop)
+        patch.setattr(one_seed, "fit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             finetune(csv_task(data), data, start, run, more, resume=True, cache=None)
     assert told(run) == before
     assert load_run_config(run) == more, "so that --resume goes on"
     with monkeypatch.context() as patch:
-        patch.setattr(runfolder, "_link", stop)
+        patch.setattr(runfolder, "_link", interrupted)
         with pytest.raises(KeyboardInterrupt):
             finetune(csv_task(data), data, start, run, more, resume=True, cache=None)
     assert not (run / "metrics.json").exists(), "or it would tell of a model that is being replaced"
@@ -169,10 +170,51 @@ def test_seeds_are_not_added_on_other_data(start: Path, tmp_path: Path) -> None:
     before = told(run)
     settings = read_json(run / SETTINGS)
     write_table(data / "train.csv", ("text", "label"), labelled_texts(40, 3), delimiter=",")
-    with pytest.raises(CheckpointError, match=r"other settings \(data_sha256 was"):
+    with pytest.raises(CheckpointError, match=r"other settings \(hash of all was .*; hash of train was"):
         finetune(csv_task(data), data, start, run, two, resume=True, cache=None)
     assert told(run) == before
-    del settings["data_sha256"]  # as older versions wrote it, which then had to be believed
+    del settings["examples"]  # as older versions wrote it: then the protocol tells
     (run / SETTINGS).write_text(json.dumps(settings))
-    finetune(csv_task(data), data, start, run, two, resume=True, cache=None)
-    assert "data_sha256" in read_json(run / SETTINGS)
+    with pytest.raises(CheckpointError, match=r"other settings \(hash of all was [^;]*\)\. Resume"):
+        finetune(csv_task(data), data, start, run, two, resume=True, cache=None)
+
+
+def test_rows_that_go_from_train_to_dev_are_other_data(start: Path, tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    rows = labelled_texts(80, 1)
+    for cut in (50, 40):
+        write_table(data / "train.csv", ("text", "label"), rows[:cut], delimiter=",")
+        write_table(data / "dev.csv", ("text", "label"), rows[cut:], delimiter=",")
+        config = FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=1 if cut == 50 else 2)
+        if cut == 50:
+            finetune(csv_task(data), data, start, run, config, cache=None)
+    with pytest.raises(CheckpointError, match=r"other settings \(hash of dev was .*; hash of train was"):
+        finetune(csv_task(data), data, start, run, config, resume=True, cache=None)
+
+
+def test_a_number_of_seeds_can_be_taken_back_until_one_of_them_is_finished(
+    start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, run = FinetuneConfig(**{**QUICK, "epochs": 1}), tmp_path / "run"
+    finetune(csv_task(data), data, start, run, one, cache=None)
+    fifty = one.model_copy(update={"seeds": 50})
+    with monkeypatch.context() as patch:
+        patch.setattr(one_seed, "fit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(csv_task(data), data, start, run, fifty, resume=True, cache=None)
+    two = one.model_copy(update={"seeds": 2})
+    assert len(finetune(csv_task(data), data, start, run, two, resume=True, cache=None).seeds) == 2
+    with pytest.raises(CheckpointError, match="seeds was 2, now 1"):
+        finetune(csv_task(data), data, start, run, one, resume=True, cache=None)
+    assert not list(run.glob(".*")), "a published file that was there already leaves no second name"
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_evaluations_of_a_model_go_when_it_is_replaced(other: bool, start: Path, data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = finetune(csv_task(data), data, start, run, FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=2), cache=None)
+    (run / "evaluation-dev.json").write_text("{}")
+    chosen = next(seed.seed for seed in result.seeds if (seed.seed != result.chosen_seed) == other)
+    runfolder.FinetuneFolder(run).publish(chosen)
+    assert (run / "evaluation-dev.json").exists() != other

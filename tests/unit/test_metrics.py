@@ -72,6 +72,13 @@ def test_wrong_input_is_named(predicted: list, right: list, said: str) -> None:
             function(predicted, right)
 
 
+def test_f1_of_names_needs_the_name_that_counts() -> None:
+    assert metrics.f1(["yes", "no"], ["yes", "yes"], positive="yes") == pytest.approx(2 / 3)
+    for positive, labels in ((1, ["yes", "no"]), ("yes", [1, 0])):
+        with pytest.raises(InputError, match="name the one that counts"):
+            metrics.f1(labels, labels, positive=positive)
+
+
 def test_wrong_labels_for_a_confusion_matrix() -> None:
     with pytest.raises(InputError, match=r"label numbers must lie in 0 \.\.\. 1"):
         metrics.confusion_matrix([0, 2], [0, 1], num_labels=2)

@@ -134,6 +134,24 @@ def test_words_without_a_piece_are_outside() -> None:
     assert [row.tolist() for row in word_labels(sure(1, 2), windows, outside=4)] == [[1, 4, 2]]
 
 
+def test_words_of_one_piece_and_words_without_one_go_on_with_an_entity() -> None:
+    inner = [0, 2, 2, 4, 4]
+    shared = windows_of_words(["กข"], [[(0, 1), (1, 2)]], tokenizer(), max_length=8)  # [UNK] is all of it
+    assert [row.tolist() for row in word_labels(sure(1), shared)] == [[1, 1]]
+    assert [row.tolist() for row in word_labels(sure(1), shared, inner=inner)] == [[1, 2]]
+    words = [[(0, 1), (2, 3), (4, 5), (6, 7)]]
+    gap = windows_of_words(["a \u200b \u200b b"], words, tokenizer(), max_length=8)
+    for labels, expected in (
+        ((1, 2), [1, 2, 2, 2]),
+        ((1, 4), [1, 0, 0, 4]),
+        ((1, 1), [1, 0, 0, 1]),
+        ((0, 2), [0, 0, 0, 2]),
+    ):
+        assert [row.tolist() for row in word_labels(sure(*labels), gap, inner=inner)] == [expected]
+    texts = windows_of_words(["a \u200b", "b"], [[(0, 1), (2, 3)], [(0, 1)]], tokenizer(), max_length=8)
+    assert [row.tolist() for row in word_labels(sure(1, 2), texts, inner=inner)] == [[1, 0], [2]], "of its own text"
+
+
 def test_all_pieces_of_a_word_may_be_labelled() -> None:
     text, words = "good xyz a", [(0, 4), (5, 8), (9, 10)]
     first = windows_of_words([text], [words], tokenizer(), max_length=16, labels=[[1, 3, 0]])

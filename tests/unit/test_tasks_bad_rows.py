@@ -6,6 +6,8 @@ import lzma
 import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bertkit.errors import DataError
@@ -62,6 +64,8 @@ def test_bad_csv(content: bytes, said: str, tmp_path: Path) -> None:
         (b'{"text": "a", "label": 1}\n{"text": "b", "label": 2}\n', r":2: column 'label': label 2 is not one of"),
         (b'{"text": "a", "label": 1}\n{"text": "b", "label": NaN}\n', r":2: column 'label' has no label \(nan\)"),
         (b'[\n{"text": "a", "label": 1}\n]\n', r":1: not a JSON object.*one whole object a line"),
+        (b'{"text": "a", "label": 1}\n{"text": "b \\ud83d", "label": 1}\n', r":2: .*half of a surrogate pair"),
+        (b'{"text": "a", "label": 1}\n{"text": "b", "label": "\\uDFFF"}\n', r":2: .*half of a surrogate pair"),
         (b"[1]\n[2]\n", r":1: expected a JSON object"),
         (b"", r"is empty"),
     ],
@@ -72,11 +76,25 @@ def test_bad_json_lines(content: bytes, said: str, tmp_path: Path) -> None:
     refused(file, IMDB, said)
 
 
+def test_a_whole_surrogate_pair_is_a_character(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_bytes(b'{"text": "a \\ud83d\\ude00", "label": 1}\n{"text": "\\\\ud83d", "label": 0}\n')
+    assert [row.text for row in load_split(IMDB, file, "train")] == ["a \U0001f600", "\\ud83d"]
+
+
+def test_a_parquet_file_that_repeats_a_column_is_refused(tmp_path: Path) -> None:
+    columns = [pa.array(["a", "b"]), pa.array([0, 1]), pa.array([1, 0])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "label", "label"]), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match="column 'label' more than once"):
+        load_split(IMDB, tmp_path / "train.parquet", "train")
+
+
 @pytest.mark.parametrize(
     ("score", "said"),
     [
         ("six", r":2: column 'score': score 'six' is not a number"),
         ("5.1", r":2: .*score '5.1' is not a finite number from 0 to 5"),
+        ("1e39", r":2: .*score '1e39' is not a finite number"),
         ("nan", r":2: .*'nan' is not a finite number"),
         ("", r":2: column 'score' has no label"),
     ],

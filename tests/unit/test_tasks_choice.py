@@ -143,6 +143,15 @@ BAD = {
 }
 
 
+COUNTED = "sent1,ending0,ending1,label"
+BAD |= {
+    "power of two": (f"{COUNTED}\nq,a,b,0\nq,a,b,²", r":3: .*'²' names no choice"),
+    "negative": (f"{COUNTED}\nq,a,b,0\nq,a,b,-1", r":3: .*'-1' names no choice; expected one of 0, 1"),
+    "a letter among numbers": (f"{COUNTED}\nq,a,b,0\nq,a,b,B", r":3: .*'B' names no choice; expected one of 0, 1"),
+    "a number among letters": (f"{COUNTED}\nq,a,b,B\nq,a,b,0", r":3: .*'0' names no choice; expected one of 'A', 'B'"),
+}
+
+
 @pytest.mark.parametrize("fault", BAD)
 def test_bad_rows_are_named(tmp_path: Path, fault: str) -> None:
     content, message = BAD[fault]
@@ -202,6 +211,23 @@ def test_all_questions_have_the_same_number_of_choices(tmp_path: Path) -> None:
     records = [{"question": "q", "options": options, "label": 0} for options in (["a", "b"], ["a", "b", "c"])]
     path = write(tmp_path / "train.jsonl", *map(json.dumps, records))
     with pytest.raises(DataError, match=r":2: 3 choices, but 2 in line 1"):
+        load_choices(SWAG, path, "train")
+
+
+@pytest.mark.parametrize("names", [["A", "B", "C"], ["A", "A"], 5, "AB"])
+def test_names_of_choices_must_be_those_of_the_choices(tmp_path: Path, names: Any) -> None:
+    rows = [{"question": "q", "choices": {"text": ["a", "b"], "label": given}, "answerKey": "A"}
+            for given in (["A", "B"], names)]  # fmt: skip
+    path = write(tmp_path / "train.jsonl", *map(json.dumps, rows))
+    with pytest.raises(DataError, match=r":2: column 'choices': .* are no different names of 2 choices"):
+        load_choices(ARC, path, "train")
+    assert len(load_choices(ARC, path, "train", on_error="skip")) == 1
+
+
+def test_a_choice_that_only_later_rows_have_is_not_lost(tmp_path: Path) -> None:
+    row = {"sent1": "q", "ending0": "a", "ending1": "b", "label": 0}
+    path = write(tmp_path / "train.jsonl", json.dumps(row), json.dumps({**row, "ending2": "c"}))
+    with pytest.raises(DataError, match=r":2: there is 'ending2' beside ending0, ending1"):
         load_choices(SWAG, path, "train")
 
 

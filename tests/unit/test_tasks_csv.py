@@ -45,6 +45,13 @@ def test_pairs_are_guessed(header: str, text: str, pair: str | None, tmp_path: P
     assert (task.columns.text, task.columns.text_pair) == ((text,), (pair,) if pair else ())
 
 
+def test_a_score_without_end_is_not_a_label(tmp_path: Path) -> None:
+    file = write(tmp_path / "train.csv", "text,score\na,1.5\nb,2.5\nc,-Inf\n")
+    with pytest.raises(DataError, match="holds numbers and 1 times '-Inf'"):
+        csv_task(file)
+    assert csv_task(file, problem="classification").labels is not None
+
+
 def test_named_columns(tmp_path: Path) -> None:
     file = write(tmp_path / "train.csv", "premise,hypothesis,label,other\na,b,x,1\nc,d,y,2\n")
     assert not csv_task(file, text="premise").is_pair  # a pair is guessed only where no text is named

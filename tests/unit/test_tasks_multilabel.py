@@ -108,6 +108,17 @@ def test_the_baseline_learns_each_label() -> None:
     assert baseline(rows[:150], rows[150:], task)["metrics"]["micro_f1"] > 0.95
 
 
+def test_numbers_that_the_file_names_are_those_names(tmp_path: Path) -> None:
+    names = ["joy", "anger", "fear"]
+    feature = {"feature": {"names": names, "_type": "ClassLabel"}, "_type": "Sequence"}
+    notes = {b"huggingface": json.dumps({"info": {"features": {"labels": feature}}}).encode()}
+    table = pa.table({"text": ["a", "b", "c"], "labels": [[2, 0], [], [2]]}).replace_schema_metadata(notes)
+    pq.write_table(table, tmp_path / "train.parquet")
+    task = csv_task(tmp_path / "train.parquet")
+    assert task.labels == tuple(names), "anger has no row here and may have one in dev"
+    assert [row.label for row in load_split(task, tmp_path, "train")] == [(0, 2), (), (2,)]
+
+
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "unknown label": (
         "text,label\na,x|y\nb,x|z\n",

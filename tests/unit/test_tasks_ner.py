@@ -122,6 +122,15 @@ def test_rows_of_words_and_tags(tmp_path: Path) -> None:
     assert load_tagged(TASK, test, "test")[0].entities is None
 
 
+def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
+    bare, tagged = '{"tokens": ["Ann"]%s}\n', '{"tokens": ["Ann"], "ner_tags": ["B-PER"]}\n'
+    nothing = write(tmp_path / "null.jsonl", bare % ', "ner_tags": null' * 1 + bare % "")
+    assert [example.entities for example in load_tagged(TASK, nothing, "test")] == [None, None]
+    for text in (bare % "" + tagged, tagged + bare % "", tagged + bare % ', "ner_tags": null'):
+        with pytest.raises(DataError, match=r"no 'ner_tags', but line . has them"):
+            load_tagged(TASK, write(tmp_path / "mixed.jsonl", text), "test")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -317,6 +326,8 @@ def test_the_repair_rule() -> None:
         (["B-A L-A U-A O"], "BIOES", 0),
         (["A A O B"], "bare", 0),
         (["E-mail person O E-mail"], "bare", 0),
+        (["B-A E-A O", "S-A O S-B", "-"], "BIOES", 1),
+        (["B-A I-A O E-mail E-mail"], "BIO", 1),
         (["O O"], "BIO", 0),
     ],
 )

@@ -19,7 +19,7 @@ from bertkit.features_spans import SpanSettings, featurize_spans
 from bertkit.tasks.kinds import task_from_dict
 from bertkit.tasks.squad import SQUAD, SQUAD2, Answer, SpanExample, score_answers
 from bertkit.tasks.squad_baseline import overlap_baseline
-from bertkit.tasks.squad_reading import load_questions, question_files
+from bertkit.tasks.squad_reading import load_questions, question_files, read_questions
 from bertkit.tasks.squad_report import hold_out, question_report
 from bertkit.tasks.task import Examples
 
@@ -119,6 +119,7 @@ def test_rows_of_the_hub_are_read_like_the_json(tmp_path):
         ({"answers": []}, "no answer.*squad2"),
         ({"is_impossible": True}, "'is_impossible' is true, but there is the answer 'Gustave Eiffel'"),
         ({"question": " "}, "'question' is empty"),
+        ({"question": "Who \ud83d?"}, "'question': .*half of a surrogate pair"),
         ({"question": 3}, "'question' is a int, not a text"),
         ({"id": None}, "'id' is a NoneType"),
         ({"id": "q1"}, "'q1' was that of data.0..paragraphs.0..qas.0. already"),
@@ -193,6 +194,23 @@ def test_a_test_file_may_be_without_answers_but_not_half(tmp_path):
         load_questions(SQUAD, path, "test")
 
 
+@pytest.mark.parametrize("hidden", [[], {"text": [], "answer_start": []}])
+def test_hidden_answers_may_be_empty_lists_where_each_question_has_one(tmp_path, hidden):
+    path = write(tmp_path / "test.json", squad_json(question(1, answers=hidden), question(2, answers=hidden)))
+    assert [example.answers for example in load_questions(SQUAD, path, "test")] == [None, None]
+    assert [example.answers for example in load_questions(SQUAD2, path, "test")] == [(), ()], "there it is an answer"
+    write(path, squad_json(question(1, answers=hidden), question(2)))
+    with pytest.raises(DataError, match="1 of 2 questions have them"):
+        load_questions(SQUAD, path, "test")
+
+
+def test_who_only_asks_needs_no_right_answers(tmp_path):
+    path = write(tmp_path / "dev.json", squad_json(question(1, answers=[{"text": "Paris", "answer_start": 3}])))
+    with pytest.raises(DataError, match="not stand at character 3"):
+        read_questions(SQUAD, path, "test")
+    assert read_questions(SQUAD, path, "test", labelled=False)[0].answers is None
+
+
 def examples_of(articles: int, each: int) -> Examples[SpanExample]:
     rows = [
         SpanExample(
@@ -249,7 +267,7 @@ def test_the_report_says_what_should_make_a_reader_stop(minilm):
     long = " ".join(["word"] * 400)
     train = Examples([*examples_of(3, 2), SpanExample("l", long, f"{long} end", (Answer(long, 0),))], None, "train")
     dev = Examples([copy.copy(train[0]), SpanExample("n", "What?", train[0].context, ())], None, "dev")
-    settings = SpanSettings(max_length=100, doc_stride=30)
+    settings = SpanSettings(max_length=100, doc_stride=30, max_answer_length=30)
     windows = {name: featurize_spans(rows, tokenizer, settings, labelled=True) for name, rows in
                (("train", train), ("dev", dev))}  # fmt: skip
     report = question_report(SQUAD2, {"train": train, "dev": dev}, windows)
@@ -260,6 +278,7 @@ def test_the_report_says_what_should_make_a_reader_stop(minilm):
         "1 questions need more than one",
         "CUT: 1 questions lost their end",
         "LOST: 1 answers stand whole in no window",
+        "TOO LONG: 1 answers are longer than any that is given (max_answer_length)",
         "LEAK: 1 of 2 dev questions also stand in train, and 2 are about a context of train",
         "without an answer: 1 (50.0 %)",
     ):

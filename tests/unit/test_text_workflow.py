@@ -132,6 +132,14 @@ def several_features(seed: int = 0) -> FeatureSet:
     return replace(features, labels=(generator.random((60, 3)) < (0.1, 0.5, 0.0)).astype(np.float32))
 
 
+def test_a_label_that_all_rows_or_none_have_keeps_its_weight() -> None:
+    features = several_features()
+    features.labels[:, 0], features.labels[:, 2] = 1.0, 0.0
+    weights = class_weights(SEVERAL, features, FinetuneConfig(class_weights="balanced"))
+    assert weights is not None
+    assert weights[[0, 2]].tolist() == [1.0, 1.0], "with 0 it would never be learned"
+
+
 def test_weights_of_several_labels_are_those_of_torch_and_the_floor_is_the_best_constant() -> None:
     features = several_features()
     weights = class_weights(SEVERAL, features, FinetuneConfig(class_weights="balanced"))

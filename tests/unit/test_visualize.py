@@ -112,6 +112,12 @@ def test_many_and_long_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all(len(label.get_text()) <= 18 for label in drawn.figure.axes[0].get_yticklabels())
 
 
+def test_labels_are_no_mathematics(tmp_path: Path) -> None:
+    visualize.confusion(np.eye(2, dtype=int), ["$a_$", "$10-$20"], tmp_path / "c.png")
+    scores = {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1}
+    visualize.scores_by_type({"$b^$": scores}, tmp_path / "types.png")
+
+
 def test_a_matrix_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"shape \(2, 2\), got \(3, 3\)"):
         visualize.confusion(np.eye(3), ["a", "b"], tmp_path / "c.png")

@@ -235,9 +235,7 @@ class DelimitedTable:
 
     def _check_header(self, line: int) -> None:
         where = f"{self.path}:{line}"
-        doubled = sorted({name for name in self.columns if self.columns.count(name) > 1})
-        if doubled:
-            raise DataError(f"{where}: the header names column {doubled[0]!r} more than once: {list(self.columns)}")
+        _must_differ(where, self.columns)
         if self._suspect_quotes and any(len(n) > 1 and n[0] == n[-1] == '"' for n in self.columns):
             raise DataError(
                 f"{where}: the header is quoted: say quoting='csv' (--quoting csv) if double quotes enclose fields"
@@ -260,6 +258,12 @@ class DelimitedTable:
     def _ragged(self, fields: list[str]) -> str:
         hint = "a tab inside a text, or a line broken in two?" if self._delimiter == "\t" else "a text without quotes?"
         return f"the row has {len(fields)} fields, expected {len(self.columns)}: {list(self.columns)}. {hint}"
+
+
+def _must_differ(where: str, columns: Sequence[str]) -> None:
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:
+        raise DataError(f"{where}: the header names column {doubled[0]!r} more than once: {list(columns)}")
 
 
 class JsonTable:
@@ -319,6 +323,7 @@ class ParquetTable:
             self.columns = tuple(self._file.schema_arrow.names)
         except (pa.ArrowException, *DAMAGED) as error:
             raise DataError(f"{path}: not a readable Parquet file: {error}") from None
+        _must_differ(str(path), self.columns)
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
         """As :meth:`Table.rows`, a batch of rows in memory at a time."""

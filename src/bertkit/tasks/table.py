@@ -102,9 +102,9 @@ def csv_task(
         text_pair=(second.name,) if second else (),
         label=(target.name,),
     )
-    if problem == "multi_label" or (problem is None and _holds_lists(table, target.name)):
-        return _listed_task(file, table, columns, (first, second, target), labels)
     named = label_names(file, target.name) if kind_of(file) == ".parquet" and problem != "regression" else None
+    if problem == "multi_label" or (problem is None and _holds_lists(table, target.name)):
+        return _listed_task(file, table, columns, (first, second, target), labels, named)
     notes = [_note("text", first)] + ([_note("second text", second)] if second else []) + [_note("label", target)]
     if labels is not None:
         if problem == "regression":
@@ -156,13 +156,14 @@ def _listed_task(
     columns: Columns,
     chosen: tuple[_Choice, _Choice | None, _Choice],
     labels: Sequence[str] | None,
+    named: tuple[str, ...] | None,
 ) -> TextTask:
-    """A task whose labels stand together in one column."""
+    """A task whose labels stand together in one column; ``named``: what the file calls its numbers."""
     kinds = zip(("text", "second text", "label"), chosen, strict=True)
     notes = [_note(what, choice) for what, choice in kinds if choice is not None]
     target = chosen[2].name
-    names = tuple(labels) if labels is not None else ()
-    if labels is None:
+    names = tuple(labels) if labels is not None else named or ()
+    if not names:
         found: Counter[str] = Counter()
         for _, (value,) in table.rows([target]):
             found.update([] if value is None else listed_labels(value, columns.label_separator))
@@ -170,7 +171,8 @@ def _listed_task(
             raise DataError(f"{file}: column {target!r} holds {len(found)} different labels; expected two or more")
         names = tuple(sorted(found, key=_natural))
     notes.append(f"{len(names)} labels, any number of them a row: {shorten(names, limit=12)}")
-    return _several_task(file, columns, names, notes)
+    task = _several_task(file, columns, names, notes)
+    return replace(task, raw_labels=tuple(map(str, range(len(names))))) if names == named else task
 
 
 def _several_task(file: Path, columns: Columns, names: tuple[str, ...], notes: Sequence[str]) -> TextTask:
@@ -265,6 +267,12 @@ def _labels_from(
         raise DataError(
             f"{file}: column {column!r} holds numbers and {counts[gaps[0]]:,} times {gaps[0]!r}, which looks like a "
             "missing value. Remove those rows, or give the labels (labels=) if it is one"
+        )
+    endless = [text for text in others if text.lstrip("+-").casefold() in ("inf", "infinity")]
+    if numbers and problem is None and endless and len(endless) == len(others):
+        raise DataError(
+            f"{file}: column {column!r} holds numbers and {counts[endless[0]]:,} times {endless[0]!r}, which is no "
+            "score to learn. Remove those rows, or say problem='classification' if it is a label"
         )
     fractions = any(not text.lstrip("+-").isdigit() for text in numbers)
     if problem == "regression" or (problem is None and fractions and not others):

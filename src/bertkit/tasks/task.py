@@ -22,6 +22,7 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Quoting = Literal["none", "csv"]
 #: Label texts that mean "no label" wherever the other labels are numbers.
 _NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
+_LARGEST = float(np.finfo(np.float32).max)
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")
 
 
@@ -251,8 +252,8 @@ class TextTask:
         except ValueError:
             raise DataError(f"score {_short(value)} is not a number; {self.name} predicts a number") from None
         low, high = self.score_range or (-math.inf, math.inf)
-        if not math.isfinite(score) or not low <= score <= high:
-            bounds = f" from {low:g} to {high:g}" if self.score_range else ""
+        if not abs(score) <= _LARGEST or not low <= score <= high:
+            bounds = f" from {low:g} to {high:g}" if self.score_range else " of 32 bits"
             raise DataError(f"score {_short(value)} is not a finite number{bounds}")
         return score
 

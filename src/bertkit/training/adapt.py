@@ -172,7 +172,7 @@ def adapt(
 
 
 def _begin(folder: Path, settings: dict[str, Any]) -> None:
-    """See that the folder is new or holds the same work, and write down what the work is.
+    """See that the folder is new or holds the same work, perhaps with fewer seeds, and write down what the work is.
 
     Raises:
         ConfigError: it holds something else.
@@ -181,17 +181,32 @@ def _begin(folder: Path, settings: dict[str, Any]) -> None:
     path = folder / SETTINGS
     plain = json.loads(json.dumps(settings))
     if path.exists():
-        before = {key: value for key, value in read_json(path).items() if key != "result"}
-        differ = sorted(key for key in before.keys() | plain.keys() if before.get(key) != plain.get(key))
+        before = read_json(path)
+        result = before.pop("result", None)
+        more = plain["config"]["seeds"] >= before.get("config", {}).get("seeds", 0)
+        differ = sorted(_differing(before, plain) - ({"config.seeds"} if more else set()))
         if differ:
             raise CheckpointError(
                 f"{folder} was begun with other settings ({', '.join(differ)}); repeat them to go on, or choose "
                 "another --out"
             )
+        write_json(path, plain if result is None else {**plain, "result": result})
         return
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty and was not begun by adapt: choose a new folder for --out")
     write_json(path, plain)
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> set[str]:
+    """Names of the settings that differ; of a group of settings, those in it."""
+    told = set()
+    for key in before.keys() | now.keys():
+        was, new = before.get(key), now.get(key)
+        if isinstance(was, dict) and isinstance(new, dict):
+            told |= _differing(was, new, f"{within}{key}.")
+        elif was != new:
+            told.add(f"{within}{key}")
+    return told
 
 
 def _store(

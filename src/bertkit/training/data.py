@@ -13,6 +13,7 @@ import numpy as np
 from bertkit.features import TextEncoder
 from bertkit.tasks import Examples
 from bertkit.tasks.kinds import Task
+from bertkit.training.runfolder import ALL
 from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow import AnyWorkflow, Report, workflow_of
 
@@ -24,7 +25,7 @@ class Rows:
     held_out: dev was taken out of the training file, because the task has none.
     num_before_cut: training examples before ``max_train_rows``, held-out ones not among them.
     more: further labelled sets that finished models are scored on, by name.
-    sha256: hash of what the examples hold, in their order: the same for two copies of the same data.
+    sha256: hash of what the examples of train and dev hold, in their order: the same for two copies of the same data.
     """
 
     train: Examples[Any]
@@ -33,6 +34,12 @@ class Rows:
     num_before_cut: int
     more: dict[str, Examples[Any]]
     sha256: str
+
+    def hashes(self, workflow: AnyWorkflow) -> dict[str, str]:
+        """A hash of each part, and of train and dev together: what seeds that go into one mean must have in common."""
+        parts = {"train": self.train, "dev": self.dev, **{f"dev-{name}": rows for name, rows in self.more.items()}}
+        told = {name: examples_hash(workflow, examples)[:16] for name, examples in parts.items()}
+        return {ALL: self.sha256, **{f"hash of {name}": value for name, value in told.items()}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from bertkit.training.results import (
 )
 from bertkit.training.runfolder import (
     BOOTSTRAP,
-    DATA_HASH,
+    EXAMPLES,
     METRICS,
     SETTINGS,
     FinetuneFolder,
@@ -98,14 +98,14 @@ def finetune(
             "config": config.model_dump(),
             **({} if config.search is None else {"given": given_names(config)}),
         }
-        more = {"seeds"} if config.seeds > run.seeds_asked_for else set()
-        run.check(settings, resume=resume, free={*more, DATA_HASH})
+        free = {"seeds"} if config.seeds >= run.fewest_seeds else set()
+        run.check(settings, resume=resume, free={*free, EXAMPLES})
         if run.is_finished_with(config.seeds):
             say(f"{run.path} is finished; nothing to do")
             return FinetuneResult.from_dict(run.path, read_json(run.path / METRICS))
         job = _prepare(task, data, config, run, start, sha256, device, cache)
-        settings[DATA_HASH] = job.identity[DATA_HASH]
-        run.check(settings, resume=resume, free=more)
+        settings[EXAMPLES] = job.data.rows.hashes(job.workflow)
+        run.check(settings, resume=resume, free=free)
         run.begin(settings)
         space = space_of(config, job.config)
         found = search(job, space, config.search, resume=resume) if space else None
@@ -168,7 +168,7 @@ def _prepare(
         "config": settings_of_seed(config),
         "task": task.name,
         "model_sha256": sha256,
-        DATA_HASH: rows.sha256,
+        "data_sha256": rows.sha256,
     }
     folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
     return Job(task, workflow, encoded, config, run, start, tokenizer, identity, device, folder)

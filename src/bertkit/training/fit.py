@@ -249,7 +249,7 @@ def _trainer(
         config.learning_rate,
         max_grad_norm=config.max_grad_norm,
         # The 2018 code keeps what the last step left; dev chooses among rates and epochs, not within a run.
-        monitor=None if evaluate is None or config.protocol == "original" else task.main_metric,
+        monitor=task.main_metric if evaluate is not None and config.keeps_best_epoch else None,
         patience=config.patience,
         checkpoint_every_s=config.checkpoint_every_s,
         precision=config.precision,

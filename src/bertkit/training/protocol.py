@@ -79,7 +79,9 @@ def protocol_block(
         "metrics": list(task.metrics),
         "main_metric": task.main_metric,
         **facts,
-        "selection": f"epoch with the best dev {task.main_metric}, of each seed",
+        "selection": f"epoch with the best dev {task.main_metric}, of each seed"
+        if config.keeps_best_epoch
+        else "last epoch of each seed",
         "seeds": list(seeds),
         "start_checkpoint": start,
         "data": data,

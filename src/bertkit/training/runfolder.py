@@ -45,8 +45,8 @@ from bertkit.training.settings import FinetuneConfig
 FORMAT_VERSION = 1
 SETTINGS, METRICS, LOG = "finetune.json", "metrics.json", "log.jsonl"
 SEARCH, BOOTSTRAP = "search.json", "bootstrap.json"
-#: Name of the setting that tells which examples a run was trained and scored on.
-DATA_HASH = "data_sha256"
+#: Name of the setting that tells which examples a run was trained and scored on: a hash of each part.
+EXAMPLES, ALL = "examples", "hash of all"
 PRETRAIN_SETTINGS, MODEL, CHECKPOINTS = "pretrain.json", "model", "checkpoints"
 
 
@@ -165,8 +165,9 @@ class FinetuneFolder(RunFolder):
         for key, new in (("config", config), ("task", task)):
             if new:
                 completed[key] = {**new, **theirs.get(key, {})}
-        if DATA_HASH in ours:
-            completed.setdefault(DATA_HASH, ours[DATA_HASH])
+        if EXAMPLES in ours and EXAMPLES not in theirs:  # of a finished run the protocol has a hash of all
+            known = read_json(self.path / METRICS)["protocol"]["data"] if self.is_finished else {}
+            completed[EXAMPLES] = {**ours[EXAMPLES], ALL: known.get("data_sha256", ours[EXAMPLES][ALL])}
         if "given" in ours and "given" not in theirs:  # what differed from its default was given
             told = completed["config"]
             completed["given"] = [name for name in ("batch_size", "warmup") if told[name] != defaults[name]]
@@ -176,10 +177,15 @@ class FinetuneFolder(RunFolder):
         return super()._has_steps() or (self.path / SEARCH).exists()
 
     @property
-    def seeds_asked_for(self) -> int:
-        """How many seeds the run in the folder is to have; 0 where there is no run."""
+    def fewest_seeds(self) -> int:
+        """How many seeds a resumed run must have at least, so that no finished one is lost; 0 where there is no run."""
         path = self.path / self.settings_file
-        return int(read_json(path).get("config", {}).get("seeds", 0)) if path.exists() else 0
+        if not path.exists():
+            return 0
+        asked = int(read_json(path).get("config", {}).get("seeds", 0))
+        if self.is_finished:
+            return min(asked, len(read_json(self.path / METRICS)["seeds"]))
+        return min(asked, sum(1 for _ in self.path.glob(f"seed-*/{METRICS}")))
 
     def is_finished_with(self, seeds: int) -> bool:
         """Whether there is a result of so many seeds."""
@@ -199,6 +205,9 @@ class FinetuneFolder(RunFolder):
 
     def publish(self, seed: int) -> None:
         """Make one seed's model, log and predictions those of the run; a result of fewer seeds no longer holds."""
+        if self.is_finished and read_json(self.path / METRICS)["chosen_seed"] != seed:
+            for path in self.path.glob("evaluation-*"):  # of a model that is no longer here
+                path.unlink()
         (self.path / METRICS).unlink(missing_ok=True)
         own = [path for path in self.seed(seed).iterdir() if path.is_file() and path.name not in (METRICS, BOOTSTRAP)]
         for source in [*(self.seed(seed) / "best").iterdir(), *own]:
@@ -329,6 +338,8 @@ def _must_agree(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], 
 
 def _link(source: Path, target: Path) -> None:
     """Give a file a second name without a second copy; copy where the file system has no links."""
+    if target.exists() and source.samefile(target):
+        return  # and a rename onto itself would leave the temporary name
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     try:

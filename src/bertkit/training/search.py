@@ -95,7 +95,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     found = Search(
         method=method,
         space={name: list(values) for name, values in space.items()},
-        chosen_by=f"dev {metric} of seed {job.config.seed}, best epoch",
+        chosen_by=f"dev {metric} of seed {job.config.seed}, {'best' if job.config.keeps_best_epoch else 'last'} epoch",
         trials=trials,
         chosen={},
     )

@@ -132,6 +132,11 @@ class FinetuneConfig(Settings):
             raise ValueError("patience has no meaning with protocol 'original', which keeps what the last step left")
         return self
 
+    @property
+    def keeps_best_epoch(self) -> bool:
+        """Whether a seed's model is that of its best epoch on dev, and not what the last step left."""
+        return self.protocol != "original"
+
     def resolved(
         self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
     ) -> FinetuneConfig:

@@ -247,6 +247,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             "what_it_predicts": what[self.task.kind],
             "text_pairs": self.task.is_pair,
             "long_texts": config.long_texts,
+            **({"overlap": config.overlap} if config.long_texts == "windows" else {}),
             "calibrated": config.calibrate,
             "thresholds_tuned": config.tune_thresholds,
         }
@@ -347,14 +348,15 @@ def text_logits(model: BertForSequenceClassification, rows: TextRows, **options:
 def class_weights(task: TextTask, train: TextRows, config: FinetuneConfig) -> Tensor | None:
     """``n / (C * count)`` for each label under ``class_weights="balanced"`` (scikit-learn's rule), else None.
 
-    Of several labels a row it is how many rows do not have the label for each that has it. A label without a training
-    row, which the rule would give an infinite weight, gets 1.
+    Of several labels a row it is how many rows do not have the label for each that has it. A label that no training row
+    has, or of several that all have, gets 1: the rule would give it an infinite weight, or none.
     """
     if config.class_weights == "none" or task.is_regression:
         return None
     if task.multi_label:
         have = np.asarray(train.labels).sum(axis=0)
-        return torch.tensor(np.where(have > 0, (len(train) - have) / np.maximum(have, 1), 1.0), dtype=torch.float32)
+        lack = len(train) - have
+        return torch.tensor(np.where(have * lack > 0, lack / np.maximum(have, 1), 1.0), dtype=torch.float32)
     counts = np.bincount(np.asarray(train.labels), minlength=task.num_labels)
     weights = len(train) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     return torch.tensor(np.where(counts > 0, weights, 1.0), dtype=torch.float32)
