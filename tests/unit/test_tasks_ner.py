@@ -327,7 +327,7 @@ def test_the_repair_rule() -> None:
         (["A A O B"], "bare", 0),
         (["E-mail person O E-mail"], "bare", 0),
         (["B-A E-A O", "S-A O S-B", "-"], "BIOES", 1),
-        (["B-A I-A O E-mail E-mail"], "BIO", 1),
+        (["B-A I-A O E-mail person"], "BIO", 2),
         (["O O"], "BIO", 0),
     ],
 )
