@@ -24,9 +24,9 @@ from bertkit.postprocess import sigmoid, softmax
 Floats = npt.NDArray[np.float64]
 
 #: Temperatures that are looked among. What lies outside says that the logits are no logits.
+LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 #: A difference of log loss that is none.
 FLAT = 1e-9
-LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 #: Parts that :func:`cross_fit` cuts the rows into.
 FOLDS = 5
 

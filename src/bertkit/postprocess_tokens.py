@@ -177,6 +177,12 @@ def word_labels(
     return np.split(labels, windows.word_boundaries[1:-1])
 
 
+def shares_piece(first_pieces_W: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Whether each word begins in the same piece as the word before."""
+    same = (first_pieces_W[1:] == first_pieces_W[:-1]) & (first_pieces_W[1:] >= 0)
+    return np.concatenate([np.zeros(min(1, len(first_pieces_W)), dtype=bool), same])
+
+
 def _go_on(
     labels_W: npt.NDArray[np.int64],
     first_pieces_W: npt.NDArray[np.int64],
@@ -184,7 +190,7 @@ def _go_on(
     inner_C: npt.NDArray[np.int64],
 ) -> None:
     """Label, in place, words that share a piece with the word before, and words without one in an entity."""
-    shared = np.flatnonzero((first_pieces_W[1:] == first_pieces_W[:-1]) & (first_pieces_W[1:] >= 0)) + 1
+    shared = shares_piece(first_pieces_W)
     labels_W[shared] = inner_C[labels_W[shared]]
     missing = np.flatnonzero(first_pieces_W < 0)
     for word in missing[::-1].tolist():  # backwards, for several of them in a row

@@ -327,7 +327,7 @@ def test_the_repair_rule() -> None:
         (["A A O B"], "bare", 0),
         (["E-mail person O E-mail"], "bare", 0),
         (["B-A E-A O", "S-A O S-B", "-"], "BIOES", 1),
-        (["B-A I-A O E-mail person"], "BIO", 2),
+        (["B-A I-A O E-mail person"], "IOB1", 1),
         (["O O"], "BIO", 0),
     ],
 )
@@ -460,14 +460,15 @@ def test_the_report_tells_what_should_make_a_reader_stop() -> None:
         [TaggedExample(("Rome", "is"), (rome,)), TaggedExample(("rome", " is"), ())], Path("a/train.conll")
     )
     dev = Examples([TaggedExample(("Rome", "is"), (rome,)), TaggedExample(("Ann",), (ann,))], skipped=[])
-    counts = {"train": PieceCounts(np.array([4, 4]), 2, 1), "dev": PieceCounts(np.array([4, 40]), 3, 0)}
+    counts = {"train": PieceCounts(np.array([4, 4]), 2, 1), "dev": PieceCounts(np.array([4, 40]), 3, 0, 2)}
     report = tagged_report(TASK, {"train": train, "dev": dev}, counts, max_length=24)
     assert report.overlap == {"dev": 1}
     said = report.render()
     for line in (
         "train: 2 sentences, 4 words from train.conll",
         "NO ENTITY of type 'PER'",
-        "1 words have no word piece; they are always O",
+        "1 words have no word piece; they are O, or what is around them",
+        "2 words begin in the piece of the word before and go on with its entity",
         "duplicates: 1 sentences repeat an earlier one",
         "CONTRADICTIONS: 2 sentences occur with several sets of entities",
         "word pieces of a sentence: 4 to 40, median 22; windows of 24 make 3 rows",

@@ -87,7 +87,7 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
             what = f"there is {one_more!r} beside {', '.join(columns.choices)}, which the first row has: all rows must "
             bad.report(path, line, "number of choices", what + "have the same number of choices")
             continue
-        example = reader.example(line, dict(zip(names, values, strict=False)))
+        example = reader.example(line, dict(zip(names, values[: len(names)], strict=True)))
         if example is not None:
             rows.append(example)
     reader.check_count_of_labels()

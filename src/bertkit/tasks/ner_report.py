@@ -23,12 +23,14 @@ class PieceCounts:
 
     tokens: int64 ``(E,)``, word pieces of each with special tokens.
     num_windows: rows that they become.
-    num_words_without: words without any piece, for which nothing but ``O`` can be predicted.
+    num_words_without: words without any piece, which are ``O`` or belong to the entity around them.
+    num_words_shared: words that begin in the same piece as the word before, and can only go on with what that is.
     """
 
     tokens: npt.NDArray[np.int64]
     num_windows: int
     num_words_without: int
+    num_words_shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,12 @@ class TaggedSplitReport:
     """One split.
 
     sentences, words: how many. source: file name. scheme: how the file is tagged, "" where that is not known. repaired:
-    tags that do not fit the scheme. untagged: sentences without tags. entities: how many of each of the task's types.
-    documents: 0 where the file tells none. tokens: word pieces of the shortest, median and longest sentence. windows:
-    rows that the sentences became. words_without: words without a piece. duplicates: sentences that stood earlier in
-    the split. contradictions: sentences in groups of the same words with different entities. skipped: bad lines, by
-    kind. unseen: share of the entities (by their words) that do not stand in train; None for train.
+        tags that do not fit the scheme. untagged: sentences without tags. entities: how many of each of the task's
+        types. documents: 0 where the file tells none. tokens: word pieces of the shortest, median and longest sentence.
+        windows: rows that the sentences became. words_without: words without a piece. words_shared: see
+        :class:`PieceCounts`. duplicates: sentences that stood earlier in the split. contradictions: sentences in groups
+        of the same words with different entities. skipped: bad lines, by kind. unseen: share of the entities (by their
+        words) that do not stand in train; None for train.
     """
 
     sentences: int
@@ -54,6 +57,7 @@ class TaggedSplitReport:
     tokens: tuple[int, float, int]
     windows: int
     words_without: int
+    words_shared: int
     duplicates: int
     contradictions: int
     skipped: dict[str, int]
@@ -146,6 +150,7 @@ def _split_report(
         tokens=(int(pieces.tokens.min()), float(np.median(pieces.tokens)), int(pieces.tokens.max())),
         windows=pieces.num_windows,
         words_without=pieces.num_words_without,
+        words_shared=pieces.num_words_shared,
         duplicates=len(keys) - len(meanings),
         contradictions=sum(len(meanings[key]) > 1 for key in keys),
         skipped=dict(Counter(row.kind for row in getattr(rows, "skipped", ()))),
@@ -176,7 +181,11 @@ def _render_split(name: str, split: TaggedSplitReport, max_length: int) -> list[
         + (f"; windows of {max_length} make {split.windows:,} rows" if split.windows != split.sentences else "")
     )
     if split.words_without:
-        lines.append(f"    {split.words_without:,} words have no word piece; they are always O")
+        lines.append(f"    {split.words_without:,} words have no word piece; they are O, or what is around them")
+    if split.words_shared:
+        lines.append(
+            f"    {split.words_shared:,} words begin in the piece of the word before and go on with its entity"
+        )
     if split.unseen is not None:
         lines.append(f"    {100 * split.unseen:.1f} % of the entities do not stand in train")
     lines.append(f"    duplicates: {split.duplicates:,} sentences repeat an earlier one")

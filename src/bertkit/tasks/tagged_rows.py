@@ -36,10 +36,9 @@ def read_sentences(
 def _read_rows(path: Path, bad: BadRows, *, tagged: bool | None) -> Iterator[Sentence]:
     table = open_table(path, Columns(text=WORDS), bad)
     words = _find(path, table.columns, WORDS, "words")
+    # The columns of JSON lines are those of the first; a later one may still have tags.
     listed = (*table.columns, TAGS[0]) if tagged is None and isinstance(table, JsonTable) else table.columns
-    has_tags = tagged is True or any(
-        name in listed for name in TAGS
-    )  # listed: of JSON lines only the first has columns
+    has_tags = tagged is True or any(name in listed for name in TAGS)
     names = [words, _find(path, listed, TAGS, "tags")] if has_tags else [words]
     known = label_names(path, names[1]) if has_tags and path.name.casefold().endswith(".parquet") else None
     num_sentences = 0

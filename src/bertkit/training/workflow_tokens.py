@@ -28,7 +28,7 @@ from bertkit.features_tokens import (
 from bertkit.metrics_ner import Found, entity_scores
 from bertkit.model.bert import BertForTokenClassification
 from bertkit.model.packed import PackedModel
-from bertkit.postprocess_tokens import word_labels
+from bertkit.postprocess_tokens import shares_piece, word_labels
 from bertkit.tags import OUTSIDE, read_entities
 from bertkit.tasks.ner import TaggedExample, TokenTask, load_tagged, read_tagged, score_tags
 from bertkit.tasks.ner_baseline import majority_baseline
@@ -95,7 +95,12 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     ) -> TaggedReport:
         assert config.max_length is not None
         counts = {
-            name: PieceCounts(windows.text_tokens, len(windows), int((_first_pieces(windows) < 0).sum()))
+            name: PieceCounts(
+                windows.text_tokens,
+                len(windows),
+                int((_first_pieces(windows) < 0).sum()),
+                int(shares_piece(_first_pieces(windows)).sum()),
+            )
             for name, windows in encoded.items()
         }
         return tagged_report(self.task, splits, counts, max_length=config.max_length)
