@@ -65,6 +65,14 @@ def write_table(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]
     return path
 
 
+def write_splits(folder: Path, train: list[tuple[str, int]], dev: list[tuple[str, int]]) -> Path:
+    """A folder with ``train.csv`` and ``dev.csv``, columns ``text`` and ``label``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in (("train", train), ("dev", dev)):
+        write_table(folder / f"{name}.csv", ("text", "label"), rows, delimiter=",")
+    return folder
+
+
 @contextmanager
 def no_pictures() -> Iterator[None]:
     """Runs as where matplotlib is missing, for tests of something else: drawing takes longer than training."""

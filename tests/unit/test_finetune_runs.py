@@ -32,7 +32,7 @@ from bertkit.training.search import ORIGINAL_GRID, given_names, space_of
 from bertkit.training.settings import FinetuneConfig
 from bertkit.training.workflow import SPECIAL_SETTINGS, WORKFLOWS, workflow_of
 from bertkit.training.workflow_text import TextWorkflow
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
 from training_helpers import tiny_model, toy_features, toy_task
 
 
@@ -49,10 +49,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_table(folder / "train.csv", ("text", "label"), labelled_texts(64, 1), delimiter=",")
-    write_table(folder / "dev.csv", ("text", "label"), labelled_texts(40, 2), delimiter=",")
-    return folder
+    return write_splits(tmp_path_factory.mktemp("data"), labelled_texts(64, 1), labelled_texts(40, 2))
 
 
 def test_answers_that_are_all_the_same_are_told_beside_the_scores(start: Path, data: Path, tmp_path: Path) -> None:

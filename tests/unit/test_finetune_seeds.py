@@ -21,7 +21,7 @@ from bertkit.training.fit import fit_classifier
 from bertkit.training.results import SeedResult
 from bertkit.training.runfolder import SETTINGS, read_json
 from bertkit.training.settings import FinetuneConfig
-from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
 from training_helpers import tiny_model, toy_config, toy_features, toy_task
 
 
@@ -38,10 +38,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_table(folder / "train.csv", ("text", "label"), labelled_texts(64, 1), delimiter=",")
-    write_table(folder / "dev.csv", ("text", "label"), labelled_texts(40, 2), delimiter=",")
-    return folder
+    return write_splits(tmp_path_factory.mktemp("data"), labelled_texts(64, 1), labelled_texts(40, 2))
 
 
 # ------------------------------------------------------------------------------------------------- restarts
@@ -161,15 +158,12 @@ def test_a_result_stays_while_seeds_are_added_and_not_longer(
 
 
 def test_seeds_are_not_added_on_other_data(start: Path, tmp_path: Path) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    data.mkdir()
-    for name, seed in (("train", 1), ("dev", 2)):
-        write_table(data / f"{name}.csv", ("text", "label"), labelled_texts(40, seed), delimiter=",")
+    data, run = write_splits(tmp_path / "data", labelled_texts(40, 1), labelled_texts(40, 2)), tmp_path / "run"
     one, two = (FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=seeds) for seeds in (1, 2))
     finetune(csv_task(data), data, start, run, one, cache=None)
     before = told(run)
     settings = read_json(run / SETTINGS)
-    write_table(data / "train.csv", ("text", "label"), labelled_texts(40, 3), delimiter=",")
+    write_splits(data, labelled_texts(40, 3), labelled_texts(40, 2))
     with pytest.raises(CheckpointError, match=r"other settings \(hash of all was .*; hash of train was"):
         finetune(csv_task(data), data, start, run, two, resume=True, cache=None)
     assert told(run) == before
@@ -181,16 +175,13 @@ def test_seeds_are_not_added_on_other_data(start: Path, tmp_path: Path) -> None:
 
 def test_rows_that_go_from_train_to_dev_are_other_data(start: Path, tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
-    data.mkdir()
     rows = labelled_texts(80, 1)
-    for cut in (50, 40):
-        write_table(data / "train.csv", ("text", "label"), rows[:cut], delimiter=",")
-        write_table(data / "dev.csv", ("text", "label"), rows[cut:], delimiter=",")
-        config = FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=1 if cut == 50 else 2)
-        if cut == 50:
-            finetune(csv_task(data), data, start, run, config, cache=None)
+    one, two = (FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=seeds) for seeds in (1, 2))
+    write_splits(data, rows[:50], rows[50:])
+    finetune(csv_task(data), data, start, run, one, cache=None)
+    write_splits(data, rows[:40], rows[40:])
     with pytest.raises(CheckpointError, match=r"other settings \(hash of dev was .*; hash of train was"):
-        finetune(csv_task(data), data, start, run, config, resume=True, cache=None)
+        finetune(csv_task(data), data, start, run, two, resume=True, cache=None)
 
 
 def test_a_number_of_seeds_can_be_taken_back_until_one_of_them_is_finished(

@@ -126,7 +126,7 @@ def adapt(
             choice the context alone, because the right choice beside it would tell the label.
         data: as in :func:`bertkit.training.finetune.finetune`. Rows that become dev are not read here.
         model: start checkpoint. One without a masked-LM head gets a new one, which needs more steps to be of use.
-        out: the folder; new, or that of the same call, which goes on.
+        out: the folder; new, or that of the same call, perhaps with fewer seeds, which goes on.
         config: settings of both fine-tuning runs.
         settings: settings of the masked-LM training.
         texts: further files of unlabelled text of the same kind, as in ``bertkit prepare``.
