@@ -88,9 +88,9 @@ JOBS = (
     Job("squad2", "squad2", "squad/dev-v2.0-articles-1-28.json.xz", SPANS, 5_750, 640, 190, 1_600, 2, 3, few=True,
         batch=8, rate=2e-4, stand_in="squad2/train-v2.0.json.xz", flags=("--dev-share", "0.1"),
         note="v2.0 dev articles, 10 % of the questions, in other articles, held out"),
-    Job("squad2-4000", "squad2", "squad/dev-v2.0-articles-1-28.json.xz", SPANS, 5_750, 640, 190, 4_000, 2, 2, few=True,
+    Job("squad2-4000", "squad2", "squad/dev-v2.0-articles-1-28.json.xz", SPANS, 5_750, 640, 190, 4_000, 2, 1, few=True,
         batch=8, rate=2e-4, stand_in="squad2/train-v2.0.json.xz", flags=("--dev-share", "0.1"),
-        note="the same with more questions to learn from; two seeds, for time"),
+        note="the same with more questions to learn from; one seed, for time"),
 )  # fmt: skip
 
 
