@@ -124,7 +124,7 @@ def test_rows_of_words_and_tags(tmp_path: Path) -> None:
 
 def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
     bare, tagged = '{"tokens": ["Ann"]%s}\n', '{"tokens": ["Ann"], "ner_tags": ["B-PER"]}\n'
-    nothing = write(tmp_path / "null.jsonl", bare % ', "ner_tags": null' * 1 + bare % "")
+    nothing = write(tmp_path / "null.jsonl", bare % ', "ner_tags": null' + bare % "")
     assert [example.entities for example in load_tagged(TASK, nothing, "test")] == [None, None]
     for text in (bare % "" + tagged, tagged + bare % "", tagged + bare % ', "ner_tags": null'):
         with pytest.raises(DataError, match=r"no 'ner_tags', but line . has them"):

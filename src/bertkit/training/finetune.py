@@ -66,9 +66,9 @@ def finetune(
         model: start checkpoint: a folder, a safetensors file, or a name on the Hub.
         out: the run folder; new, or with ``resume=True`` that of an unfinished run.
         config: settings; None means all defaults.
-        resume: go on where the run in ``out`` stopped. Settings and data must be the same, but ``seeds`` may be more:
-            a finished run then trains those that it has not, as if it had been asked for all from the beginning. A
-            run that has all its seeds is returned as it is.
+        resume: go on where the run in ``out`` stopped. Settings and data must be the same, but ``seeds`` may be any
+            number from those that are finished: a run then trains those that it has not, as if it had been asked for
+            all from the beginning. One that has all its seeds is returned as it is.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.
