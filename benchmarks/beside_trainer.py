@@ -53,10 +53,10 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
 
 def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, Any, Any]:
     """Fine-tune MiniLM-L6 with bertkit: its workflow, the encoded dev rows, what the last weights give for them."""
+    from bertkit.tasks.workflow import workflow_of
     from bertkit.tokenization import AutoTokenizer
-    from bertkit.training.fit import fit
-    from bertkit.training.generators import seeded
-    from bertkit.training.workflow import workflow_of
+    from bertkit.training.finetuning.fit import fit
+    from bertkit.training.trainer.generators import seeded
 
     workflow = workflow_of(task)
     with seeded(config.seed):

@@ -39,10 +39,10 @@ def main() -> None:
     args = parse_args()
     import torch
 
-    from bertkit.tasks.baseline_choice import choice_baseline
-    from bertkit.tasks.choice import CODAH
-    from bertkit.training.data import read_rows
-    from bertkit.training.settings import FinetuneConfig
+    from bertkit.tasks.choices.baseline import choice_baseline
+    from bertkit.tasks.choices.task import CODAH
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.finetuning.task_data import read_rows
 
     torch.set_num_threads(args.threads)
     rows = read_rows(CODAH, args.data, FinetuneConfig(max_train_rows=args.rows))
@@ -86,8 +86,8 @@ def score(dev: Sequence[Any], chosen: Sequence[int]) -> dict[str, float]:
 
 def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
     """Choices of the model after the last epoch."""
-    from bertkit.tasks.choice import CODAH
-    from bertkit.training.settings import FinetuneConfig
+    from bertkit.tasks.choices.task import CODAH
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
     begin = time.perf_counter()
     config = FinetuneConfig(

@@ -23,7 +23,7 @@ import transformers
 from machine import about, block, publish
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from bertkit.families import FAMILIES
+from bertkit.config.families import FAMILIES
 from family_helpers import CASES, SHAPES, Parity, error, inputs, measure, pair
 
 LIMIT = 1e-5

@@ -62,8 +62,8 @@ def parse_args() -> argparse.Namespace:
 def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argparse.Namespace) -> dict[str, Any]:
     """Both systems on every seed, in turn."""
     from bertkit.tasks import get_task
-    from bertkit.training.data import read_rows
-    from bertkit.training.settings import FinetuneConfig
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.finetuning.task_data import read_rows
 
     settings = {"learning_rate": 1e-4, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
     config = FinetuneConfig(**settings, max_train_rows=rows, baseline=False)
@@ -89,9 +89,9 @@ def run_bertkit(task: str, config: Any, data: Any) -> dict[str, float]:
     """Dev score after the last epoch, seconds."""
     from bertkit.tasks import get_task
     from bertkit.tokenization import BertTokenizer
-    from bertkit.training.data import encode
-    from bertkit.training.fit import fit_classifier, new_classifier
-    from bertkit.training.generators import seeded
+    from bertkit.training.finetuning.fit import fit_classifier, new_classifier
+    from bertkit.training.finetuning.task_data import encode
+    from bertkit.training.trainer.generators import seeded
 
     begin = time.perf_counter()
     described = get_task(task)

@@ -29,8 +29,8 @@ def main() -> None:
     import torch
 
     from bertkit.tasks import get_task
-    from bertkit.training.data import read_rows
-    from bertkit.training.settings import FinetuneConfig
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.finetuning.task_data import read_rows
 
     torch.set_num_threads(args.threads)
     config = FinetuneConfig(

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 import transformers
 
-from bertkit.config import BertConfig
-from bertkit.data.masking import MaskVocabulary
-from bertkit.model.bert import BertForPreTraining
+from bertkit.config.bert_config import BertConfig
+from bertkit.data.examples.masking import MaskVocabulary
+from bertkit.model.models import BertForPreTraining
 from machine import about, block, publish
 from pretrain_peers import Examples, Job, Precision, compare, flops_a_step, matmul_peak
 

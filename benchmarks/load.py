@@ -120,7 +120,7 @@ def write_checkpoint(folder: Path) -> None:
     import torch
 
     from bertkit import BertForMaskedLM
-    from bertkit.presets import preset
+    from bertkit.config.presets import preset
 
     torch.manual_seed(0)
     BertForMaskedLM(preset("bert-base-uncased").config).save_pretrained(folder)

@@ -40,9 +40,9 @@ def main() -> None:
     import torch
 
     from bertkit.tasks import ner_task
-    from bertkit.tasks.ner_baseline import majority_baseline
-    from bertkit.training.data import read_rows
-    from bertkit.training.settings import FinetuneConfig
+    from bertkit.tasks.tokens.baseline import majority_baseline
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.finetuning.task_data import read_rows
 
     torch.set_num_threads(args.threads)
     task = ner_task(args.data)
@@ -87,7 +87,7 @@ def score(dev: Sequence[Any], tags: list[list[str]]) -> dict[str, float]:
 
 
 def run_bertkit(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagged:
-    from bertkit.training.settings import FinetuneConfig
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
     begin = time.perf_counter()
     config = FinetuneConfig(

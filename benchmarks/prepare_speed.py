@@ -87,7 +87,7 @@ def parse_args() -> argparse.Namespace:
 
 def make_inputs(args: argparse.Namespace, work: Path) -> Inputs:
     """Unpack the texts, and split one into sentences beforehand."""
-    from bertkit.data.corpus import read_documents
+    from bertkit.data.corpus.documents import read_documents
 
     limit = None if args.mb is None else int(args.mb * 1e6)
     texts = args.data / "pretrain_text"
@@ -111,8 +111,8 @@ def head(content: bytes, limit: int | None, path: Path) -> None:
 
 def check_same_ids(sample: Path, vocab: Path, work: Path) -> int:
     """The peer's tokenizer and the store have to agree on every sentence; returns how many there are."""
-    from bertkit.data.prepare import prepare
-    from bertkit.data.store import TokenStore
+    from bertkit.data.store.prepare import prepare
+    from bertkit.data.store.token_store import TokenStore
     from bertkit.tokenization import BertTokenizer
     from original_data import PlainTokenizer, read
 

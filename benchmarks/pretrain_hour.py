@@ -167,10 +167,10 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
     from torch.nn.functional import cross_entropy
 
     from bertkit import BertForPreTraining
-    from bertkit.data.loader import PretrainData
-    from bertkit.data.masking import MaskVocabulary
-    from bertkit.data.store import TokenStore
-    from bertkit.training.pretrain_unigram import unigram_counts
+    from bertkit.data.examples.masking import MaskVocabulary
+    from bertkit.data.examples.pretrain_batches import PretrainData
+    from bertkit.data.store.token_store import TokenStore
+    from bertkit.training.pretraining.unigram_statistics import unigram_counts
 
     torch.set_num_threads(args.threads)
     train, dev = TokenStore(args.work / "train"), TokenStore(args.work / "dev")

@@ -23,12 +23,12 @@ import transformers
 from torch.nn import functional as F
 
 from bertkit.batch import Batch
-from bertkit.config import BertConfig
-from bertkit.data.loader import PretrainData
-from bertkit.data.prefetch import Prefetched
-from bertkit.model.bert import BertForPreTraining
+from bertkit.config.bert_config import BertConfig
+from bertkit.data.examples.prefetch import Prefetched
+from bertkit.data.examples.pretrain_batches import PretrainData
+from bertkit.model.models import BertForPreTraining
 from bertkit.optim import adamw, parameter_groups
-from bertkit.training.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import LoopOptions, Trainer
 
 RATE, DECAY, EPS, CLIP = 1e-4, 0.01, 1e-6, 1.0
 #: Steps at the start of a turn that are not timed.

@@ -59,11 +59,11 @@ def parse_args() -> argparse.Namespace:
 def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     import torch
 
-    from bertkit.config import BertConfig
-    from bertkit.data.masking import MaskVocabulary
-    from bertkit.data.store import TokenStore
-    from bertkit.model.bert import BertForPreTraining
-    from bertkit.training.pretrain_settings import PretrainConfig
+    from bertkit.config.bert_config import BertConfig
+    from bertkit.data.examples.masking import MaskVocabulary
+    from bertkit.data.store.token_store import TokenStore
+    from bertkit.model.models import BertForPreTraining
+    from bertkit.training.pretraining.pretrain_settings import PretrainConfig
     from pretrain_peers import Examples, Job, compare, flops_a_step, matmul_peak
 
     store = TokenStore(make_store(args.data / "pretrain_text", args.text_bytes, scratch))

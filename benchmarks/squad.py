@@ -37,9 +37,9 @@ def main() -> None:
     args = parse_args()
     import torch
 
-    from bertkit.tasks.squad import SQUAD
-    from bertkit.tasks.squad_baseline import overlap_baseline
-    from bertkit.tasks.squad_report import hold_out
+    from bertkit.tasks.spans.baseline import overlap_baseline
+    from bertkit.tasks.spans.report import hold_out
+    from bertkit.tasks.spans.task import SQUAD
 
     torch.set_num_threads(args.threads)
     train, dev = hold_out(SQUAD.read(args.data, "dev"), args.dev_share, seed=0)
@@ -81,7 +81,7 @@ def sample(examples: Any, rows: int) -> list[Any]:
 
 def score(dev: Sequence[Any], answers: Sequence[str]) -> dict[str, float]:
     """The official metrics."""
-    from bertkit.metrics_squad import squad_metrics
+    from bertkit.tasks.spans.metrics import squad_metrics
 
     references = {example.id: [answer.text for answer in example.answers] for example in dev}
     return squad_metrics({example.id: text for example, text in zip(dev, answers, strict=True)}, references)
@@ -89,8 +89,8 @@ def score(dev: Sequence[Any], answers: Sequence[str]) -> dict[str, float]:
 
 def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str], float]:
     """Answers after the last epoch, and seconds."""
-    from bertkit.tasks.squad import SQUAD
-    from bertkit.training.settings import FinetuneConfig
+    from bertkit.tasks.spans.task import SQUAD
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
     begin = time.perf_counter()
     config = FinetuneConfig(

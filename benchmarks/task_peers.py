@@ -56,9 +56,9 @@ class Peers:
 
 def squad_peers(data: Path, job: Job) -> Peers:
     import squad
-    from bertkit.tasks.squad import SQUAD
-    from bertkit.tasks.squad_report import hold_out
-    from bertkit.training.workflow import workflow_of
+    from bertkit.tasks.spans.report import hold_out
+    from bertkit.tasks.spans.task import SQUAD
+    from bertkit.tasks.workflow import workflow_of
 
     whole, others = hold_out(SQUAD.read(data, "dev"), 0.15, seed=0)
     train, dev = squad.sample(whole, job.rows), squad.sample(others, job.dev_size)
@@ -76,9 +76,9 @@ def squad_peers(data: Path, job: Job) -> Peers:
 def ner_peers(data: Path, job: Job) -> Peers:
     import ner
     from bertkit.tasks import ner_task
-    from bertkit.training.data import read_rows
-    from bertkit.training.settings import FinetuneConfig
-    from bertkit.training.workflow import workflow_of
+    from bertkit.tasks.workflow import workflow_of
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.finetuning.task_data import read_rows
 
     task = ner_task(data)
     rows = read_rows(task, data, FinetuneConfig(max_train_rows=job.rows))
@@ -95,10 +95,10 @@ def ner_peers(data: Path, job: Job) -> Peers:
 
 def choice_peers(data: Path, job: Job) -> Peers:
     import choice
-    from bertkit.tasks.choice import CODAH
-    from bertkit.training.data import read_rows
-    from bertkit.training.settings import FinetuneConfig
-    from bertkit.training.workflow import workflow_of
+    from bertkit.tasks.choices.task import CODAH
+    from bertkit.tasks.workflow import workflow_of
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+    from bertkit.training.finetuning.task_data import read_rows
 
     rows = read_rows(CODAH, data, FinetuneConfig(max_train_rows=job.rows))
     return Peers(

@@ -136,7 +136,7 @@ def write(folder: Path, size: str) -> dict[str, Any]:
 
 
 def read(folder: Path, size: str) -> dict[str, Any]:
-    from bertkit.checkpoints.tensorflow_bundle import BundleReader, open_bundle
+    from bertkit.checkpoints.tensorflow.bundle import BundleReader, open_bundle
 
     bundle = open_bundle(folder / "bert_model.ckpt.index")
     read_bytes_of(folder)
@@ -177,7 +177,7 @@ def read_bytes(folder: Path, size: str) -> dict[str, Any]:
 
 
 def convert(folder: Path, size: str) -> dict[str, Any]:
-    from bertkit.checkpoints.foreign import convert as convert_checkpoint
+    from bertkit.model.convert import convert as convert_checkpoint
 
     read_bytes_of(folder)
     before = peak()

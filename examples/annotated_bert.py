@@ -46,8 +46,8 @@ from bertkit.classic import (
     tokenization,
     truncate_seq_pair,
 )
-from bertkit.metrics import accuracy, f1
-from bertkit.presets import count_parameters
+from bertkit.config.presets import count_parameters
+from bertkit.metrics.scores import accuracy, f1
 from bertkit.tasks import get_task, load_split
 from material import heading, minilm_folder, shared
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from bertkit.config.presets import preset
 from bertkit.hub import Encoder, Preprocess
-from bertkit.presets import preset
 from material import heading, minilm_folder
 
 TEXTS = ["This is a spam mail", "Computers are not unique to computers"]

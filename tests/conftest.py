@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bertkit.console import set_quiet
+from bertkit.system.console import set_quiet
 
 if TYPE_CHECKING:
-    from bertkit.data.store import TokenStore
+    from bertkit.data.store.token_store import TokenStore
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -16,10 +16,10 @@ import transformers
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, pack
-from bertkit.checkpoints.convert import to_theirs
+from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.names import TABLES
-from bertkit.families import FAMILIES
-from bertkit.model.bert import MODEL_CLASSES
+from bertkit.config.families import FAMILIES
+from bertkit.model.models import MODEL_CLASSES
 
 V, B, S, C = 97, 5, 17, 3
 #: 0.2, not 0.02: with the usual small values all outputs look alike, and a wrong model would pass.

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit import visualize
-from bertkit.config import BertConfig
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import MissingExtraError
-from bertkit.model.bert import BertModel
+from bertkit.model.models import BertModel
 from bertkit.tokenization import BertTokenizer
+from bertkit.visualize import pictures as visualize
 
 GOOD = ["good", "fine", "great", "lovely"]
 BAD = ["bad", "poor", "awful", "sad"]

@@ -17,14 +17,14 @@ import torch
 
 from bertkit.batch import Batch
 from bertkit.errors import BertkitError
-from bertkit.model.bert import BertForSequenceClassification
+from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import adamw, lamb, linear_schedule, parameter_groups
-from bertkit.training.checkpoint import Snapshot, save_snapshot
-from bertkit.training.generators import seed_generators
-from bertkit.training.interrupts import Interrupted
-from bertkit.training.loop import LoopOptions, Trainer
-from bertkit.training.parallel import SINGLE, Parallel, parallel_from_environment
-from bertkit.training.plan import EpochPlan
+from bertkit.system.interrupts import Interrupted
+from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.generators import seed_generators
+from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.parallel import SINGLE, Parallel, parallel_from_environment
+from bertkit.training.trainer.snapshot import Snapshot, save_snapshot
 from training_helpers import TINY, ToyData
 
 DATA = ToyData(17)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertkit.data.masking import MaskVocabulary
-from bertkit.data.store_manifest import Counts, id_type_for
-from bertkit.data.store_writer import StoreWriter, TokenizedChunk
+from bertkit.data.examples.masking import MaskVocabulary
+from bertkit.data.store.store_manifest import Counts, id_type_for
+from bertkit.data.store.store_writer import StoreWriter, TokenizedChunk
 from bertkit.tokenization import BertTokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 from bertkit.batch import Batch
-from bertkit.config import BertConfig
-from bertkit.data.prepare import prepare
-from bertkit.data.store import TokenStore
+from bertkit.config.bert_config import BertConfig
+from bertkit.data.store.prepare import prepare
+from bertkit.data.store.token_store import TokenStore
 from bertkit.tokenization import BertTokenizer
-from bertkit.training.loop import StepResult, Trainer
-from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+from bertkit.training.trainer.loop import StepResult, Trainer
 
 WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
 SHAPE = BertConfig(

@@ -22,8 +22,8 @@ from bertkit.tokenization import (
     RobertaTokenizer,
     XLMRobertaTokenizer,
 )
-from bertkit.tokenization.byte_bpe import ByteBpeTokenizer
-from bertkit.tokenization.files_bpe import read_merges
+from bertkit.tokenization.formats.bpe_files import read_merges
+from bertkit.tokenization.reference.byte_bpe import ByteBpeTokenizer
 
 FAMILIES = ("roberta", "albert", "xlm-roberta", "camembert")
 CLASSES = {

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 
 from bertkit.batch import Batch, pack
-from bertkit.config import BertConfig
-from bertkit.features import FeatureSet
-from bertkit.model.bert import BertForSequenceClassification
+from bertkit.config.bert_config import BertConfig
+from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.tasks import Columns, TextTask
-from bertkit.training.generators import seed_generators
-from bertkit.training.loop import LoopOptions, Trainer
-from bertkit.training.plan import EpochPlan
-from bertkit.training.settings import FinetuneConfig
+from bertkit.tasks.text.features import FeatureSet
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.generators import seed_generators
+from bertkit.training.trainer.loop import LoopOptions, Trainer
 
 TINY = BertConfig(
     vocab_size=101,

@@ -23,7 +23,7 @@ _MODULE_OF = {
             "BertForMultipleChoice",
             "ElectraForPreTraining",
         ),
-        "bertkit.model.bert",
+        "bertkit.model.models",
     ),
     **dict.fromkeys(
         (
@@ -41,7 +41,7 @@ _MODULE_OF = {
                 )
             ),
         ),
-        "bertkit.model.aliases",
+        "bertkit.model.model_aliases",
     ),
     **dict.fromkeys(
         (
@@ -54,7 +54,7 @@ _MODULE_OF = {
             "AutoModelForSequenceClassification",
             "AutoModelForTokenClassification",
         ),
-        "bertkit.checkpoints.pretrained",
+        "bertkit.model.loading",
     ),
     **dict.fromkeys(
         (
@@ -92,7 +92,7 @@ _MODULE_OF = {
         ),
         "bertkit.errors",
     ),
-    **dict.fromkeys(("BertConfig", "AutoConfig"), "bertkit.config"),
+    **dict.fromkeys(("BertConfig", "AutoConfig"), "bertkit.config.bert_config"),
     **dict.fromkeys(
         (
             "AlbertConfig",
@@ -102,9 +102,9 @@ _MODULE_OF = {
             "RobertaConfig",
             "XLMRobertaConfig",
         ),
-        "bertkit.family_configs",
+        "bertkit.config.config_aliases",
     ),
-    "BertClassifier": "bertkit.training.estimator",
+    "BertClassifier": "bertkit.training.finetuning.estimator",
     "pipeline": "bertkit.inference.pipelines",
 }
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.errors import CheckpointError, InputError, shorten
-from bertkit.model.bert import BertModel
+from bertkit.model.models import BertModel
 from bertkit.tokenization import BertTokenizer
 
 #: The keys of what :class:`Preprocess` gives and :class:`Encoder` takes.

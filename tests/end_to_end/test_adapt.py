@@ -15,7 +15,7 @@ from bertkit.errors import CheckpointError, ConfigError
 from bertkit.tasks import csv_task
 from bertkit.training.adapt import AdaptResult, adapt
 from bertkit.training.adapt_settings import AdaptConfig
-from bertkit.training.settings import FinetuneConfig
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from pipeline_helpers import save_tiny
 
 ADAPT = AdaptConfig(adapt_steps=6, adapt_length=24)

@@ -12,13 +12,13 @@ import pytest
 
 from bertkit import pipeline
 from bertkit.cli import main
+from bertkit.inference.evaluate import evaluate_run
 from bertkit.tasks import get_task
-from bertkit.tasks.choice import ChoiceExample
-from bertkit.tasks.kinds import task_from_dict
-from bertkit.training.evaluate import evaluate_run
-from bertkit.training.finetune import finetune
-from bertkit.training.settings import FinetuneConfig
-from bertkit.training.workflow import workflow_of
+from bertkit.tasks.choices.task import ChoiceExample
+from bertkit.tasks.registry import task_from_dict
+from bertkit.tasks.workflow import workflow_of
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from pipeline_helpers import save_tiny
 
 QUICK = {"learning_rate": 3e-3, "epochs": 12, "batch_size": 8, "max_length": 24}
@@ -101,7 +101,7 @@ def test_text_to_adapt_to_does_not_tell_the_label() -> None:
 
 
 def test_dev_is_held_out_by_context(start: Path, tmp_path: Path) -> None:
-    from bertkit.training.data import read_rows
+    from bertkit.training.finetuning.task_data import read_rows
 
     path = write_questions(tmp_path / "train.csv", 60, seed=3)
     rows = read_rows(get_task("swag"), path, FinetuneConfig(dev_share=0.3))

@@ -11,8 +11,8 @@ import torch
 from test_sources_hub import REPOSITORY, ModelHub
 
 from bertkit import BertForPreTraining
-from bertkit.checkpoints.fingerprint import differences, fingerprint
 from bertkit.cli import main
+from bertkit.model.fingerprint import differences, fingerprint
 from hub_helpers import client
 from tensorflow_helpers import GOLDEN
 

@@ -11,8 +11,8 @@ import torch
 
 from bertkit import BertForMaskedLM
 from bertkit.cli import main
-from bertkit.data.prepare import prepare
-from bertkit.training.checkpoint import Snapshot, save_snapshot, step_name
+from bertkit.data.store.prepare import prepare
+from bertkit.training.trainer.snapshot import Snapshot, save_snapshot, step_name
 from pipeline_helpers import save_tiny
 
 LOOK = """

@@ -11,9 +11,9 @@ import pytest
 
 from bertkit import BertModel, pipeline
 from bertkit.cli import main
-from bertkit.metrics_squad import squad2_metrics, squad_metrics
-from bertkit.tasks.squad import SQUAD, SQUAD2
-from bertkit.training import bulk
+from bertkit.inference import predict_files as bulk
+from bertkit.tasks.spans.metrics import squad2_metrics, squad_metrics
+from bertkit.tasks.spans.task import SQUAD, SQUAD2
 from pipeline_helpers import WORDS, save_tiny
 
 # Without articles: an answer "a" counts as empty in the official scores, but not in their search for a threshold.

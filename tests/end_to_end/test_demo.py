@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from bertkit.cli import demo as demo_module
-from bertkit.cli import demo_corpus, demo_data, demo_pretrain, main
+from bertkit.cli import main
+from bertkit.cli.demo import demo as demo_module
+from bertkit.cli.demo import demo_corpus, demo_data, demo_pretrain
 from bertkit.errors import DataError
 
 

@@ -15,8 +15,8 @@ import bertkit
 from bertkit import BertConfig, BertForMaskedLM, pipeline
 from bertkit.tasks import csv_task
 from bertkit.tokenization import DistilBertTokenizer, ElectraTokenizer
-from bertkit.training.finetune import finetune
-from bertkit.training.settings import FinetuneConfig
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from tokenizer_families import FAMILIES as WITH_OWN_TOKENIZER
 from tokenizer_families import small
 

@@ -15,13 +15,13 @@ from seqeval.metrics import f1_score
 from bertkit import BertConfig, BertForTokenClassification, BertModel, BertTokenizer, pipeline
 from bertkit.cli import main
 from bertkit.errors import ConfigError, DataError
-from bertkit.tags import read_entities
+from bertkit.inference.evaluate import evaluate_run
+from bertkit.metrics.tags import read_entities
 from bertkit.tasks import TokenTask, ner_task
-from bertkit.training.evaluate import evaluate_run
-from bertkit.training.finetune import finetune
-from bertkit.training.runfolder import read_log
-from bertkit.training.settings import FinetuneConfig
-from bertkit.training.workflow import workflow_of
+from bertkit.tasks.workflow import workflow_of
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.run_folder import read_log
 
 FIRST = ["ann", "bob", "eve", "tom", "zoe", "max"]
 LAST = ["lee", "ray", "kim", "fox"]

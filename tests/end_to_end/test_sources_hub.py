@@ -10,7 +10,7 @@ import pytest
 
 from bertkit import BertConfig, BertModel
 from bertkit.errors import CheckpointError, InputError
-from bertkit.sources import resolve
+from bertkit.system.model_sources import resolve
 from hub_helpers import COMMIT, NO_FILE, NO_REPOSITORY, NO_REVISION, Answer, HubServer, client, etag, file_of
 
 REPOSITORY = "tester/tiny-bert"
@@ -72,7 +72,7 @@ from bertkit import BertModel
 print(BertModel.from_pretrained({REPOSITORY!r}).num_parameters())
 """
 RESOLVE = f"""
-from bertkit.sources import resolve
+from bertkit.system.model_sources import resolve
 import sys
 path = resolve({REPOSITORY!r})
 print(sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()))
@@ -83,7 +83,7 @@ assert "torch" not in sys.modules
 def failure(name: str, error: str = "CheckpointError", more: str = "") -> str:
     """Code that prints the message of the error it expects."""
     return f"""
-from bertkit.sources import resolve
+from bertkit.system.model_sources import resolve
 from bertkit.errors import {error}
 try:
     resolve({name!r}{more})
@@ -113,7 +113,8 @@ def test_only_weights_configs_and_vocabularies_are_fetched(hub: ModelHub, tmp_pa
 
 def test_files_narrow_what_is_fetched(hub: ModelHub, tmp_path: Path) -> None:
     code = (
-        f"from bertkit.sources import resolve; print(len(list(resolve({REPOSITORY!r}, files=['vocab.txt']).iterdir())))"
+        "from bertkit.system.model_sources import resolve; "
+        f"print(len(list(resolve({REPOSITORY!r}, files=['vocab.txt']).iterdir())))"
     )
     assert client(code, tmp_path, hub.url).stdout.strip() == "1"
     whole = client(LOAD, tmp_path, hub.url)  # a snapshot with some files is completed, not taken for whole
@@ -121,14 +122,18 @@ def test_files_narrow_what_is_fetched(hub: ModelHub, tmp_path: Path) -> None:
 
 
 def test_a_partly_cached_model_is_not_taken_for_whole_offline(hub: ModelHub, tmp_path: Path) -> None:
-    client(f"from bertkit.sources import resolve; resolve({REPOSITORY!r}, files=['vocab.txt'])", tmp_path, hub.url)
+    client(
+        f"from bertkit.system.model_sources import resolve; resolve({REPOSITORY!r}, files=['vocab.txt'])",
+        tmp_path,
+        hub.url,
+    )
     ran = client(failure(REPOSITORY), tmp_path, hub.url, HF_HUB_OFFLINE="1")
     assert "HF_HUB_OFFLINE" in ran.stdout, ran.stderr
 
 
 def test_a_revision_can_be_named(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(
-        f"from bertkit.sources import resolve; print(resolve({REPOSITORY!r}, revision={COMMIT!r}).name)",
+        f"from bertkit.system.model_sources import resolve; print(resolve({REPOSITORY!r}, revision={COMMIT!r}).name)",
         tmp_path,
         hub.url,
     )

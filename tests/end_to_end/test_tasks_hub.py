@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertkit.errors import DataError
-from bertkit.tasks.hub import HubData, is_hub_name, label_names, local_data, splits_by_subset
+from bertkit.tasks.reading.hub_datasets import HubData, is_hub_name, label_names, local_data, splits_by_subset
 from hub_helpers import COMMIT, NO_FILE, NO_REPOSITORY, NO_REVISION, Answer, HubServer, client, file_of
 
 CONVERTED = "fedcba9876543210fedcba9876543210fedcba98"
@@ -101,7 +101,7 @@ def hub() -> Iterator[DataHub]:
 SCRIPT = """
 import json, sys
 from bertkit.errors import BertkitError
-from bertkit.tasks.hub import local_data
+from bertkit.tasks.reading.hub_datasets import local_data
 told = []
 for data in json.loads(sys.argv[1]):
     try:
@@ -177,7 +177,7 @@ def test_a_task_is_made_from_a_page_with_its_label_names(hub: DataHub, tmp_path:
 
 
 ASK = """
-from bertkit.tasks.squad import SQUAD2
+from bertkit.tasks.spans.task import SQUAD2
 print([(row.id, row.label) for split in ("train", "dev") for row in SQUAD2.read("hub:tester/questions", split)])
 """
 

@@ -11,8 +11,8 @@ import pytest
 
 from bertkit import pipeline
 from bertkit.cli import main
-from bertkit.training.evaluate import load_run, predict_run
-from bertkit.training.results import FinetuneResult
+from bertkit.inference.evaluate import load_run, predict_run
+from bertkit.training.finetuning.finetune_results import FinetuneResult
 from pipeline_helpers import save_tiny
 
 LABELS = ("bad", "good")

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit.config import BertConfig
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
-from bertkit.model.bert import BertForSequenceClassification, BertModel
+from bertkit.inference.evaluate import WINDOW, evaluate_run, load_run, predict_run
+from bertkit.inference.predict_files import predict_file
+from bertkit.model.models import BertForSequenceClassification, BertModel
 from bertkit.tasks import csv_task, get_task, load_split
 from bertkit.tokenization import BertTokenizer
-from bertkit.training import finetune as finetune_module
-from bertkit.training.bulk import predict_file
-from bertkit.training.evaluate import WINDOW, evaluate_run, load_run, predict_run
-from bertkit.training.finetune import finetune, load_run_config
-from bertkit.training.runfolder import read_log
-from bertkit.training.settings import FinetuneConfig
+from bertkit.training.finetuning import finetune as finetune_module
+from bertkit.training.finetuning.finetune import finetune, load_run_config
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.run_folder import read_log
 
 GOOD = ["good", "fine", "great", "lovely", "nice", "happy"]
 BAD = ["bad", "poor", "awful", "sad", "ugly", "broken"]
@@ -258,8 +258,8 @@ import sys
 import torch
 torch.set_num_threads(1)
 from bertkit.tasks import csv_task, get_task, load_split
-from bertkit.training.finetune import finetune
-from bertkit.training.settings import FinetuneConfig
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 data, start, out, resume = sys.argv[1:]
 config = FinetuneConfig(learning_rate=1e-3, epochs=15, batch_size=16, max_length=24, seeds=2, baseline=False,
                         checkpoint_every_s=float(sys.stdin.readline()))
@@ -510,8 +510,8 @@ def test_training_goes_on_from_a_run_with_the_same_labels(run: Path, data: Path,
 def test_without_matplotlib_there_is_a_run_without_pictures(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bertkit import visualize
     from bertkit.errors import MissingExtraError
+    from bertkit.visualize import pictures as visualize
 
     def missing(*args: Any) -> Any:
         raise MissingExtraError("drawing pictures needs 'matplotlib'")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit.features import FeatureSet
-from bertkit.features_groups import GroupSet, boundaries_of, collate_groups
-from bertkit.model.bert import BertForMultipleChoice
+from bertkit.model.models import BertForMultipleChoice
 from bertkit.optim import adamw, linear_schedule, parameter_groups
-from bertkit.tasks.choice import SWAG
-from bertkit.training.loop import LoopOptions, Trainer
-from bertkit.training.plan import EpochPlan
-from bertkit.training.workflow_choice import ChoiceWorkflow
+from bertkit.tasks.choices.features import GroupSet, boundaries_of, collate_groups
+from bertkit.tasks.choices.task import SWAG
+from bertkit.tasks.choices.workflow import ChoiceWorkflow
+from bertkit.tasks.text.features import FeatureSet
+from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.loop import LoopOptions, Trainer
 from training_helpers import TINY
 
 transformers = pytest.importorskip("transformers")

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import bertkit
 from bertkit.batch import Batch, pack_padded
-from bertkit.checkpoints.convert import to_theirs
+from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.names import CLASSES, TABLES
 
 ATOL = 1e-5

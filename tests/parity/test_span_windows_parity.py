@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.features_spans import SpanSettings, featurize_spans
-from bertkit.postprocess_spans import SpanSearch, find_answers
-from bertkit.tasks.squad import SQUAD
+from bertkit.tasks.spans.decoding import SpanSearch, find_answers
+from bertkit.tasks.spans.features import SpanSettings, featurize_spans
+from bertkit.tasks.spans.task import SQUAD
 from tokenizer_families import FAMILIES, family_contestants
 
 ODD = "  👩\u200d👩\u200d👧 東京タワー,\r\ncafe\u0301 “x” 3.5%\u00a0naïve ﬁn"
@@ -46,7 +46,7 @@ def test_windows_are_those_of_transformers(shared: Path, family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_answers_are_pieces_of_the_text(shared: Path, family: str) -> None:
     """Every span of a text with all that breaks offsets, as it is and extended to whole words."""
-    from bertkit.tasks.squad import SpanExample
+    from bertkit.tasks.spans.task import SpanExample
 
     tokenizer = family_contestants(shared, family).ours
     windows = featurize_spans([SpanExample("a", "where?", ODD)], tokenizer)

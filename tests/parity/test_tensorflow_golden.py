@@ -20,10 +20,10 @@ from bertkit import (
     BertModel,
     BertTokenizer,
 )
-from bertkit.checkpoints.foreign import Wishes, convert
-from bertkit.checkpoints.tensorflow import ArchiveReader, find_index, open_archive
-from bertkit.checkpoints.tensorflow_bundle import BundleReader, open_bundle
+from bertkit.checkpoints.tensorflow.bundle import BundleReader, open_bundle
+from bertkit.checkpoints.tensorflow.variables import ArchiveReader, find_index, open_archive
 from bertkit.errors import CheckpointError
+from bertkit.model.convert import Wishes, convert
 from tensorflow_helpers import GOLDEN, golden_script
 
 SCRIPT = golden_script()

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bertkit.tokenization import BasicTokenizer
-from bertkit.tokenization.unicode import RUNNING_PYTHON
+from bertkit.tokenization.characters import RUNNING_PYTHON
 from tokenizer_helpers import CASES, CODE_POINTS, Contestants, batches, contestants, data_files, read_lines
 
 #: Blocks of thousands of characters that are all alike, of which a sample stands for all in the quick sweep.

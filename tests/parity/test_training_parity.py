@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertkit.model.bert import BertForSequenceClassification
+from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import linear_schedule
 from training_helpers import ToyData, no_dropout, toy_trainer
 

@@ -9,7 +9,8 @@ from scipy.special import expit, log_softmax
 from sklearn import metrics as sklearn_metrics
 from sklearn.calibration import calibration_curve
 
-from bertkit.calibration import (
+from bertkit.errors import InputError
+from bertkit.metrics.calibration import (
     best_threshold,
     best_thresholds,
     calibration_error,
@@ -20,8 +21,7 @@ from bertkit.calibration import (
     probabilities_at,
     reliability,
 )
-from bertkit.errors import InputError
-from bertkit.metrics_multilabel import MULTILABEL_METRICS, exact_match, f1_of_labels, label_accuracy, macro_f1, micro_f1
+from bertkit.metrics.multilabel import MULTILABEL_METRICS, exact_match, f1_of_labels, label_accuracy, macro_f1, micro_f1
 
 SKLEARN = {"f1": sklearn_metrics.f1_score, "accuracy": sklearn_metrics.accuracy_score,
            "matthews": sklearn_metrics.matthews_corrcoef}  # fmt: skip

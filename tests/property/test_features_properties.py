@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertkit.batch import pack
 from bertkit.errors import ConfigError, InputError
-from bertkit.features import FeatureSet, collate, token_budget_batches
+from bertkit.tasks.text.features import FeatureSet, collate, token_budget_batches
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=0, max_size=120)
 

@@ -26,13 +26,13 @@ from tokenizers import pre_tokenizers
 
 import hostile_helpers
 from bertkit import BertConfig, BertForPreTraining
-from bertkit.checkpoints.archive import unpack
-from bertkit.checkpoints.foreign import Wishes
-from bertkit.checkpoints.foreign_tensors import TensorFlowSource
 from bertkit.checkpoints.huggingface import config_path, find_weights
-from bertkit.checkpoints.tensorflow import find_index, open_archive
-from bertkit.checkpoints.vocabulary import check_vocabulary
+from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
+from bertkit.checkpoints.vocabulary_size import check_vocabulary
+from bertkit.checkpoints.zip_archive import unpack
 from bertkit.errors import BertkitError, CheckpointError
+from bertkit.model.convert import Wishes
+from bertkit.model.convert_sources import TensorFlowSource
 from bertkit.tokenization import AlbertTokenizer, BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer
 from hostile_helpers import BYTES, JSON, REFUSED, SAME, STRUCTURE, TEXT, HangError, Mutation, bounded, in_header
 from tensorflow_helpers import GOLDEN, masked_by_bytes

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from bertkit import metrics
+from bertkit.metrics import scores as metrics
 
 
 def label_cases(count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from bertkit import BertConfig, InputError
 from bertkit.batch import Layout, pack, pack_padded
 from bertkit.model.attention import attend_bucketed, attend_reference, buckets
-from bertkit.model.bert import MODEL_CLASSES, BertForMultipleChoice, BertModel
+from bertkit.model.models import MODEL_CLASSES, BertForMultipleChoice, BertModel
 
 CONFIG, ELECTRA = (
     BertConfig(

@@ -13,8 +13,8 @@ import seqeval.metrics as oracle
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2, IOBES
 
-from bertkit.metrics_ner import entity_scores, tag_accuracy
-from bertkit.tags import read_entities, spelling_of, to_bio, write_tags
+from bertkit.metrics.tags import read_entities, spelling_of, to_bio, write_tags
+from bertkit.tasks.tokens.metrics import entity_scores, tag_accuracy
 
 LETTERS = {"BIO": "BI", "BIOES": "BIES"}
 STRICT = {"BIO": IOB2, "BIOES": IOBES}

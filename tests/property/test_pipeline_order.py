@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bertkit import pipeline
 from bertkit.batch import Batch
-from bertkit.inference import engine
-from bertkit.inference.inputs import Text
+from bertkit.engine import windows_of_texts as engine
+from bertkit.inference.pipeline_inputs import Text
 from pipeline_helpers import save_tiny
 
 

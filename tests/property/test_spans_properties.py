@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 
 from bertkit import BertTokenizer
-from bertkit.features_spans import SpanSettings, SpanWindows, collate_spans, featurize_spans, tokens_of, window_starts
-from bertkit.postprocess_spans import Answers, SpanSearch, find_answers, max_context
-from bertkit.tasks.squad import Answer, SpanExample
-from bertkit.training.workflow_spans import span_loss_of
+from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers, max_context
+from bertkit.tasks.spans.features import (
+    SpanSettings,
+    SpanWindows,
+    collate_spans,
+    featurize_spans,
+    tokens_of,
+    window_starts,
+)
+from bertkit.tasks.spans.task import Answer, SpanExample
+from bertkit.tasks.spans.workflow import span_loss_of
 
 # Every kind of text that has broken an offset somewhere: emoji of several characters, marks that combine, scripts
 # without spaces, line ends of both kinds, control characters, words that fall into pieces.
@@ -229,8 +236,8 @@ def test_five_thousand_cases():
 
 
 def test_real_answers_come_back_from_their_tokens(shared: Path, minilm: Path):
-    from bertkit.tasks.squad import SQUAD
-    from bertkit.tasks.squad_reading import load_questions
+    from bertkit.tasks.spans.reading import load_questions
+    from bertkit.tasks.spans.task import SQUAD
 
     examples = load_questions(SQUAD, shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[:200]
     windows = featurize_spans(examples, BertTokenizer.from_pretrained(minilm), labelled=True)

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from bertkit.errors import DataError
 from bertkit.tasks import TASKS, Example, carve, csv_task, load_split
-from bertkit.tasks.duplicates import text_key
-from bertkit.tasks.task import Columns, TextTask
+from bertkit.tasks.duplicate_rows import text_key
+from bertkit.tasks.examples import Columns
+from bertkit.tasks.text.task import TextTask
 
 # Anything that a UTF-8 file can hold, except NUL; not only white space.
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(

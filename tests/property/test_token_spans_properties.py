@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from bertkit import BertConfig, BertForTokenClassification, BertTokenizer, pipeline
-from bertkit.features_tokens import find_pieces, window_starts, windows_of_texts, windows_of_words
-from bertkit.inference.tokens import TokenClassificationPipeline
+from bertkit.inference.token_classification import TokenClassificationPipeline
+from bertkit.tasks.tokens.features import find_pieces, window_starts, windows_of_texts, windows_of_words
 from pipeline_helpers import VOCABULARY
 from tokenizer_families import small
 

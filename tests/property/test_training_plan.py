@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertkit.batch import split_by_budget
-from bertkit.training.plan import EpochPlan, epoch_order
+from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 

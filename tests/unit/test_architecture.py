@@ -11,9 +11,9 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertkit"
 FILES = sorted(SOURCE.rglob("*.py"))
-TORCH_FREE = ["bertkit", "bertkit.errors", "bertkit.config", "bertkit.presets", "bertkit.sources", "bertkit.console",
-              "bertkit.files", "bertkit.family_configs", "bertkit.tokenization", "bertkit.metrics",
-              "bertkit.cli"]  # fmt: skip
+TORCH_FREE = ["bertkit", "bertkit.errors", "bertkit.config", "bertkit.config.presets", "bertkit.config.config_aliases",
+              "bertkit.system.model_sources", "bertkit.system.console", "bertkit.system.atomic_files",
+              "bertkit.tokenization", "bertkit.metrics", "bertkit.cli"]  # fmt: skip
 
 
 def functions(path):

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertkit.checkpoints.header import Header, TensorInfo, read_header
-from bertkit.config import CONFIG, BertConfig
+from bertkit.checkpoints.safetensors_header import Header, TensorInfo, read_header
+from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
-from bertkit.files import open_regular, strict_json, sync_file, sync_folder
+from bertkit.system.atomic_files import sync_file, sync_folder
+from bertkit.system.untrusted_files import open_regular, strict_json
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,16 +16,16 @@ import numpy as np
 
 from bertkit.checkpoints.explain import explain, printable, ranges
 from bertkit.checkpoints.finite import first_not_finite
-from bertkit.checkpoints.header import TensorInfo
 from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
 from bertkit.checkpoints.match import HeadRequest, Match, Row, Status, match
 from bertkit.checkpoints.names import TABLES, ClassSpec, NameTable, layer_number
-from bertkit.checkpoints.vocabulary import check_vocabulary, find_vocabulary
-from bertkit.config import BertConfig
+from bertkit.checkpoints.safetensors_header import TensorInfo
+from bertkit.checkpoints.vocabulary_size import check_vocabulary, find_vocabulary
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
-from bertkit.families import FAMILIES
-from bertkit.files import open_regular
-from bertkit.sources import resolve
+from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import open_regular
 
 _BLOCK = 1 << 22
 

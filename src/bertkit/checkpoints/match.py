@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from bertkit.checkpoints.header import TensorInfo
 from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, sizes
-from bertkit.config import BertConfig
+from bertkit.checkpoints.safetensors_header import TensorInfo
+from bertkit.config.bert_config import BertConfig
 
 #: Types whose values can be weights.
 FLOAT_TYPES = ("F32", "F16", "BF16", "F64")

@@ -21,8 +21,8 @@ from bertkit.checkpoints.rules import (
     sizes,
     stacked,
 )
+from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
-from bertkit.families import FAMILIES
 
 __all__ = ["BERT", "CLASSES", "TABLES", "ClassSpec", "NameTable", "Op", "Rule", "class_spec", "layer_number", "sizes"]
 

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.header import read_header
 from bertkit.checkpoints.huggingface import INDEX, MAX_INDEX_BYTES, MAX_SHARDS, WEIGHTS
+from bertkit.checkpoints.safetensors_header import read_header
 from bertkit.errors import CheckpointError, ResourceError, shorten
-from bertkit.files import disk_guard, open_regular, strict_json
+from bertkit.system.atomic_files import disk_guard
+from bertkit.system.untrusted_files import open_regular, strict_json
 
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"

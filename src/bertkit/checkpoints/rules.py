@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from bertkit.config import BertConfig
+from bertkit.config.bert_config import BertConfig
 
 
 class Op(Enum):

@@ -15,11 +15,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from bertkit import config as settings
+from bertkit.config import bert_config as settings
 from bertkit.errors import ConfigError, InputError
-from bertkit.model import bert
+from bertkit.model import models as bert
 from bertkit.model.encoder import ACTIVATIONS
-from bertkit.model.packed import PackedModel
+from bertkit.model.padded import PackedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from bertkit.errors import DataError, InputError, did_you_mean, shorten
-from bertkit.tasks.files import COMPRESSIONS
-from bertkit.tasks.glue import COLA, MRPC
-from bertkit.tasks.reading import load_split
-from bertkit.tasks.rows import BadRows, Lines
-from bertkit.tasks.task import Split, TextTask
+from bertkit.tasks.examples import Split
+from bertkit.tasks.reading.splits import COMPRESSIONS
+from bertkit.tasks.reading.tables import BadRows, Lines
+from bertkit.tasks.text.glue import COLA, MRPC
+from bertkit.tasks.text.reading import load_split
+from bertkit.tasks.text.task import TextTask
 
 __all__ = [
     "ColaProcessor",

@@ -47,8 +47,11 @@ What a command can do, with examples: bertkit COMMAND --help"""
 #: group -> command -> (where its function is, one line of help)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("demo:demo", "fine-tune, or pre-train, a small BERT on text that every Python has; a few minutes"),
-        "doctor": ("look:doctor", "versions, threads, devices and optional packages, for a bug report"),
+        "demo": (
+            "demo.demo:demo",
+            "fine-tune or pre-train a small BERT on text that ships with Python; a few minutes",
+        ),
+        "doctor": ("look_commands:doctor", "versions, threads, devices and optional packages, for a bug report"),
     },
     "Prepare": {
         "vocab": ("vocab:vocab", "learn a tokenizer (a WordPiece vocabulary) from text"),
@@ -56,22 +59,22 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Train": {
         "pretrain": ("pretrain:pretrain", "train a BERT of your own on a token store; resumable"),
-        "finetune": ("train:finetune", "train a classifier or regressor on labelled text"),
+        "finetune": ("task_commands:finetune", "train a classifier or regressor on labelled text"),
         "adapt": ("adapt:adapt", "train on a task's own text first, then fine-tune; with and without, compared"),
-        "evaluate": ("train:evaluate", "score a finished run on labelled text"),
-        "predict": ("train:predict", "label a whole file with a finished run; resumable"),
+        "evaluate": ("task_commands:evaluate", "score a finished run on labelled text"),
+        "predict": ("task_commands:predict", "label a whole file with a finished run; resumable"),
     },
     "Use": {
-        "fill-mask": ("use:fill_mask", "what may stand in place of [MASK]"),
-        "next-sentence": ("use:next_sentence", "does the second text follow the first?"),
+        "fill-mask": ("text_commands:fill_mask", "what may stand in place of [MASK]"),
+        "next-sentence": ("text_commands:next_sentence", "does the second text follow the first?"),
         "answer": ("answer:answer", "answers to questions, as pieces of a text of any length"),
-        "classify": ("use:classify", "labels of texts, with probabilities"),
+        "classify": ("text_commands:classify", "labels of texts, with probabilities"),
         "tag": ("tag:tag", "names and other entities in texts of any length"),
-        "embed": ("vectors:embed", "texts to vectors: .npy, .jsonl or .parquet"),
-        "similarity": ("vectors:similarity", "how near texts are to one another"),
+        "embed": ("vector_commands:embed", "texts to vectors: .npy, .jsonl or .parquet"),
+        "similarity": ("vector_commands:similarity", "how near texts are to one another"),
     },
     "Look": {
-        "inspect": ("look:inspect", "what a model or a token store holds"),
+        "inspect": ("look_commands:inspect", "what a model or a token store holds"),
         "convert": ("convert:convert", "a TensorFlow or pickled checkpoint into a folder that loads"),
         "export": ("export:export", "a model as ONNX, checked, with its tokenizer and labels"),
     },

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from bertkit.cli.options import OUTPUT, Output, write_json, write_line
-from bertkit.cli.train import LABELLED_COLUMNS, TAG_COLUMNS, LabelledColumns, TagColumns, Task, find_task
+from bertkit.cli.common_options import OUTPUT, Output, write_json, write_line
+from bertkit.cli.task_commands import LABELLED_COLUMNS, TAG_COLUMNS, LabelledColumns, TagColumns, Task, find_task
 from bertkit.training.adapt_settings import AdaptConfig
-from bertkit.training.settings import FinetuneConfig
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 SETTINGS, ADAPT_SETTINGS = FinetuneConfig(), AdaptConfig()
 
@@ -49,8 +49,8 @@ def adapt(
         bertkit adapt imdb --data imdb --model bert-base-uncased --out run --max-train-rows 500
         bertkit adapt csv --data notes.csv --texts unlabelled.txt --model DIR --out run --seeds 3
     """
-    from bertkit.console import set_quiet
-    from bertkit.inference.pipelines import find_device
+    from bertkit.system.console import set_quiet
+    from bertkit.system.device import find_device
     from bertkit.training.adapt import adapt as run_adapt
 
     set_quiet(output.quiet)

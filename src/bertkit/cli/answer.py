@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.options import COMMON, Common, Model, with_texts, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, Model, with_texts, write_json, write_line
 from bertkit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from bertkit.tasks.squad import SpanExample
+    from bertkit.tasks.spans.task import SpanExample
 
 
 def answer(
@@ -93,7 +93,7 @@ def answer(
 def _questions(
     questions: tuple[str, ...], context: str | None, context_file: Path | None, file: Path | None
 ) -> list[SpanExample]:
-    from bertkit.tasks.squad import SpanExample
+    from bertkit.tasks.spans.task import SpanExample
 
     if file is not None:
         if questions or context is not None or context_file is not None:
@@ -112,8 +112,8 @@ def _questions(
 
 def _of_file(file: Path) -> list[SpanExample]:
     """Questions alone: what is asked has no need of right answers."""
-    from bertkit.tasks.squad import SQUAD2
-    from bertkit.tasks.squad_reading import read_questions
+    from bertkit.tasks.spans.reading import read_questions
+    from bertkit.tasks.spans.task import SQUAD2
 
     return list(read_questions(SQUAD2, file, "test", labelled=False))
 
@@ -133,8 +133,8 @@ def _read_context(path: Path) -> str:
 
 
 def _write(out: Path, predictions: dict[str, str], common: Common) -> None:
-    from bertkit.console import say
-    from bertkit.files import write_atomically
+    from bertkit.system.atomic_files import write_atomically
+    from bertkit.system.console import say
 
     write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
     say(f"wrote {len(predictions):,} answers to {out}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.options import COMMON, Common, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, write_json, write_line
 
 
 def convert(
@@ -50,8 +50,8 @@ def convert(
         bertkit convert bert_en_uncased_L-12_H-768_A-12_4 bert-base      a SavedModel from TF-Hub
         bertkit convert --trust-pickle old-checkpoint new-checkpoint     a folder with pytorch_model.bin
     """
-    from bertkit.checkpoints.foreign import Wishes
-    from bertkit.checkpoints.foreign import convert as convert_checkpoint
+    from bertkit.model.convert import Wishes
+    from bertkit.model.convert import convert as convert_checkpoint
 
     common.begin()
     wishes = Wishes(config, vocab, model_class, lower_case)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.options import COMMON, Common, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, write_json, write_line
 
 
 def export(
@@ -38,10 +38,10 @@ def export(
 
         bertkit export run --out run-onnx
         bertkit export bert-base-uncased --task feature-extraction --variant padded --out bert-onnx
-        python -c "from bertkit.inference.onnx_model import OnnxModel; print(OnnxModel('run-onnx')(['A fine film.']))"
+        python -c "from bertkit.export.onnx_model import OnnxModel; print(OnnxModel('run-onnx')(['A fine film.']))"
     """
     common.begin()
-    from bertkit.inference.onnx_export import export_onnx, load_for_export
+    from bertkit.export.onnx_export import export_onnx, load_for_export
 
     loaded, tokenizer, decision = load_for_export(model, task)
     exported = export_onnx(

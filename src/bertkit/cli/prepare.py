@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bertkit.data.corpus import CorpusReport
+    from bertkit.data.corpus.documents import CorpusReport
 
 
 def prepare(
@@ -55,10 +55,10 @@ def prepare(
     """
     if not corpus:
         raise ConfigError("no text: name the files to prepare, or - for standard input")
-    from bertkit.console import set_quiet
-    from bertkit.data.corpus import CorpusReport
-    from bertkit.data.prepare import prepare as prepare_store
-    from bertkit.data.store_report import inspect_store
+    from bertkit.data.corpus.documents import CorpusReport
+    from bertkit.data.store.prepare import prepare as prepare_store
+    from bertkit.data.store.store_report import inspect_store
+    from bertkit.system.console import set_quiet
 
     set_quiet(common.quiet)
     report = CorpusReport()

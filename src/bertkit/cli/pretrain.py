@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 from pydantic import Field
 
-from bertkit.cli.options import OUTPUT, Output, seconds_of, write_json, write_line
+from bertkit.cli.common_options import OUTPUT, Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
-from bertkit.training.pretrain_settings import PretrainConfig
-from bertkit.training.recipes import load_recipe, recipe_names
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+from bertkit.training.pretraining.recipes import load_recipe, recipe_names
 
 if TYPE_CHECKING:
-    from bertkit.config import BertConfig
-    from bertkit.training.pretrain import PretrainResult
-    from bertkit.training.recipes import Recipe
+    from bertkit.config.bert_config import BertConfig
+    from bertkit.training.pretraining.pretrain import PretrainResult
+    from bertkit.training.pretraining.recipes import Recipe
 
 
 class Options(PretrainConfig):
@@ -71,10 +71,10 @@ def pretrain(
         torchrun --nproc-per-node 8 -m bertkit pretrain store --recipe mini --out run
         bertkit fill-mask --model run/model "The [MASK] of the city."
     """
-    from bertkit.console import set_quiet
-    from bertkit.data.store import TokenStore
-    from bertkit.inference.pipelines import find_device
-    from bertkit.training.pretrain import pretrain as run_pretrain
+    from bertkit.data.store.token_store import TokenStore
+    from bertkit.system.console import set_quiet
+    from bertkit.system.device import find_device
+    from bertkit.training.pretraining.pretrain import pretrain as run_pretrain
 
     set_quiet(output.quiet)
     chosen = None if recipe is None else load_recipe(recipe)
@@ -135,7 +135,7 @@ def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | Non
 
 def _start(preset: str | None, model: str | None, recipe: Recipe | None) -> BertConfig | str:
     """The shape of a new model, still without its vocabulary, or the name of the one to go on from."""
-    from bertkit.presets import preset as find_preset
+    from bertkit.config.presets import preset as find_preset
 
     if preset is not None and model is not None:
         raise ConfigError("give --preset for a new model, or --model to go on from one, not both")

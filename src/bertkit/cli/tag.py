@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.options import (
+from bertkit.cli.common_options import (
     COMMON,
     Common,
     File,

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
 from bertkit.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
-    from bertkit.data.corpus import CorpusReport, Document
-    from bertkit.data.dedup import DedupReport
+    from bertkit.data.corpus.documents import CorpusReport, Document
+    from bertkit.data.corpus.near_duplicates import DedupReport
     from bertkit.tokenization import BertTokenizer
-    from bertkit.tokenization.train import Fertility
-    from bertkit.tokenization.word_counts import WordCounter
+    from bertkit.tokenization.learn.word_counts import WordCounter
+    from bertkit.tokenization.learn.wordpiece_learner import Fertility
 
 
 def vocab(
@@ -65,11 +65,11 @@ def vocab(
     """
     if not corpus:
         raise ConfigError("no text: name the files to learn from, or - for standard input")
-    from bertkit.console import set_quiet
-    from bertkit.data.corpus import CorpusReport, read_documents
-    from bertkit.data.dedup import DedupReport, documents_within, drop_duplicates
-    from bertkit.tokenization.train import BYTES_PER_WORD, vocabulary_from_counts
-    from bertkit.tokenization.word_counts import count_words
+    from bertkit.data.corpus.documents import CorpusReport, read_documents
+    from bertkit.data.corpus.near_duplicates import DedupReport, documents_within, drop_duplicates
+    from bertkit.system.console import set_quiet
+    from bertkit.tokenization.learn.word_counts import count_words
+    from bertkit.tokenization.learn.wordpiece_learner import BYTES_PER_WORD, vocabulary_from_counts
 
     set_quiet(common.quiet)
     _check_out(out, overwrite)
@@ -110,7 +110,7 @@ class _HeldOut:
     """
 
     def __init__(self, share: float, kinds: Iterable[bool], memory: int) -> None:
-        from bertkit.tokenization.word_counts import MIN_MEMORY, WordCounter
+        from bertkit.tokenization.learn.word_counts import MIN_MEMORY, WordCounter
 
         if not 0 <= share < 1:
             raise ConfigError(f"--held-out must be from 0 to under 1, got {share}")
@@ -121,7 +121,7 @@ class _HeldOut:
 
     def without(self, documents: Iterable[Document]) -> Iterator[str]:
         """The sentences of all other documents."""
-        from bertkit.console import progress
+        from bertkit.system.console import progress
 
         for document in progress(documents, label="reading text", unit="documents"):
             if zlib.crc32("\n".join(document.sentences).encode("utf-8", "replace")) < self.limit:
@@ -133,7 +133,7 @@ class _HeldOut:
 
 def _check_out(out: Path, overwrite: bool) -> None:
     """Say what stands against writing to ``--out`` now, not after an hour of counting."""
-    from bertkit.tokenization.files import TOKENIZER_FILES
+    from bertkit.tokenization.formats.wordpiece_files import TOKENIZER_FILES
 
     there = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
     if not there.is_dir():
@@ -158,7 +158,7 @@ def _refuse(base: BertTokenizer | None, extend: str | None, size: int, cased: bo
 
 def _shared_out(memory: str | None, dedup: str | None) -> tuple[int, int | None]:
     """Bytes for words, and for remembering documents; None: no limit, where the user gave none."""
-    from bertkit.tokenization.word_counts import DEFAULT_MEMORY
+    from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY
 
     if memory is None:
         return DEFAULT_MEMORY, None
@@ -201,7 +201,7 @@ def _save(learned: list[str], lower: bool, base: BertTokenizer | None, out: Path
 
 
 def _measure(table: WordCounter, tokens: list[str]) -> Fertility:
-    from bertkit.tokenization.train import fertility
+    from bertkit.tokenization.learn.wordpiece_learner import fertility
 
     return fertility(table.items(), tokens)
 

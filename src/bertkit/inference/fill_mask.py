@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch
+from bertkit.engine.windows_of_texts import Done
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.base import Pipeline, to_numpy
-from bertkit.inference.engine import Done
-from bertkit.inference.inputs import read_request
-from bertkit.model.packed import PackedModel
+from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_inputs import read_request
+from bertkit.model.padded import PackedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class FillMaskPipeline(Pipeline):
             targets: the only words to consider; each must be one token of the vocabulary. Scores stay probabilities
                 over the whole vocabulary.
             top_k: guesses for each mask, best first.
-            truncation: see :class:`~bertkit.inference.base.Pipeline`; a mask in the part that is cut is not filled.
-            max_length: see :class:`~bertkit.inference.base.Pipeline`.
-            progress: see :class:`~bertkit.inference.base.Pipeline`.
+            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`; a mask in the part that is cut is not
+                filled.
+            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
 
         Returns:
             As in ``transformers``, for a text with one mask a list of ``{"score", "token", "token_str", "sequence"}``.

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from bertkit.errors import ConfigError, InputError, did_you_mean
-from bertkit.inference.answer import QuestionAnsweringPipeline
-from bertkit.inference.base import Pipeline
-from bertkit.inference.choose import MultipleChoicePipeline
-from bertkit.inference.classify import NextSentencePipeline, TextClassificationPipeline
-from bertkit.inference.embed import FeatureExtractionPipeline, SentenceSimilarityPipeline
+from bertkit.errors import InputError, did_you_mean
+from bertkit.inference.feature_extraction import FeatureExtractionPipeline, SentenceSimilarityPipeline
 from bertkit.inference.fill_mask import FillMaskPipeline
-from bertkit.inference.tokens import TokenClassificationPipeline
-from bertkit.model.bert import (
+from bertkit.inference.multiple_choice import MultipleChoicePipeline
+from bertkit.inference.pipeline_base import Pipeline
+from bertkit.inference.question_answering import QuestionAnsweringPipeline
+from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
+from bertkit.inference.token_classification import TokenClassificationPipeline
+from bertkit.model.models import (
     BertForMaskedLM,
     BertForMultipleChoice,
     BertForNextSentencePrediction,
@@ -24,9 +24,10 @@ from bertkit.model.bert import (
     BertForTokenClassification,
     BertModel,
 )
-from bertkit.model.packed import PackedModel
-from bertkit.sources import resolve
-from bertkit.tasks.decision import read_decision
+from bertkit.model.padded import PackedModel
+from bertkit.system.device import find_device
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.decision_file import read_decision
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Task name -> the pipeline and the model class that a checkpoint is loaded as.
@@ -101,26 +102,6 @@ def pipeline(
     if device is not None or dtype is not None:
         model.to(device=None if device is None else find_device(device), dtype=dtype)
     return pipeline_class(model, _load_tokenizer(tokenizer, revision))
-
-
-def find_device(device: str | torch.device | None) -> torch.device:
-    """The device to compute on; None or ``"auto"`` takes the first GPU where there is one, else the CPU.
-
-    Raises:
-        ConfigError: no such device on this machine.
-    """
-    if device is None or device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ConfigError(f"device {device!r} is unknown; use 'cpu', 'cuda', 'cuda:1' or 'auto'") from None
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise ConfigError(f"device {str(found)!r} is not there: this machine has {count} CUDA devices")
-    if found.type == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("device 'mps' is not there")
-    return found
 
 
 def folder_of(name_or_path: str | Path, revision: str | None = None) -> Path:

@@ -23,9 +23,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from bertkit.batch import Layout
-from bertkit.config import BertConfig
-from bertkit.model.dropout import Dropout, dropout
-from bertkit.model.linear import Linear
+from bertkit.config.bert_config import BertConfig
+from bertkit.model.kernels.dropout import Dropout, dropout
+from bertkit.model.kernels.linear import Linear
 
 #: ``(qkv, layout, dropout rate) -> out``: query, key and value of each token, ``(T, 3, N, H)``, to ``(T, N, H)``.
 Kernel = Callable[[Tensor, Layout, float], Tensor]

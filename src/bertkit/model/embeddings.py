@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.config import BertConfig
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import InputError
-from bertkit.model.dropout import Dropout
-from bertkit.model.linear import Linear
+from bertkit.model.kernels.dropout import Dropout
+from bertkit.model.kernels.linear import Linear
 
 
 class Embeddings(nn.Module):

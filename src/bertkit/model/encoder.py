@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
-from bertkit.config import BertConfig
+from bertkit.config.bert_config import BertConfig
 from bertkit.model.attention import Chosen, SelfAttention
-from bertkit.model.dropout import Dropout, add_dropout
-from bertkit.model.linear import Linear
+from bertkit.model.kernels.dropout import Dropout, add_dropout
+from bertkit.model.kernels.linear import Linear
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bertkit.config import BertConfig
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
-from bertkit.model.dropout import Dropout
 from bertkit.model.encoder import ACTIVATIONS
-from bertkit.model.linear import Linear
+from bertkit.model.kernels.dropout import Dropout
+from bertkit.model.kernels.linear import Linear
 
 
 class Pooler(nn.Module):

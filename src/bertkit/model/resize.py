@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from bertkit.errors import InputError
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.heads import MaskedLMHead
-from bertkit.model.pretrained import PretrainedModel
+from bertkit.model.pretrained_model import PretrainedModel
 
 
 def resize_vocabulary(model: PretrainedModel, vocab_size: int, pieces: Mapping[int, Sequence[int]]) -> None:

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import cast
 
 from bertkit.errors import ConfigError, did_you_mean
-from bertkit.tasks.baseline import tfidf_baseline
-from bertkit.tasks.check import check_task
-from bertkit.tasks.duplicates import carve
-from bertkit.tasks.files import split_of, splits_of
-from bertkit.tasks.glue import GLUE_TASKS
-from bertkit.tasks.kinds import Task, task_from_dict
-from bertkit.tasks.ner import TokenTask, ner_task
-from bertkit.tasks.reading import load_split
-from bertkit.tasks.report import DataReport, data_report
-from bertkit.tasks.sentiment import IMDB, TWEETS
-from bertkit.tasks.table import csv_task
-from bertkit.tasks.task import Columns, Example, Examples, SkippedRow, Split, TextTask, diagnose, score
+from bertkit.tasks.check_task import check_task
+from bertkit.tasks.duplicate_rows import carve
+from bertkit.tasks.examples import Columns, Example, Examples, SkippedRow, Split
+from bertkit.tasks.reading.splits import split_of, splits_of
+from bertkit.tasks.registry import Task, task_from_dict
+from bertkit.tasks.text.baseline import tfidf_baseline
+from bertkit.tasks.text.csv_task import csv_task
+from bertkit.tasks.text.glue import GLUE_TASKS
+from bertkit.tasks.text.reading import load_split
+from bertkit.tasks.text.report import DataReport, data_report
+from bertkit.tasks.text.sentiment import IMDB, TWEETS
+from bertkit.tasks.text.task import TextTask, diagnose, score
+from bertkit.tasks.tokens.task import TokenTask, ner_task
 
 __all__ = [
     "TASKS",
@@ -52,13 +53,13 @@ __all__ = [
 TASKS: Mapping[str, TextTask] = {task.name: task for task in (*GLUE_TASKS, IMDB, TWEETS)}
 #: Further tasks by name: where they are; loaded when first used.
 OTHER_TASKS: Mapping[str, str] = {
-    "mnli": "bertkit.tasks.glue:MNLI",
-    "ax": "bertkit.tasks.glue:DIAGNOSTIC",
-    "squad": "bertkit.tasks.squad:SQUAD",
-    "squad2": "bertkit.tasks.squad:SQUAD2",
-    "swag": "bertkit.tasks.choice:SWAG",
-    "codah": "bertkit.tasks.choice:CODAH",
-    "arc": "bertkit.tasks.choice:ARC",
+    "mnli": "bertkit.tasks.text.glue:MNLI",
+    "ax": "bertkit.tasks.text.glue:DIAGNOSTIC",
+    "squad": "bertkit.tasks.spans.task:SQUAD",
+    "squad2": "bertkit.tasks.spans.task:SQUAD2",
+    "swag": "bertkit.tasks.choices.task:SWAG",
+    "codah": "bertkit.tasks.choices.task:CODAH",
+    "arc": "bertkit.tasks.choices.task:ARC",
 }
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertkit.errors import DataError
-from bertkit.tasks.files import COMPRESSIONS, splits_of
-from bertkit.tasks.kinds import Task, task_from_dict
-from bertkit.tasks.rows import BadRows, Lines
-from bertkit.tasks.task import SPLITS, Split
+from bertkit.tasks.examples import SPLITS, Split
+from bertkit.tasks.reading.splits import COMPRESSIONS, splits_of
+from bertkit.tasks.reading.tables import BadRows, Lines
+from bertkit.tasks.registry import Task, task_from_dict
 
 #: Examples of a split that are cut to pieces, the longest tokens that they are cut to, and their common tokens.
 CUT_EXAMPLES, CUT_LENGTH, CUT_OVERLAP = 200, 48, 8
@@ -136,7 +136,7 @@ class ChoiceBattery(Battery):
         return splits_of(self.task, self.folder)
 
     def load(self, data: str | Path, split: Split) -> Sequence[Any]:
-        from bertkit.tasks.choice_files import load_choices
+        from bertkit.tasks.choices.reading import load_choices
 
         return load_choices(self.task, data, split)
 
@@ -149,13 +149,13 @@ class ChoiceBattery(Battery):
         assert row.label is None or 0 <= row.label < len(row.choices), f"{row.where}: label {row.label}"
 
     def perfect(self, rows: Sequence[Any]) -> dict[str, float]:
-        from bertkit.metrics import METRICS
+        from bertkit.metrics.scores import METRICS
 
         right = [row.label for row in rows]
         return {name: METRICS[name](right, right) for name in self.task.metrics}
 
     def check_cut(self, rows: Sequence[Any]) -> None:
-        from bertkit.features_groups import featurize_choices
+        from bertkit.tasks.choices.features import featurize_choices
 
         tokenizer = _tokenizer(text for row in rows for pair in row.pairs for text in pair)
         found, whole = (featurize_choices(rows, tokenizer, length) for length in (CUT_LENGTH, 1 << 20))
@@ -177,12 +177,12 @@ class SpanBattery(Battery):
     form = "span"
 
     def files(self) -> dict[Split, Path]:
-        from bertkit.tasks.squad_reading import question_files
+        from bertkit.tasks.spans.reading import question_files
 
         return question_files(self.task, self.folder)
 
     def load(self, data: str | Path, split: Split) -> Sequence[Any]:
-        from bertkit.tasks.squad_reading import load_questions, read_questions
+        from bertkit.tasks.spans.reading import load_questions, read_questions
 
         path = Path(data)
         return read_questions(self.task, path, split) if path.is_file() else load_questions(self.task, data, split)
@@ -196,12 +196,12 @@ class SpanBattery(Battery):
             assert found == answer.text, f"{row.where}: the context has {found!r}, the answer is {answer.text!r}"
 
     def perfect(self, rows: Sequence[Any]) -> dict[str, float]:
-        from bertkit.tasks.squad import score_answers
+        from bertkit.tasks.spans.task import score_answers
 
         return score_answers(self.task, rows, [row.label or "" for row in rows]).scores
 
     def check_cut(self, rows: Sequence[Any]) -> None:
-        from bertkit.features_spans import SpanSettings, featurize_spans
+        from bertkit.tasks.spans.features import SpanSettings, featurize_spans
 
         tokenizer = _tokenizer(text for row in rows for text in (row.question, row.context))
         settings = SpanSettings(max_length=CUT_LENGTH, doc_stride=CUT_OVERLAP, max_query_length=12)
@@ -212,8 +212,8 @@ class SpanBattery(Battery):
             assert held or not row.answers or number in found.lost, f"{row.where}: the answer is lost, and not told"
 
     def spoil(self, lines: list[str], split: Split) -> tuple[list[str], str]:
-        from bertkit.tasks.files import kind_of
-        from bertkit.tasks.squad_reading import SUFFIXES
+        from bertkit.tasks.reading.splits import kind_of
+        from bertkit.tasks.spans.reading import SUFFIXES
 
         if kind_of(self.files()[split], SUFFIXES) != ".json":
             number = next(number for number, line in enumerate(lines, start=1) if line.strip())
@@ -231,7 +231,7 @@ class TokenBattery(Battery):
     form = "token"
 
     def files(self) -> dict[Split, Path]:
-        from bertkit.tasks.tagged_files import tagged_files
+        from bertkit.tasks.tokens.tagged_files import tagged_files
 
         return dict(tagged_files(self.folder))
 
@@ -250,13 +250,13 @@ class TokenBattery(Battery):
         assert [names[number] for number in self.task.numbers_of(row.tags)] == row.tags, f"{row.where}: {row.tags}"
 
     def perfect(self, rows: Sequence[Any]) -> dict[str, float]:
-        from bertkit.tasks.ner import score_tags
+        from bertkit.tasks.tokens.task import score_tags
 
         right = [row.tags for row in rows]
         return score_tags(self.task, right, right)
 
     def check_cut(self, rows: Sequence[Any]) -> None:
-        from bertkit.features_tokens import windows_of_words
+        from bertkit.tasks.tokens.features import windows_of_words
 
         tokenizer = _tokenizer(row.text for row in rows)
         found = windows_of_words(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.errors import InputError
-from bertkit.tokenization.chunks import Int32, Int64, gather
+from bertkit.tokenization.fast.chunk_cache import Int32, Int64, gather
 
 STRATEGIES = ("longest_first", "only_first", "only_second")
 

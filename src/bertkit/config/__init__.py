@@ -1,0 +1,5 @@
+"""The shape of a model as plain data: configs, families, presets. Imports no torch."""
+
+from bertkit.config.bert_config import BertConfig
+
+__all__ = ["BertConfig"]

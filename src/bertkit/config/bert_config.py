@@ -1,0 +1,363 @@
+"""The shape of a BERT and its heads: plain, frozen, checked data. Imports no torch and builds nothing.
+
+Field names are those of ``config.json`` files on the Hugging Face Hub. A field exists only where two published
+checkpoints need different values of it; keys of such files that do not change the arithmetic are listed in
+``bertkit.config.families.IGNORED_KEYS``, and any other key is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
+from bertkit.errors import CheckpointError, ConfigError, did_you_mean
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import read_regular, strict_json
+from bertkit.system.validated_settings import Settings
+
+#: The file of a checkpoint folder that holds the shape.
+CONFIG = "config.json"
+#: Most have a thousand bytes; names of labels can take more.
+MAX_CONFIG_BYTES = 4_000_000
+MODEL_TYPES = tuple(FAMILIES)
+
+Size = Annotated[int, Field(ge=1, le=65_536)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class BertConfig(Settings):
+    """Shape of one BERT (Devlin et al. 2019, section 3), or of one of its descendants, as ``model_type`` says.
+
+    The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
+    ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
+    :func:`_labels`.
+
+    Raises:
+        ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
+            heads that do not divide the width, labels that are not numbered ``0 ... n-1`` or that contradict each
+            other, a field that the family does not have.
+    """
+
+    model_type: Annotated[
+        Literal["bert", "roberta", "camembert", "xlm-roberta", "distilbert", "albert", "electra"],
+        Field(description="the family"),
+    ] = "bert"
+    vocab_size: Annotated[int, Field(ge=1, le=4_000_000, description="word pieces in the vocabulary")] = 30522
+    hidden_size: Annotated[Size, Field(description="width D of one token vector")] = 768
+    num_hidden_layers: Annotated[int, Field(ge=0, le=512, description="transformer layers, L")] = 12
+    num_attention_heads: Annotated[Size, Field(description="attention heads N; must divide hidden_size")] = 12
+    intermediate_size: Annotated[int, Field(ge=1, le=262_144, description="width F inside the feed-forward")] = 3072
+    hidden_act: Annotated[
+        Literal["gelu", "gelu_new", "relu"],
+        Field(description="gelu is the erf form, gelu_new the tanh form of the original TensorFlow code"),
+    ] = "gelu"
+    hidden_dropout_prob: Annotated[Probability, Field(description="dropout on hidden vectors (appendix A.2)")] = 0.1
+    attention_probs_dropout_prob: Annotated[Probability, Field(description="dropout on attention probabilities")] = 0.1
+    max_position_embeddings: Annotated[
+        int, Field(ge=1, le=1_000_000, description="longest input in word pieces, special tokens included")
+    ] = 512
+    type_vocab_size: Annotated[
+        int, Field(ge=0, le=1024, description="segments (sentence A, sentence B); 0: the model knows none")
+    ] = 2
+    initializer_range: Annotated[float, Field(gt=0.0, le=10.0, description="sd of the truncated normal")] = 0.02
+    layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0, description="added to the variance in LayerNorm")] = 1e-12
+    pad_token_id: Annotated[int, Field(ge=0, description="id of [PAD]; its word embedding gets no gradient")] = 0
+    classifier_dropout: Annotated[
+        Probability | None, Field(description="dropout before a task head; None means hidden_dropout_prob")
+    ] = None
+    embedding_size: Annotated[
+        Size | None, Field(description="width E of the embeddings (ALBERT, ELECTRA); None means hidden_size")
+    ] = None
+    num_hidden_groups: Annotated[
+        int | None, Field(ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one a layer")
+    ] = None
+    inner_group_num: Annotated[int | None, Field(ge=1, le=64, description="layers in a group (ALBERT)")] = None
+    seq_classif_dropout: Annotated[
+        Probability | None, Field(description="dropout before the classifier of sequences and choices (DistilBERT)")
+    ] = None
+    qa_dropout: Annotated[Probability | None, Field(description="dropout before the span head (DistilBERT)")] = None
+    summary_last_dropout: Annotated[
+        Probability | None, Field(description="dropout before the classifier of choices (ELECTRA)")
+    ] = None
+    id2label: Annotated[dict[int, str], Field(description="name of each label, numbered from 0")] = {  # noqa: RUF012
+        0: "LABEL_0",  # pydantic gives every object a copy
+        1: "LABEL_1",
+    }
+    problem_type: Annotated[
+        Literal["regression", "single_label_classification", "multi_label_classification"] | None,
+        Field(description="loss of the sequence classifier; None: regression for one label, else single label"),
+    ] = None
+    tie_word_embeddings: Annotated[
+        bool, Field(description="whether a masked-LM head multiplies with the word embeddings; no model has another")
+    ] = True
+    architectures: Annotated[
+        list[str] | None, Field(description="classes the file was saved from, by their names in this package")
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_and_labels(cls, values: Any) -> Any:
+        """The family's defaults, also in the place of None; and ``id2label`` from its other forms."""
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        defaults = _family(values.get("model_type", "bert")).defaults
+        values.update({name: value for name, value in defaults.items() if values.get(name) is None})
+        if values.get("tie_word_embeddings") is None:
+            values.pop("tie_word_embeddings", None)
+        labels = _labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
+        return values if labels is None else {**values, "id2label": labels}
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
+                f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
+            )
+        for name in _OWN_FIELDS - self.family.own:
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} is no field of the {self.model_type} family, got {getattr(self, name)!r:.80}")
+        for name in self.family.absent:
+            fixed = self.family.defaults.get(name, type(self).model_fields[name].default)
+            if getattr(self, name) != fixed:
+                raise ValueError(
+                    f"{name} is {fixed!r} in the {self.model_type} family, got {getattr(self, name)!r:.80}"
+                )
+        if self.pad_token_id >= self.vocab_size:
+            raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
+        if self.max_input_length < 1:
+            raise ValueError(
+                f"max_position_embeddings={self.max_position_embeddings} leaves no position: those of the "
+                f"{self.model_type} family begin at pad_token_id + 1 = {self.first_position}"
+            )
+        if sorted(self.id2label) != list(range(len(self.id2label))):
+            raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(self.id2label)[:10]}")
+        if len(set(self.id2label.values())) != len(self.id2label):
+            raise ValueError(f"id2label uses a label twice: {list(self.id2label.values())[:10]}")
+        return self
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of a task head."""
+        return len(self.id2label)
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """Number of each label."""
+        return {label: number for number, label in self.id2label.items()}
+
+    @property
+    def head_size(self) -> int:
+        """Width H of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def family(self) -> Family:
+        """What all checkpoints of this ``model_type`` share."""
+        return FAMILIES[self.model_type]
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position table that the first token of a text takes."""
+        return self.pad_token_id + 1 if self.family.positions_after_padding else 0
+
+    @property
+    def max_input_length(self) -> int:
+        """Tokens of the longest input, special tokens included."""
+        return self.max_position_embeddings - self.first_position
+
+    @property
+    def embedding_width(self) -> int:
+        """Width E of word, position and segment embeddings."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether a linear layer brings the embeddings to the width of the encoder."""
+        return self.embedding_width != self.hidden_size or self.family.projects_always
+
+    @property
+    def num_stored_layers(self) -> int:
+        """Layers that have weights of their own."""
+        if self.num_hidden_groups is None:
+            return self.num_hidden_layers
+        return self.num_hidden_groups * (self.inner_group_num or 1)
+
+    @property
+    def layer_order(self) -> tuple[int, ...]:
+        """Number of the stored layer at each step through the encoder (Lan et al. 2020, section 3.1)."""
+        if self.num_hidden_groups is None:
+            return tuple(range(self.num_hidden_layers))
+        inner, share = self.inner_group_num or 1, self.num_hidden_layers / self.num_hidden_groups
+        return tuple(int(i / share) * inner + j for i in range(self.num_hidden_layers) for j in range(inner))
+
+    def head_dropout(self, head: str) -> float:
+        """Rate of the dropout before a head: "sequence", "token", "choice", "span" or "pair"."""
+        name = self.family.dropouts.get(head, "classifier_dropout")
+        rate = getattr(self, name) if name else 0.0
+        return self.hidden_dropout_prob if rate is None else float(rate)
+
+    def replace(self, **changes: Any) -> BertConfig:
+        """A copy with some fields changed; ``num_labels`` and ``label2id`` are accepted as in the constructor."""
+        values = self.model_dump()
+        if changes.keys() & {"num_labels", "label2id", "id2label"}:
+            values.pop("id2label")
+        return BertConfig(**{**values, **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of a ``config.json`` that other software of the family reads."""
+        family = self.family
+        values = self.model_dump(exclude=set(family.absent))
+        values["id2label"] = {str(number): label for number, label in self.id2label.items()}
+        values["label2id"] = self.label2id
+        if self.model_type == "bert":
+            values["position_embedding_type"] = "absolute"
+        if self.tie_word_embeddings:
+            del values["tie_word_embeddings"]  # everybody's default
+        if self.architectures is not None:
+            values["architectures"] = [family.their_class(name) for name in self.architectures]
+        return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
+        """Read the content of a published ``config.json``; every key must be known.
+
+        Raises:
+            ConfigError: as the constructor; also a ``model_type`` or a setting this encoder does not compute.
+        """
+        family = _family(values.get("model_type", "bert"))
+        required = {**REQUIRED_VALUES, **family.required}
+        for key, allowed in required.items():
+            if key in values and values[key] not in allowed:
+                raise ConfigError(f"{key} is {values[key]!r:.80}; this encoder computes only {key}={allowed[0]!r}")
+        fields = {key: name for name, key in family.keys.items()}
+        for key, name in fields.items():
+            if key in values and name in values and values[key] != values[name]:
+                raise ConfigError(
+                    f"{key} is {values[key]!r:.80} but {name}, another name for it, is {values[name]!r:.80}"
+                )
+        passive = IGNORED_KEYS | required.keys() | family.ignored
+        read = {fields.get(key, key): value for key, value in values.items() if key not in passive}
+        act = read.get("hidden_act")
+        if isinstance(act, str):
+            read["hidden_act"] = SAME_ACTIVATIONS.get(act, act)
+        if isinstance(read.get("architectures"), list):
+            read["architectures"] = [
+                family.our_class(each) if isinstance(each, str) else each for each in read["architectures"]
+            ]
+        return cls(**read)
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **changes: Any) -> BertConfig:
+        """The shape of a checkpoint, without its weights.
+
+        Args:
+            name_or_path: a folder with a ``config.json``, such a file, or a Hub name.
+            revision: branch, tag or commit on the Hub.
+            **changes: fields to set otherwise, for example ``num_labels=3``.
+
+        Raises:
+            CheckpointError: nothing there, or a file that is no config.
+            ConfigError: an unknown field, or a value out of bounds.
+        """
+        path = resolve(name_or_path, files=[CONFIG], revision=revision)
+        found = cls.from_json_file(path / CONFIG if path.is_dir() else path)
+        return found.replace(**changes) if changes else found
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` into ``folder``, which is made where it is missing."""
+        self.to_json_file(Path(folder) / CONFIG)
+
+    @classmethod
+    def from_json_file(cls, path: str | Path) -> BertConfig:
+        """Read a ``config.json`` or the original ``bert_config.json``.
+
+        Raises:
+            CheckpointError: the file is missing, no regular file, too large, not JSON, not an object, or holds a wrong
+                value; names the file.
+        """
+        path = Path(path)
+        text = read_regular(path, max_bytes=MAX_CONFIG_BYTES)
+        try:
+            values = strict_json(text)
+        except ValueError as error:
+            raise CheckpointError(f"{path} is not a readable JSON file: {error}") from None
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object of settings")
+        try:
+            return cls.from_dict(values)
+        except ConfigError as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+    def to_json_file(self, path: str | Path) -> None:
+        """Write ``config.json``."""
+        write_atomically(Path(path), json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
+
+
+#: Fields that only some families have.
+_OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
+
+
+def _family(model_type: Any) -> Family:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
+        raise ConfigError(
+            f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {', '.join(FAMILIES)}"
+        )
+    return FAMILIES[model_type]
+
+
+def _labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
+    """``id2label`` from what is given of the three; None where nothing is.
+
+    Where ``id2label`` is given, ``label2id`` must not give one of its labels another number. Other names in it say
+    nothing: files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
+
+    Raises:
+        ValueError: a wrong type, a number twice, another count than ``num_labels``, a contradiction.
+    """
+    if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
+        raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
+    for name, given in (("id2label", id2label), ("label2id", label2id)):
+        if given is not None and not isinstance(given, dict):
+            raise ValueError(f"{name} must be an object, got {given!r:.80}")
+    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
+    if id2label is None:
+        if not numbers:
+            return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
+        pairs = [(number, label) for label, number in numbers.items()]
+    else:
+        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
+    labels = dict(pairs)
+    if len(labels) != len(pairs):
+        raise ValueError(f"two labels have the same number: {pairs!r:.80}")
+    if num_labels is not None and num_labels != len(labels):
+        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
+    for number, label in labels.items():
+        other = numbers.get(label, number) if isinstance(label, str) else number
+        if other != number:
+            raise ValueError(
+                f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
+                "of them, or leave label2id out"
+            )
+    return labels
+
+
+def _label_number(label: Any, number: Any) -> int:
+    """The number of a label, which a JSON object holds as text."""
+    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
+        return int(number)
+    if type(number) is not int:
+        raise ValueError(f"the number of the label {label!r:.80} must be a whole number, got {number!r:.80}")
+    return number
+
+
+#: The name under which people look for the config of a family they do not name.
+AutoConfig = BertConfig

@@ -1,0 +1,205 @@
+"""What sets each family of BERT's descendants apart: a few values, and the words its files have for the others.
+
+RoBERTa, CamemBERT, XLM-R, DistilBERT, ALBERT and ELECTRA are the encoder of Devlin et al. 2019 with other values. Those
+that a checkpoint chooses are fields of :class:`bertkit.config.bert_config.BertConfig`; those that a whole family
+shares are here.
+The names of their tensors are in ``bertkit.checkpoints.names``. Plain data: imports nothing of the package, no torch.
+
+Sources: Liu et al. 2019 (RoBERTa), Martin et al. 2020 (CamemBERT), Conneau et al. 2020 (XLM-R), Sanh et al. 2019
+(DistilBERT), Lan et al. 2020 (ALBERT), Clark et al. 2020 (ELECTRA), and the config files of the published weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPooler:
+    """The layer that a classifier puts on the vector of [CLS] where it does not read the encoder's pooler.
+
+    activation: after the linear layer.
+    drops_input: whether the classifier's dropout acts before the layer too.
+    """
+
+    activation: str
+    drops_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family; the defaults are BERT's.
+
+    prefix: how the names of its classes begin in other software.
+    defaults: fields of the config whose default is another than BERT's.
+    keys: key in ``config.json`` of each field that is not called as in BERT's.
+    absent: fields that its ``config.json`` has no key for, so that they have their defaults.
+    own: fields that only this family has (others leave them None).
+    required: keys of ``config.json``, and the values that they may have.
+    ignored: keys that change no arithmetic.
+    positions_after_padding: positions count from ``pad_token_id + 1``, so two rows of the table are never reached.
+    has_pooler: whether the encoder ends in a pooler.
+    poolers: by kind of head ("sequence", "choice"), where the head has a layer of its own in place of the pooler.
+    dropouts: by kind of head ("sequence", "token", "choice", "span", "pair"), the field with the rate in front of it;
+        empty: none. Where nothing is said: ``classifier_dropout``.
+    drops_attention: whether ``hidden_dropout_prob`` acts on what attention gives back.
+    words_act: activation of the masked-LM head; None: ``hidden_act``.
+    projects_always: whether the embeddings are projected also where they are as wide as the encoder.
+    pair_label: keyword of the target that says how two sentences follow each other; None: no such head.
+    own_classes: names of classes, in other software and here, that have no counterpart in BERT.
+    """
+
+    prefix: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+    required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+    positions_after_padding: bool = False
+    has_pooler: bool = True
+    poolers: Mapping[str, OwnPooler] = field(default_factory=dict)
+    dropouts: Mapping[str, str] = field(default_factory=lambda: {"span": "", "pair": ""})
+    drops_attention: bool = True
+    words_act: str | None = None
+    projects_always: bool = False
+    pair_label: str | None = None
+    own_classes: frozenset[str] = frozenset()
+
+    def our_class(self, name: str) -> str:
+        """Name here of the class that other software calls ``name``: one class serves all families."""
+        return "Bert" + name.removeprefix(self.prefix) if self._is_counterpart(name, self.prefix) else name
+
+    def their_class(self, name: str) -> str:
+        """The other way round."""
+        return self.prefix + name.removeprefix("Bert") if self._is_counterpart(name, "Bert") else name
+
+    def _is_counterpart(self, name: str, prefix: str) -> bool:
+        return name not in self.own_classes and name.startswith((f"{prefix}For", f"{prefix}Model"))
+
+
+def _roberta(prefix: str, vocab_size: int) -> Family:
+    """RoBERTa and its offspring differ in vocabulary and tokenizer only."""
+    return Family(
+        prefix=prefix,
+        defaults={"vocab_size": vocab_size, "pad_token_id": 1},
+        positions_after_padding=True,
+        poolers={"sequence": OwnPooler("tanh", drops_input=True)},
+        dropouts={"span": "", "pair": "", "choice": "hidden_dropout_prob"},
+        words_act="gelu",
+    )
+
+
+#: By ``model_type``.
+FAMILIES: Mapping[str, Family] = {
+    "bert": Family(prefix="Bert", pair_label="next_sentence_label"),
+    "roberta": _roberta("Roberta", 50265),
+    "camembert": _roberta("Camembert", 30522),
+    "xlm-roberta": _roberta("XLMRoberta", 30522),
+    "distilbert": Family(
+        prefix="DistilBert",
+        defaults={"num_hidden_layers": 6, "type_vocab_size": 0, "seq_classif_dropout": 0.2, "qa_dropout": 0.1},
+        keys={
+            "hidden_size": "dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_act": "activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+        },
+        absent=frozenset({"type_vocab_size", "layer_norm_eps", "classifier_dropout"}),
+        own=frozenset({"seq_classif_dropout", "qa_dropout"}),
+        ignored=frozenset({"sinusoidal_pos_embds", "tie_weights_"}),  # how positions begin; what is always so
+        has_pooler=False,
+        poolers={"sequence": OwnPooler("relu"), "choice": OwnPooler("relu")},
+        dropouts={
+            "sequence": "seq_classif_dropout",
+            "choice": "seq_classif_dropout",
+            "token": "hidden_dropout_prob",
+            "span": "qa_dropout",
+        },
+        drops_attention=False,
+    ),
+    "albert": Family(
+        prefix="Albert",
+        defaults={
+            "vocab_size": 30000,
+            "embedding_size": 128,
+            "hidden_size": 4096,
+            "num_attention_heads": 64,
+            "intermediate_size": 16384,
+            "hidden_act": "gelu_new",
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "classifier_dropout": 0.1,
+            "num_hidden_groups": 1,
+            "inner_group_num": 1,
+        },
+        keys={"classifier_dropout": "classifier_dropout_prob"},
+        own=frozenset({"embedding_size", "num_hidden_groups", "inner_group_num"}),
+        required={
+            "down_scale_factor": (1,),
+            "gap_size": (0,),
+            "net_structure_type": (0,),
+            "num_memory_blocks": (0,),
+            "layers_to_keep": ([],),
+        },
+        dropouts={"span": ""},
+        projects_always=True,
+        pair_label="sentence_order_label",
+    ),
+    "electra": Family(
+        prefix="Electra",
+        defaults={
+            "embedding_size": 128,
+            "hidden_size": 256,
+            "num_attention_heads": 4,
+            "intermediate_size": 1024,
+            "summary_last_dropout": 0.1,
+        },
+        own=frozenset({"embedding_size", "summary_last_dropout"}),
+        required={"summary_type": ("first",), "summary_use_proj": (True,), "summary_activation": ("gelu",)},
+        has_pooler=False,
+        poolers={"sequence": OwnPooler("gelu", drops_input=True), "choice": OwnPooler("gelu")},
+        dropouts={"span": "", "choice": "summary_last_dropout"},
+        words_act="gelu",
+        own_classes=frozenset({"ElectraForPreTraining"}),
+    ),
+}
+
+#: Keys of published config files that say nothing about the arithmetic of an encoder with absolute positions: settings
+#: of generation and of training, what a call gives back, numbers of tokens, notes of whoever wrote the file.
+IGNORED_KEYS = frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
+    _experts_implementation _experts_implementation_internal _name_or_path _num_labels _output_attentions adapters
+    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id bos_token_ids cell chunk_size_feed_forward
+    cls_token_id cross_attention_hidden_size decoder_start_token_id directionality diversity_penalty do_sample dtype
+    early_stopping emb_size encoder_no_repeat_ngram_size eos_token_id eos_token_ids experts_implementation
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
+    is_encoder_decoder language length_penalty mask_token_id max_length max_new_tokens min_length min_new_tokens
+    model_max_length name no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions
+    output_hidden_states output_past output_scores pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    pooler_size_per_head pooler_type pre_trained prefix remove_invalid_values renormalize_logits repetition_penalty
+    return_dict return_dict_in_generate return_tuple sbert_ce_default_activation_function sentence_transformers
+    sep_token_id structure suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder
+    tokenizer_class top_k top_p torch_dtype torchscript training transformers.js_config transformers_version typical_p
+    unk_token_id use_bfloat16 use_cache xla_device
+    """.split()
+)
+#: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.
+REQUIRED_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+}
+#: Names in files of activations that compute what one of ours does; the tanh form has been written in several ways.
+SAME_ACTIVATIONS: Mapping[str, str] = {
+    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_accurate", "gelu_fast", "gelu_python_tanh", "gelu_pytorch_tanh"), "gelu_new"),
+}

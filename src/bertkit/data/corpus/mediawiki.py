@@ -1,0 +1,243 @@
+"""Passages of text from a MediaWiki XML dump, such as Wikipedia's ``pages-articles.xml.bz2``.
+
+As in the BERT paper (section 3.1), lists, tables and headings are left out. Templates, references, files, formulas and
+code go too. ``mwparserfromhell`` understands the mark-up; templates are not expanded,
+so that words which an article gets from a template are missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from xml.parsers import expat
+
+from bertkit.data.corpus.bad_input import Policy
+from bertkit.data.corpus.text_files import MAX_LINE_BYTES
+from bertkit.errors import DataError
+
+#: Namespace of a page that is an article.
+_ARTICLE = "0"
+#: Namespaces whose links are no words of the text: media, files, categories. The dump's own names are added.
+_UNSEEN_NAMESPACES = {"-2": "media", "6": "file", "14": "category"}
+_UNSEEN_NAMES = frozenset({"media", "file", "image", "category"})
+
+#: Tags whose contents are words of the text. All others (ref, table, gallery, math, code, ...) are dropped whole.
+_PROSE_TAGS = frozenset(
+    "b i u s em strong small big sub sup span div p center blockquote q abbr cite dfn ins nowiki onlyinclude font "
+    "var bdi bdo time mark noinclude section".split()
+)
+#: Stands for a list marker: a line that has one is dropped. Cannot occur in XML.
+_LIST_ITEM = "\0"
+
+_QUOTES = re.compile(r"'{2,}")
+_SPACE = re.compile(r"[ \t\r\f\v\xa0]+")
+_SWITCH = re.compile(r"__[A-Z]+__")
+#: What a dropped template leaves: ``( , )`` and a space before a comma.
+_EMPTY_BRACKETS = re.compile(r"\s*[(\[][\s,;:/–-]*[)\]]")
+_SPACE_BEFORE = re.compile(r"\s+(?=[,;.])")
+#: Signs of mark-up that was not understood; such a line is not a passage.
+_LEFT_OVER = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|</?[a-zA-Z]|^\s*[|!*#:;]|^-{4}")
+
+
+@dataclass(slots=True)
+class _Page:
+    line: int
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+class _DumpReader:
+    """Takes events of the XML parser and collects finished pages in ``pages``."""
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name = name
+        self.policy = policy
+        self.pages: list[_Page] = []
+        self.unseen = set(_UNSEEN_NAMES)
+        self.page: _Page | None = None
+        self.parts: list[str] | None = None
+        self.size = 0
+        self.depth = 0
+        self.namespace_key = ""
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
+        # A dump declares no entities. Refusing the whole declaration leaves nothing to expand or to fetch.
+        self.parser.StartDoctypeDeclHandler = self._refuse
+
+    @property
+    def where(self) -> str:
+        return f"{self.name}:{self.parser.CurrentLineNumber}"
+
+    def _refuse(self, *declaration: object) -> None:
+        raise DataError(f"{self.where}: a MediaWiki dump has no <!DOCTYPE ...>; remove it or check the file")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self.depth == 0 and tag != "mediawiki":
+            raise DataError(
+                f"{self.where}: expected a MediaWiki dump (<mediawiki>), got <{tag[:40]}>; convert it to text"
+            )
+        self.depth += 1
+        if tag == "page":
+            self.page = _Page(self.parser.CurrentLineNumber)
+        elif tag == "namespace":
+            self.namespace_key = attributes.get("key", "")
+            self._collect()
+        elif self.page is not None and tag in ("ns", "text", "redirect"):
+            self._collect()
+
+    def _collect(self) -> None:
+        self.parts, self.size = [], 0
+
+    def _text(self, text: str) -> None:
+        if self.parts is not None:
+            self.size += len(text)
+            if self.size <= MAX_LINE_BYTES:
+                self.parts.append(text)
+
+    def _end(self, tag: str) -> None:
+        self.depth -= 1
+        if self.parts is not None:
+            text, self.parts = "".join(self.parts), None
+            if self.page is not None:
+                self.page.fields[tag] = text if self.size <= MAX_LINE_BYTES else self._too_long(self.page)
+            elif self.namespace_key in _UNSEEN_NAMESPACES and text:
+                self.unseen.add(text.strip().lower())
+        if tag == "page" and self.page is not None:
+            self.pages.append(self.page)
+            self.page = None
+
+    def _too_long(self, page: _Page) -> str:
+        self.policy.bad(
+            "line too long",
+            f"{self.name}:{page.line}: the page is longer than {MAX_LINE_BYTES >> 20} MiB; remove it",
+        )
+        return ""
+
+
+def read_mediawiki(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[str, list[str]]]:
+    """Articles of a dump: where each begins (``file:line``) and its passages, none blank.
+
+    Redirects and pages of other namespaces (talk, templates, categories) are passed over; a page without any passage
+    comes with an empty list. The XML is read as a stream: memory holds one chunk and its pages.
+
+    Args:
+        chunks: bytes of the XML.
+        name: of the file, for messages.
+        policy: hears of pages that cannot be used, and of XML that breaks off (the rest of the file is then left out).
+
+    Raises:
+        DataError: no well-formed dump, a page of unreasonable size (unless the policy skips it).
+    """
+    reader = _DumpReader(name, policy)
+    try:
+        for chunk in chunks:
+            reader.parser.Parse(chunk, False)
+            yield from _articles(reader, policy)
+        # An empty file is for the caller to complain about.
+        if reader.parser.CurrentByteIndex > 0 or reader.depth:
+            reader.parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        yield from _articles(reader, policy)
+        policy.bad("bad XML", f"{name}:{error.lineno}: {expat.ErrorString(error.code)}; check the dump's checksum")
+    except DataError as error:
+        if policy.on_error == "raise":
+            raise
+        policy.bad("bad XML", str(error))
+
+
+def _articles(reader: _DumpReader, policy: Policy) -> Iterator[tuple[str, list[str]]]:
+    pages, reader.pages = reader.pages, []
+    for page in pages:
+        if page.fields.get("ns", _ARTICLE).strip() != _ARTICLE or "redirect" in page.fields:
+            continue
+        where = f"{reader.name}:{page.line}"
+        try:
+            yield where, passages(page.fields.get("text", ""), reader.unseen)
+        except (_parser_module().parser.ParserError, RecursionError) as error:
+            policy.bad("bad mark-up", f"{where}: the page's mark-up cannot be read ({error}); remove the page")
+
+
+def passages(wikitext: str, unseen: Iterable[str] = _UNSEEN_NAMES) -> list[str]:
+    """The running text of one page, a paragraph each.
+
+    Args:
+        wikitext: mark-up of the page.
+        unseen: namespaces, in lower case, whose links put no words into the text (files, categories).
+
+    Returns:
+        Paragraphs without mark-up, none blank, each without line ends.
+    """
+    # Italics and bold are cut out afterwards: unbalanced quotes would make the parser guess.
+    code = _parser_module().parse(wikitext, skip_style_tags=True)
+    plain = _QUOTES.sub("", _words(code, frozenset(unseen)))
+    found = []
+    for line in plain.split("\n"):
+        if _LIST_ITEM in line:
+            continue
+        line = _EMPTY_BRACKETS.sub("", _SPACE.sub(" ", _SWITCH.sub("", line)))
+        line = _SPACE_BEFORE.sub("", line).strip()
+        if line and not _LEFT_OVER.search(line):
+            found.append(line)
+    return found
+
+
+def _words(code: Any, unseen: frozenset[str]) -> str:
+    """Text of all nodes that hold words; other nodes leave nothing."""
+    return "".join(_node_words(node, unseen) for node in code.nodes)
+
+
+def _node_words(node: Any, unseen: frozenset[str]) -> str:
+    nodes = _parser_module().nodes
+    match node:
+        case nodes.Text():
+            return str(node.value)
+        case nodes.Wikilink():
+            return _link_words(node, unseen)
+        case nodes.Tag():
+            return _tag_words(node, unseen)
+        case nodes.ExternalLink():
+            return _words(node.title, unseen) if node.title is not None else ""
+        case nodes.HTMLEntity():
+            character = str(node.normalize() or "")
+            return " " if character.isspace() or character in "\0\u200b" else character
+        case nodes.Heading():
+            return "\n"
+        case _:  # templates, their arguments, comments
+            return ""
+
+
+def _link_words(node: Any, unseen: frozenset[str]) -> str:
+    title = str(node.title).strip()
+    prefix, colon, _ = title.partition(":")
+    if colon and prefix.strip().lower() in unseen:
+        return ""
+    if node.text is not None:
+        return _words(node.text, unseen)
+    # Links to the same article in another language stood in the text before 2013: [[de:Titel]].
+    if colon and re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", prefix):
+        return ""
+    return _words(node.title, unseen).strip().lstrip(":")
+
+
+def _tag_words(node: Any, unseen: frozenset[str]) -> str:
+    if node.wiki_markup is not None and str(node.wiki_markup) in "*#:;":
+        return _LIST_ITEM
+    tag = str(node.tag).strip().lower()
+    if tag in ("br", "hr"):
+        return " " if tag == "br" else "\n"
+    if tag not in _PROSE_TAGS or node.contents is None:
+        return ""
+    return _words(node.contents, unseen)
+
+
+@cache
+def _parser_module() -> Any:
+    # Imported at the first page: other corpora need not pay for it.
+    import mwparserfromhell
+
+    return mwparserfromhell

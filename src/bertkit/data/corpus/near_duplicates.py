@@ -1,0 +1,217 @@
+"""Leave out documents that were seen before, exactly or nearly.
+
+Near duplicates are found with MinHash signatures (Broder 1997) over runs of five words, and locality-sensitive hashing
+in bands to find candidates (Leskovec, Rajaraman, Ullman, "Mining of Massive Datasets", section 3.4). Hashes are fixed:
+the same documents in the same order give the same result on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.data.corpus.documents import Document
+from bertkit.errors import InputError, ResourceError
+
+#: Words in a shingle.
+SHINGLE_WORDS = 5
+#: Shorter documents are compared exactly only: one changed word would change most of their few shingles.
+MIN_SHINGLES = 20
+#: Signature: 64 minima, in 16 bands of 4. A pair with Jaccard similarity 0.8 shares a band with probability 0.9998.
+NUM_HASHES = 64
+ROWS_PER_BAND = 4
+#: Shingles hashed at a time, to bound the memory of a long document (2 MiB of products).
+_BLOCK = 4096
+#: What is to be dropped.
+Dedup = Literal["exact", "near"]
+#: Memory for each document that is kept, in bytes.
+BYTES_A_DOCUMENT: dict[Dedup, int] = {"exact": 320, "near": 3200}
+#: How many pairs a report keeps.
+_KEPT_EXAMPLES = 10
+
+#: Scripts without spaces count character by character, all others word by word.
+_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+
+UInt64 = NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class DedupReport:
+    """What became of the documents.
+
+    kept, exact, near: how many were handed on, dropped as exact and as near duplicates. dropped_bytes: UTF-8 bytes of
+    the dropped ones, with one more for the end of each line. examples: (dropped, kept), the sources of the first pairs.
+    """
+
+    kept: int = 0
+    exact: int = 0
+    near: int = 0
+    dropped_bytes: int = 0
+    examples: list[tuple[str, str]] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """The report in one line, for a person."""
+        total = self.kept + self.exact + self.near
+        return (
+            f"{self.kept:,} of {total:,} documents kept; dropped {self.exact:,} exact and {self.near:,} near "
+            f"duplicates ({self.dropped_bytes:,} bytes)"
+        )
+
+    def render(self) -> str:
+        """The summary, and below it the first pairs."""
+        return "\n".join(
+            [
+                f"duplicates: {self.summary()}",
+                *(f"  {source} dropped, the same as {twin}" for source, twin in self.examples),
+            ]
+        )
+
+    def _dropped(self, document: Document, twin: str) -> None:
+        source = document.source
+        self.dropped_bytes += sum(len(line.encode("utf-8", "replace")) + 1 for line in document.sentences)
+        if len(self.examples) < _KEPT_EXAMPLES:
+            self.examples.append((source, twin))
+
+
+def drop_duplicates(
+    documents: Iterable[Document],
+    *,
+    near: bool = True,
+    threshold: float = 0.8,
+    report: DedupReport | None = None,
+    max_documents: int | None = None,
+) -> Iterator[Document]:
+    """Hand on each document unless an earlier one that was handed on says the same.
+
+    Two documents are exact duplicates if they differ in nothing but case, white space and where sentences end.
+
+    Args:
+        documents: consumed lazily. Memory: about 3 KB for each one kept (0.3 KB without ``near``).
+        near: also drop near duplicates.
+        threshold: Jaccard similarity of the sets of five-word runs, from 0.5 to 1, at which two documents are near
+            duplicates; estimated from 64 hashes, with a standard error of 0.05 at 0.8.
+        report: filled while documents are read.
+        max_documents: most documents to remember, see :func:`documents_within`; None: no limit.
+
+    Raises:
+        InputError: a threshold out of bounds.
+        ResourceError: more documents are different than ``max_documents``.
+    """
+    if not 0.5 <= threshold <= 1:
+        raise InputError(f"threshold is a similarity from 0.5 to 1, got {threshold}")
+    report = DedupReport() if report is None else report
+    return _unique(documents, _NearIndex(threshold) if near else None, report, max_documents)
+
+
+def documents_within(memory: int | None, kind: Dedup) -> int | None:
+    """How many different documents ``memory`` bytes can remember; None, no limit, for None."""
+    return None if memory is None else memory // BYTES_A_DOCUMENT[kind]
+
+
+def _unique(
+    documents: Iterable[Document], index: _NearIndex | None, report: DedupReport, limit: int | None
+) -> Iterator[Document]:
+    seen: dict[bytes, str] = {}
+    for document in documents:
+        text = " ".join(" ".join(document.sentences).lower().split())
+        digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+        if (twin := seen.get(digest)) is not None:
+            report.exact += 1
+            report._dropped(document, twin)
+            continue
+        if index is not None and (twin := index.add(text, document.source)) is not None:
+            report.near += 1
+            report._dropped(document, twin)
+            continue
+        if limit is not None and len(seen) >= limit:
+            kind: Dedup = "exact" if index is None else "near"
+            raise ResourceError(
+                f"the memory for duplicates is full: {limit:,} different documents before {document.source}, at "
+                f"{BYTES_A_DOCUMENT[kind]:,} bytes each; give more (--memory)"
+                + (", or drop only exact duplicates (--dedup exact)" if kind == "near" else "")
+            )
+        seen[digest] = document.source
+        report.kept += 1
+        yield document
+
+
+class _NearIndex:
+    """Signatures of the documents kept, found through their bands."""
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+        self.signatures: list[NDArray[np.uint32]] = []
+        self.sources: list[str] = []
+        # The first document with a band keeps it. A later one with the same band is a duplicate, or resembles the
+        # first too little, and is then still found through its other bands.
+        self.bands: dict[int, int] = {}
+
+    def add(self, text: str, source: str) -> str | None:
+        """Source of a document that is nearly the same; None after adding one that is new."""
+        shingles = shingle_hashes(text)
+        if len(shingles) < MIN_SHINGLES:
+            return None
+        new = signature(shingles)
+        keys = _band_keys(new)
+        for candidate in sorted({self.bands[key] for key in keys if key in self.bands}):
+            if np.mean(self.signatures[candidate] == new) >= self.threshold:
+                return self.sources[candidate]
+        for key in keys:
+            self.bands.setdefault(key, len(self.sources))
+        self.signatures.append(new)
+        self.sources.append(source)
+        return None
+
+
+def shingle_hashes(text: str) -> UInt64:
+    """Hashes of all runs of :data:`SHINGLE_WORDS` words, uint64 ``(words - 4,)``; empty for a shorter text."""
+    words = np.array([zlib.crc32(word.encode()) for word in _WORDS.findall(text)], np.uint64)
+    count = len(words) - SHINGLE_WORDS + 1
+    if count < 1:
+        return np.empty(0, np.uint64)
+    total = np.zeros(count, np.uint64)
+    for place in range(SHINGLE_WORDS):
+        total = _mix(total ^ words[place : place + count])
+    return total
+
+
+def signature(shingles: UInt64) -> NDArray[np.uint32]:
+    """For each of :data:`NUM_HASHES` hash functions the least value of any shingle, uint32 ``(64,)``.
+
+    The share of equal entries in two signatures estimates the Jaccard similarity of the two sets.
+    """
+    least = np.full(NUM_HASHES, np.iinfo(np.uint64).max, np.uint64)
+    for start in range(0, len(shingles), _BLOCK):
+        hashed = shingles[start : start + _BLOCK, None] * _FACTORS + _SUMMANDS
+        np.minimum(least, hashed.min(axis=0), out=least)
+    return (least >> np.uint64(32)).astype(np.uint32)
+
+
+def _band_keys(rows: NDArray[np.uint32]) -> list[int]:
+    bands = rows.reshape(-1, ROWS_PER_BAND).astype(np.uint64)
+    keys = np.arange(len(bands), dtype=np.uint64)  # the same rows in another band are another key
+    for row in bands.T:
+        keys = _mix(keys ^ row)
+    found: list[int] = keys.tolist()
+    return found
+
+
+def _mix(values: NDArray[Any]) -> UInt64:
+    """The output function of SplitMix64 (Steele, Lea, Flood 2014): each bit depends on all bits."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: UInt64 = values ^ (values >> np.uint64(31))
+    return mixed
+
+
+#: Multiply-add hash functions of already mixed values; odd factors lose no bit.
+_FACTORS: UInt64 = _mix(np.arange(NUM_HASHES, dtype=np.uint64)) | np.uint64(1)
+_SUMMANDS: UInt64 = _mix(np.arange(NUM_HASHES, 2 * NUM_HASHES, dtype=np.uint64))

@@ -1,0 +1,273 @@
+"""From names of files, folders and patterns to lines of text: decompression, decoding, bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import glob
+import gzip
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from bertkit.data.corpus.bad_input import Policy
+from bertkit.errors import InputError, did_you_mean
+
+#: Bytes read at a time.
+CHUNK_BYTES = 1 << 20
+#: Longest line (of JSONL: longest row; of a dump: longest page) that is taken. More than any book, and little enough
+#: that a file without line ends cannot fill the memory.
+MAX_LINE_BYTES = 1 << 24
+
+#: File name suffix to the kind of file. What has none of these and is named one by one is taken as plain text.
+KINDS = {
+    ".txt": "text",
+    ".text": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".xml": "xml",
+}
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+
+#: What the decompressors raise on a damaged file.
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of a corpus.
+
+    name: as shown in messages. path: None for standard input. kind: ``text``, ``jsonl``, ``parquet``, ``xml`` or
+    ``stdin`` (text or JSONL, whichever its first byte tells). compression: a member of :data:`COMPRESSIONS`, or empty.
+    """
+
+    name: str
+    path: Path | None
+    kind: str
+    compression: str = ""
+
+
+def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
+    """The files that are meant, each once, in the order given; those of a pattern or folder sorted by name.
+
+    Args:
+        paths: files, folders (all files below them that have a known suffix), patterns with ``*``, ``?``, ``[...]`` or
+            ``**``, and ``-`` for standard input. A name that exists is never taken as a pattern.
+        policy: hears of what is missing.
+
+    Raises:
+        InputError: no path, or an impossible one.
+        DataError: nothing has such a name (unless the policy skips it), or a compressed Parquet file.
+    """
+    if not paths:
+        raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
+    sources: dict[str, Source] = {}
+    for given in paths:
+        name = os.fspath(given)
+        if not name or "\0" in name:
+            raise InputError(f"a corpus is named by a file, a folder, a pattern or -, got {name!r}")
+        if name == "-":
+            sources["-"] = Source("<stdin>", None, "stdin")
+            continue
+        for path in _files_of(name, policy):
+            sources.setdefault(os.path.realpath(path), _source(path, policy))
+    return [source for source in sources.values() if source.kind != "unreadable"]
+
+
+def _files_of(name: str, policy: Policy) -> list[Path]:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if _is_corpus_file(file, path))
+        if not found:
+            policy.bad(
+                "empty folder",
+                f"folder {name} has no file that ends in {', '.join(KINDS)} (or these compressed); name its files one "
+                "by one, for what has another ending is then read as plain text",
+            )
+        return found
+    if os.path.lexists(path):
+        return [path]
+    if glob.has_magic(name):
+        matches = (Path(match) for match in glob.glob(str(path), recursive=True))
+        found = sorted(match for match in matches if not match.is_dir())
+        if not found:
+            policy.bad("missing file", f"no file matches {name!r} (looked in {Path.cwd()}); check the pattern")
+        return found
+    try:
+        near = did_you_mean(path.name, sorted(entry.name for entry in path.parent.iterdir()))
+    except OSError:
+        near = ""
+    policy.bad("missing file", f"there is no file {name!r} (looked in {Path.cwd()}){near}; check the name")
+    return []
+
+
+def _is_corpus_file(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return not hidden and file.is_file() and _suffixes(file)[0] in KINDS
+
+
+def _suffixes(path: Path) -> tuple[str, str]:
+    """The suffix that tells the kind of file, and that of the compression, both in lower case."""
+    compression = path.suffix.lower()
+    if compression not in COMPRESSIONS:
+        return compression, ""
+    return Path(path.stem).suffix.lower(), compression
+
+
+def _source(path: Path, policy: Policy) -> Source:
+    suffix, compression = _suffixes(path)
+    kind = KINDS.get(suffix, "text")
+    if kind == "parquet" and compression:
+        policy.bad("unreadable file", f"{path} cannot be read in pieces: unpack it (Parquet is compressed inside)")
+        kind = "unreadable"
+    return Source(str(path), path, kind, compression)
+
+
+def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
+    """The file's bytes, decompressed, at most :data:`CHUNK_BYTES` at a time.
+
+    Raises:
+        DataError: the file cannot be opened or its compressed data is damaged or cut off (unless the policy skips the
+            rest of the file).
+    """
+    done = position = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            file, raw = _opened(source, stack)
+            while chunk := file.read(CHUNK_BYTES):
+                done += len(chunk)
+                policy.report.bytes_read += len(chunk)
+                if raw is not None:
+                    policy.report.file_bytes_read += raw.tell() - position
+                    position = raw.tell()
+                yield chunk
+    except _DAMAGED as error:
+        damage = str(error) or type(error).__name__
+    except OSError as error:
+        if error.strerror is not None and error.errno is not None and not done:
+            policy.bad("unreadable file", f"cannot read {source.name}: {error.strerror}; check the file")
+            return
+        damage = str(error)
+    else:
+        return
+    policy.bad(
+        "damaged file",
+        f"{source.name} is damaged or cut off after {done:,} bytes of text ({damage}); fetch or pack it again",
+    )
+
+
+def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, BinaryIO | None]:
+    """The text of a file, and the file itself, whose position tells how much of it was read.
+
+    None in its place for standard input and other pipes, which have no position. The stack closes them.
+    """
+    if source.path is None:
+        return sys.stdin.buffer, None  # not ours to close
+    raw: BinaryIO
+    if source.compression == ".zst":
+        raw = cast(BinaryIO, stack.enter_context(pa.OSFile(str(source.path), "rb")))
+        text = cast(BinaryIO, stack.enter_context(pa.CompressedInputStream(raw, "zstd")))
+        return text, raw if raw.seekable() else None
+    raw = stack.enter_context(source.path.open("rb", buffering=0))
+    match source.compression:
+        case ".gz":
+            text = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw)))
+        case ".bz2":
+            text = cast(BinaryIO, stack.enter_context(bz2.BZ2File(raw)))
+        case ".xz":
+            text = cast(BinaryIO, stack.enter_context(lzma.LZMAFile(raw)))  # noqa: SIM115
+        case _:
+            text = raw
+    return text, raw if raw.seekable() else None
+
+
+def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[int, str | None]]:
+    r"""Lines without their ends, numbered from 1; None for a line that the policy leaves out.
+
+    Only ``\n`` ends a line (a ``\r`` before it is white space to everything that follows); a byte order mark at the
+    start is dropped. Memory: one chunk and one line of at most :data:`MAX_LINE_BYTES`.
+
+    Raises:
+        DataError: a line that is not UTF-8, has a NUL, or is too long, with ``file:line`` (unless the policy skips).
+    """
+    number = 1
+    for block in _whole_lines(chunks):
+        if block is None:
+            policy.bad(
+                "line too long",
+                f"{name}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB, expected one paragraph or sentence a line; "
+                "put line ends into the file",
+            )
+            yield number, None
+            number += 1
+            continue
+        if number == 1 and block.startswith(b"\xef\xbb\xbf"):
+            block = block[3:]
+        lines = _decoded(block, number, name, policy)
+        for line in lines:
+            yield number, line
+            number += 1
+
+
+def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
+    """The same bytes cut after line ends; None in place of each line that is too long."""
+    pending = bytearray()
+    dropping = False
+    for chunk in chunks:
+        end_of_first = chunk.find(b"\n")
+        if dropping or len(pending) + (end_of_first if end_of_first >= 0 else len(chunk)) > MAX_LINE_BYTES:
+            if not dropping:
+                yield None
+                pending.clear()
+            dropping = end_of_first < 0
+            if dropping:
+                continue
+            chunk = chunk[end_of_first + 1 :]
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            yield bytes(pending) + chunk[:cut]
+            pending.clear()
+        pending += chunk[cut:]
+    if pending:
+        yield bytes(pending)
+
+
+def _decoded(block: bytes, first: int, name: str, policy: Policy) -> Iterator[str | None]:
+    try:
+        text = block.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" not in text:
+        lines = text.split("\n")
+        yield from lines if lines[-1] else lines[:-1]
+        return
+    # Something is wrong somewhere in the block: look at each line to say where.
+    for number, raw in enumerate(block.removesuffix(b"\n").split(b"\n"), first):
+        yield _decoded_line(raw, f"{name}:{number}", policy)
+
+
+def _decoded_line(raw: bytes, where: str, policy: Policy) -> str | None:
+    try:
+        line = raw.decode()
+    except UnicodeDecodeError as error:
+        utf16 = b"\0" in raw or raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+        looks = " (it looks like UTF-16)" if utf16 else ""
+        policy.bad(
+            "bad UTF-8",
+            f"{where}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8{looks}; convert the "
+            "file (iconv -t UTF-8)",
+        )
+        return None
+    if "\0" in line:
+        policy.bad("NUL", f"{where}: character {line.index(chr(0)) + 1} of the line is a NUL; remove it")
+        return None
+    return line

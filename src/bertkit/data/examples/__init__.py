@@ -1,0 +1,1 @@
+"""From a token store to pre-training batches: pairs, masks, order, prefetching."""

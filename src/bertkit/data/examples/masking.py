@@ -1,0 +1,268 @@
+"""Which tokens are hidden for the masked language model, for a whole batch at once, drawn anew each epoch.
+
+What happens to a row depends on its tokens and its key only, not on the rows beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.data.examples.counter_random import Int64, UInt64, below, bits, uniform
+from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.tokenization import BertTokenizer
+
+Int32 = NDArray[np.int32]
+Bool = NDArray[np.bool_]
+
+#: ``token``: any word piece by itself (BERT). ``whole-word``: all pieces of a word (BERT's later release). ``span``:
+#: stretches of words (SpanBERT, Joshi et al. 2019).
+Unit = Literal["token", "whole-word", "span"]
+
+#: Words in a span: geometric with this parameter, cut off at the longest (SpanBERT, section 3.1); 3.8 on average.
+SPAN_SUCCESS = 0.2
+LONGEST_SPAN = 10
+
+#: The draws of a position: which tokens come first, what replaces one, by which other token, how long a span is.
+_ORDER, _ACTION, _REPLACEMENT, _SPAN, _NUM_DRAWS = range(5)
+#: Bits of a draw that sort the units of a row; above them stands the row's number.
+_ORDER_BITS = 44
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """How much is hidden, and how.
+
+    unit: what is chosen at a time; see :data:`Unit`.
+    rate: share of a row's tokens, special ones counted as in the original, that become targets; at least one does.
+    max_predictions_per_seq: most targets of a row; None means no limit. The original has 20 at length 128, 76 at 512.
+    mask_share: share of the targets that become [MASK].
+    random_share: share that become another token, drawn from the vocabulary; the rest stays as it is.
+
+    Raises:
+        ConfigError: a value out of bounds.
+    """
+
+    unit: Unit = "token"
+    rate: float = 0.15
+    max_predictions_per_seq: int | None = None
+    mask_share: float = 0.8
+    random_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        units = get_args(Unit)
+        if self.unit not in units:
+            raise ConfigError(
+                f"masking unit must be one of {', '.join(units)}, got {self.unit!r}{did_you_mean(self.unit, units)}"
+            )
+        if not 0 < self.rate <= 1:
+            raise ConfigError(f"masking rate must be over 0 and at most 1, got {self.rate}; the paper has 0.15")
+        if self.max_predictions_per_seq is not None and self.max_predictions_per_seq < 1:
+            raise ConfigError(f"max_predictions_per_seq must be at least 1, got {self.max_predictions_per_seq}")
+        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
+            raise ConfigError(
+                f"mask_share={self.mask_share} and random_share={self.random_share} must be shares that add up to at "
+                "most 1; the paper has 0.8 and 0.1"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskVocabulary:
+    """What masking and assembly need to know of a vocabulary of V tokens.
+
+    cls_id, sep_id, mask_id: ids of [CLS], [SEP] and [MASK].
+    continues: bool ``(V,)``, pieces that go on with the word before them.
+    replacements: int32, the ids that a random replacement is drawn from.
+    """
+
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    continues: Bool
+    replacements: Int32
+
+    @classmethod
+    def of_tokenizer(cls, tokenizer: BertTokenizer) -> MaskVocabulary:
+        """From a tokenizer, its added tokens included; Raises as :meth:`of`."""
+        return cls.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+
+    @classmethod
+    def of(cls, tokens: Iterable[str], *, prefix: str = "##", specials: Iterable[str] = ()) -> MaskVocabulary:
+        """From the tokens in the order of their ids.
+
+        Random replacements are drawn from all tokens but special and ``[unusedN]`` ones; the original draws from
+        those too, though no text has them.
+
+        Args:
+            tokens: all V of them.
+            prefix: what pieces that continue a word begin with.
+            specials: tokens beside the usual five that are no replacement.
+
+        Raises:
+            DataError: [CLS], [SEP] or [MASK] is missing, or nothing is left to draw from.
+        """
+        names = list(tokens)
+        ids = {name: number for number, name in enumerate(names)}
+        absent = [name for name in ("[CLS]", "[SEP]", "[MASK]") if name not in ids]
+        if absent:
+            raise DataError(
+                f"the vocabulary ({len(names):,} tokens) has no {', '.join(absent)}, which pre-training needs; "
+                "make one with bertkit.tokenization.learn.wordpiece_learner, or add the tokens"
+            )
+        hidden = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *specials}
+        ordinary = [number for name, number in ids.items() if name not in hidden and not name.startswith("[unused")]
+        if not ordinary:
+            raise DataError(f"the vocabulary ({len(names):,} tokens) has special tokens only")
+        return cls(
+            cls_id=ids["[CLS]"],
+            sep_id=ids["[SEP]"],
+            mask_id=ids["[MASK]"],
+            continues=np.array([name.startswith(prefix) for name in names], bool),
+            replacements=np.array(ordinary, np.int32),
+        )
+
+    @property
+    def size(self) -> int:
+        """V."""
+        return len(self.continues)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A flat batch of B rows and T tokens.
+
+    ids: ``(T,)``. special: bool ``(T,)``. row: number of each token's row, int64 ``(T,)``. key: each token's row's
+    key ``(T,)``. counter: first of the draws of each token, by its position in its row, int64 ``(T,)``.
+    wanted: targets that each row may have, int64 ``(B,)``.
+    """
+
+    ids: NDArray[Any]
+    special: Bool
+    row: Int64
+    key: UInt64
+    counter: Int64
+    wanted: Int64
+
+
+def mask_rows(
+    ids: NDArray[Any],
+    boundaries: Int64,
+    special: Bool,
+    keys: UInt64,
+    masking: Masking,
+    vocabulary: MaskVocabulary,
+) -> tuple[Int64, Int64]:
+    """Choose targets and hide them.
+
+    Args:
+        ids: ``(T,)``, rows one after another.
+        boundaries: int64 ``(B + 1,)``; at most 2**20 rows.
+        special: bool ``(T,)``, tokens that are never a target: [CLS] and [SEP] that were added. The first token of a
+            row must be one.
+        keys: uint64 ``(B,)``, one for each row.
+        masking: what to choose, and how much.
+        vocabulary: of the tokenizer that made the ids.
+
+    Returns:
+        Input ids and labels, both int64 ``(T,)``; a label is the token that was there, or -100. A row has
+        ``max(1, round(rate * length))`` targets at most; with whole words or spans it may have fewer, where no word
+        is short enough to fill up with.
+    """
+    lengths = np.diff(boundaries)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    position = np.arange(len(ids)) - boundaries[row]
+    most = np.iinfo(np.int64).max if masking.max_predictions_per_seq is None else masking.max_predictions_per_seq
+    # Halves round to even, as Python's round() does in the original.
+    wanted = np.minimum(np.maximum(np.rint(lengths * masking.rate).astype(np.int64), 1), most)
+    batch = _Rows(ids, special, row, keys[row], position * _NUM_DRAWS, wanted)
+    if masking.unit == "token":
+        targets = _choose_tokens(batch)
+        deciders = targets
+    else:
+        targets, heads = _choose_words(batch, masking.unit, vocabulary)
+        # The pieces of a word are replaced each by itself, as in the original; a span becomes one thing throughout.
+        deciders = heads if masking.unit == "span" else targets
+    labels = np.full(len(ids), -100, np.int64)
+    labels[targets] = ids[targets]
+    return _hide(batch, targets, deciders, masking, vocabulary), labels
+
+
+def _hide(batch: _Rows, targets: Int64, deciders: Int64, masking: Masking, vocabulary: MaskVocabulary) -> Int64:
+    """The input: 80 % of the targets masked, 10 % another token, 10 % kept. ``deciders``: whose draw says which."""
+    inputs = batch.ids.astype(np.int64)
+    action = uniform(batch.key[deciders], batch.counter[deciders] + _ACTION)
+    masked = action < masking.mask_share
+    replaced = ~masked & (action < masking.mask_share + masking.random_share)
+    inputs[targets[masked]] = vocabulary.mask_id
+    others = targets[replaced]
+    choice = below(batch.key[others], batch.counter[others] + _REPLACEMENT, len(vocabulary.replacements))
+    inputs[others] = vocabulary.replacements[choice]
+    return inputs
+
+
+def _in_random_order(batch: _Rows, at: Int64) -> Int64:
+    """Shuffle the tokens ``at``, row by row: indices into ``at``, those of row 0 first."""
+    draw = bits(batch.key[at], batch.counter[at] + _ORDER) >> np.uint64(64 - _ORDER_BITS)
+    # A fixed number of bits, so that a row's order does not depend on its number.
+    return np.argsort((batch.row[at].astype(np.uint64) << np.uint64(_ORDER_BITS)) | draw, kind="stable")
+
+
+def _choose_tokens(batch: _Rows) -> Int64:
+    """Flat positions of the targets, ascending."""
+    candidates = np.flatnonzero(~batch.special)
+    order = _in_random_order(batch, candidates)
+    row = batch.row[candidates[order]]
+    counts = np.bincount(row, minlength=len(batch.wanted))
+    rank = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    return np.sort(candidates[order[rank < batch.wanted[row]]])
+
+
+def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple[Int64, Int64]:
+    """Whole words in random order, each with as many of the following ones as its span has, while there is room.
+
+    A word that no longer fits is passed over for a shorter one, as in the original. A span ends early at a
+    [SEP], at a word that is taken, and where the room ends.
+
+    Returns:
+        Flat positions of the targets, ascending, and for each the first position of the span it came with.
+    """
+    candidates = np.flatnonzero(~batch.special)
+    begins = batch.special[candidates - 1] | ~vocabulary.continues[batch.ids[candidates]]
+    first = np.flatnonzero(begins)
+    head = candidates[first]  # (W,): flat position of each word
+    size = np.diff(np.append(first, len(candidates)))
+    segment = np.cumsum(batch.special)[head]  # also differs between rows: each begins with a special token
+    span = _span_lengths(batch, head) if unit == "span" else np.ones(len(head), np.int64)
+    order = _in_random_order(batch, head)
+    counts = np.bincount(batch.row[head], minlength=len(batch.wanted))
+    offsets = np.cumsum(counts) - counts
+    room = batch.wanted.copy()
+    owner = np.full(len(head), -1)  # the word whose span a word was taken with
+    steps = np.arange(span.max(initial=1))
+    active = np.arange(len(counts))
+    # One round looks at the next word of every row that still has room.
+    for turn in range(counts.max(initial=0)):
+        active = active[(counts[active] > turn) & (room[active] > 0)]
+        if not len(active):
+            break
+        chosen = order[offsets[active] + turn]
+        words = np.minimum(chosen[:, None] + steps, len(head) - 1)  # (rows, longest span)
+        usable = (chosen[:, None] + steps < len(head)) & (steps < span[chosen][:, None])
+        usable &= (segment[words] == segment[chosen][:, None]) & (owner[words] < 0)
+        total = np.cumsum(size[words], axis=1)
+        taken = np.logical_and.accumulate(usable & (total <= room[active][:, None]), axis=1)
+        owner[words[taken]] = np.repeat(chosen, taken.sum(axis=1))
+        room[active] -= np.where(taken, size[words], 0).sum(axis=1)
+    owners = np.repeat(owner, size)
+    return candidates[owners >= 0], head[owners[owners >= 0]]
+
+
+def _span_lengths(batch: _Rows, head: Int64) -> Int64:
+    """Words in the span that each word would begin, 1 ... ``LONGEST_SPAN``."""
+    chances = (1 - SPAN_SUCCESS) ** np.arange(LONGEST_SPAN)
+    edges = np.cumsum(chances / chances.sum())[:-1]
+    return 1 + np.searchsorted(edges, uniform(batch.key[head], batch.counter[head] + _SPAN), side="right")

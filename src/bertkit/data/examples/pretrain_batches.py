@@ -1,0 +1,229 @@
+"""Packed batches of pre-training examples, made when they are needed: a pure function of (seed, epoch, number).
+
+Nothing is written to disk beside the token store, no example is seen twice in the same way, and any worker or process
+can make any batch. The readable contract is :class:`bertkit.training.trainer.batch_plan.Plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertkit.batch import Batch, Layout, positions_of, split_by_budget
+from bertkit.data.examples.counter_random import Int64, bits, stream
+from bertkit.data.examples.example_index import ExampleIndex, build_index
+from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows
+from bertkit.data.examples.pairs import ExampleSpans, Objective, Sentences, SentenceTokens
+from bertkit.data.store.token_store import TokenStore
+from bertkit.errors import ConfigError, DataError, InputError
+
+#: Held while an index is built. One for all: a loader can so be pickled.
+_building = Lock()
+
+
+class PretrainData:
+    """The batch plan that pre-training runs on: packed batches of examples made from a token store.
+
+    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, but for the objective ``mlm``,
+    ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
+
+    Epochs differ by a few examples, for chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples of
+    any epoch are shared out evenly over its steps, so each is seen once and a step has ``batch_size`` of them or a few
+    more or fewer.
+
+    Args:
+        tokens: the token store. Examples are read in random order: one that does not fit into its cache is made ready
+            for that (:meth:`~bertkit.data.store.token_store.TokenStore.make_random_access`).
+        vocabulary: of the tokenizer that made the store.
+        objective: see :data:`~bertkit.data.examples.pairs.Objective`.
+        max_seq_length: most tokens of an example, special ones included.
+        batch_size: examples in an optimizer step, over all ranks.
+        max_tokens: most tokens in one micro-batch.
+        masking: what is hidden.
+        short_seq_prob: see :func:`~bertkit.data.examples.example_index.build_index`.
+        seed: fixes pairs, masks and order.
+        rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
+
+    Raises:
+        ConfigError: a setting out of bounds.
+        DataError: the store is empty, too small for the objective, or of another vocabulary (found when read).
+    """
+
+    unit = "tokens"
+
+    def __init__(
+        self,
+        tokens: SentenceTokens,
+        vocabulary: MaskVocabulary,
+        *,
+        objective: Objective = "mlm+nsp",
+        max_seq_length: int = 128,
+        batch_size: int = 256,
+        max_tokens: int = 8192,
+        masking: Masking | None = None,
+        short_seq_prob: float = 0.1,
+        seed: int = 0,
+        rank: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        if batch_size < num_ranks or num_ranks < 1 or not 0 <= rank < num_ranks:
+            raise ConfigError(
+                f"batch_size={batch_size}, rank={rank}, num_ranks={num_ranks}: every rank needs at least one example "
+                "of a step, and ranks count from 0"
+            )
+        if max_tokens < max_seq_length:
+            raise ConfigError(
+                f"max_tokens={max_tokens} of a micro-batch is less than max_seq_length={max_seq_length}; raise it"
+            )
+        self.tokens = tokens
+        self.vocabulary = vocabulary
+        self.objective: Objective = objective
+        self.max_seq_length = max_seq_length
+        self.batch_size = batch_size
+        self.max_tokens = max_tokens
+        self.masking = masking or Masking()
+        self.short_seq_prob = short_seq_prob
+        self.seed = seed
+        self.rank, self.num_ranks = rank, num_ranks
+        if isinstance(tokens, TokenStore):
+            tokens.make_random_access()
+        self._sentences = Sentences.of(tokens)
+        self._offsets = np.asarray(tokens.sentence_boundaries, np.int64)
+        self._latest: dict[int, ExampleIndex] = {0: self._build(0)}
+        self.steps_per_epoch = max(1, round(len(self._latest[0]) / batch_size))
+
+    def _build(self, epoch: int) -> ExampleIndex:
+        return build_index(
+            self._sentences,
+            objective=self.objective,
+            max_seq_length=self.max_seq_length,
+            short_seq_prob=self.short_seq_prob,
+            seed=self.seed,
+            epoch=epoch,
+        )
+
+    def index(self, epoch: int) -> ExampleIndex:
+        """The examples of an epoch. Two epochs are kept: where one ends, steps of the next are made in advance."""
+        if (index := self._latest.get(epoch)) is not None:
+            return index
+        with _building:  # one thread builds it, the others wait
+            if epoch not in self._latest:
+                newest = dict([*self._latest.items()][-1:])
+                self._latest = {**newest, epoch: self._build(epoch)}
+            return self._latest[epoch]
+
+    def rows(self, step: int) -> list[int]:
+        """Numbers, in their epoch, of the examples that all ranks together see in step ``step``."""
+        epoch, at = divmod(step, self.steps_per_epoch)
+        num_examples = len(self.index(epoch))
+        first = at * num_examples // self.steps_per_epoch
+        end = (at + 1) * num_examples // self.steps_per_epoch
+        # An epoch of fewer examples than ranks and steps would leave some without work: those see one twice.
+        missing = max(0, self.num_ranks - (end - first))
+        return [row % num_examples for row in range(first, end + missing)]
+
+    def size(self, step: int) -> int:
+        """Tokens of step ``step``, special ones included, over all ranks."""
+        rows = np.asarray(self.rows(step))
+        return int(self.index(step // self.steps_per_epoch).take(rows).lengths.sum())
+
+    def micro_batches(self, step: int) -> list[Batch]:
+        """This rank's part of step ``step``, examples of similar length together."""
+        epoch = step // self.steps_per_epoch
+        numbers = np.asarray(self.rows(step), np.int64)
+        spans = self.index(epoch).take(numbers)
+        lengths: list[int] = spans.lengths.tolist()
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)[self.rank :: self.num_ranks]
+        # Each as full as can be: runs of about equal size would change the sums, and so the numbers of every run.
+        parts = map(np.array, split_by_budget(order, lengths, self.max_tokens, even=False))
+        return [self._pack(numbers[part], spans.take(part), epoch) for part in parts]
+
+    def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
+        """Examples of an epoch, packed and masked; each is the same whatever the others are.
+
+        Raises:
+            InputError: no row, or a number that the epoch does not have.
+            DataError: the store holds an id that the vocabulary does not have.
+        """
+        index = self.index(epoch)
+        numbers = np.asarray(rows, np.int64)
+        if not len(numbers) or numbers.min() < 0 or numbers.max() >= len(index):
+            raise InputError(f"rows must be some of the {len(index):,} examples of epoch {epoch}, got {list(rows)[:5]}")
+        return self._pack(numbers, index.take(numbers), epoch)
+
+    def _pack(self, numbers: Int64, chosen: ExampleSpans, epoch: int) -> Batch:
+        """Examples with the given numbers, of which ``chosen`` says what they are made of."""
+        ids, types, special = self._assemble(chosen)
+        boundaries = np.concatenate([[0], np.cumsum(chosen.lengths)])
+        keys = bits(stream(self.seed, "mask", epoch), numbers)
+        inputs, labels = mask_rows(ids, boundaries, special, keys, self.masking, self.vocabulary)
+        lengths = tuple(chosen.lengths.tolist())
+        targets = {"labels": torch.from_numpy(labels)}
+        if self.objective != "mlm":
+            targets["next_sentence_label"] = torch.from_numpy(chosen.label.astype(np.int64))
+        return Batch(
+            input_ids=torch.from_numpy(inputs),
+            token_type_ids=torch.from_numpy(types),
+            position_ids=positions_of(lengths),
+            layout=Layout(lengths),
+            targets=targets,
+            logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
+        )
+
+    def _assemble(self, chosen: ExampleSpans) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+        """[CLS] piece [SEP] piece [SEP] ...: ids, segments, and which tokens are special, all ``(T,)``."""
+        starts, ends = self._pieces(chosen)
+        num_tokens = int(chosen.lengths.sum())
+        first_of_row = np.cumsum(chosen.lengths) - chosen.lengths
+        first_piece = np.cumsum(chosen.num_separators) - chosen.num_separators
+        begins_row = np.zeros(len(starts), np.int64)
+        begins_row[first_piece] = 1
+        separators = np.cumsum(ends - starts + 1 + begins_row) - 1
+        special = np.zeros(num_tokens, bool)
+        special[first_of_row] = special[separators] = True
+        ids = np.empty(num_tokens, np.int64)
+        ids[first_of_row], ids[separators] = self.vocabulary.cls_id, self.vocabulary.sep_id
+        ids[~special] = self._read(starts, ends)
+        if ids.max() >= self.vocabulary.size:
+            raise DataError(
+                f"the token store holds id {int(ids.max())}, but the vocabulary has {self.vocabulary.size:,} tokens; "
+                "use the tokenizer that the store was prepared with"
+            )
+        types = np.zeros(num_tokens, np.int64)
+        if self.objective != "mlm":
+            change = np.zeros(num_tokens + 1, np.int64)
+            change[separators[0::2] + 1] += 1
+            change[separators[1::2] + 1] -= 1
+            types = np.cumsum(change[:-1])
+        return ids, types, special
+
+    def _pieces(self, chosen: ExampleSpans) -> tuple[Int64, Int64]:
+        """Token offsets, start and end, of everything that a [SEP] follows, row by row."""
+        first_end = chosen.first_start + chosen.first_length
+        if self.objective != "mlm":
+            second_end = chosen.second_start + chosen.second_length
+            starts = np.stack([chosen.first_start, chosen.second_start], axis=1).ravel()
+            return starts, np.stack([first_end, second_end], axis=1).ravel()
+        # A segment that runs over several documents is cut where they meet.
+        sentences = self._sentences
+        first = np.searchsorted(sentences.bounds, chosen.first_start, side="right") - 1
+        first_cut = sentences.document_of(first) + 1
+        counts = chosen.num_separators.astype(np.int64)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        turn = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+        cut = first_cut[owner] + turn  # number of the document end after each piece
+        starts = np.where(turn == 0, chosen.first_start[owner], sentences.document_start(cut - 1))
+        return starts, np.minimum(sentences.document_start(cut), first_end[owner])
+
+    def _read(self, starts: Int64, ends: Int64) -> NDArray[Any]:
+        """Ids of the spans with the token offsets ``starts`` ... ``ends`` - 1, one after another."""
+        first = np.searchsorted(self._offsets, starts, side="right") - 1
+        last = np.searchsorted(self._offsets, ends, side="left")
+        begins = starts - self._offsets[first]
+        spans = zip(*(array.tolist() for array in (first, last, begins, ends - starts)), strict=True)
+        return np.concatenate([self.tokens.tokens(a, b)[begin : begin + size] for a, b, begin, size in spans])

@@ -1,0 +1,1 @@
+"""The token store: a corpus as token ids on disk."""

@@ -1,0 +1,268 @@
+"""The ids of a large token store as plain numbers in one file, mapped into memory. Imports no torch.
+
+Parquet is for keeping: compressed, checked, open to every reader. But an id comes only with its whole row group, and
+examples in random order from more row groups than memory holds would decode one for nearly every segment. The mapped
+copy has the same ids undecoded, so that a segment costs a page or two, which the system reads, keeps, gives up, and
+shares among all processes of the machine. It has the boundaries of sentences and documents too, which every process
+would otherwise hold for itself: 8 bytes a sentence.
+
+The file is made from the store and may be deleted at any time. Its parts, each from a multiple of 8 bytes on::
+
+    ids                   uint16 or uint32 (num_tokens,)
+    sentence_boundaries   int64 (num_sentences + 1,)
+    document_boundaries   int64 (num_documents + 1,)
+    blocks                int64 (num_blocks + 1,), token offsets; a block is a row group
+    checksums             uint32 (num_blocks,), CRC-32 of the ids of each block
+    JSON                  SHA-256 of the store's manifest; type, place and CRC-32 of each part
+    16 bytes              a mark, CRC-32 and length of the JSON
+
+The JSON comes last, and the file gets its name when all of it is on the disk: there is no half of one. A block's
+checksum is compared when the block is first read, so that opening does not read 9 GB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import secrets
+import struct
+import time
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.errors import DataError, ResourceError
+from bertkit.system.atomic_files import disk_guard, sync_file, sync_folder, try_lock
+from bertkit.system.console import Progress, say
+
+NAME = "mapped.ids"
+#: Seconds between two looks at a lock that another process holds.
+WAIT_S = 0.2
+
+_FORMAT = 1
+_END = struct.Struct("<8sII")
+_MARK = b"bertkit\n"
+_PARTS = ("sentence_boundaries", "document_boundaries", "blocks", "checksums")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What goes into a mapped copy.
+
+    manifest: SHA-256 of the store's manifest, which has the hashes of all shards.
+    id_type: numpy's name of the ids' type.
+    blocks: token offset where each block begins, and the end: num_blocks + 1 numbers.
+    ids_of: the ids of a block.
+    sentence_boundaries, document_boundaries: as in :class:`bertkit.data.store.token_store.TokenStore`.
+    """
+
+    manifest: str
+    id_type: str
+    blocks: Sequence[int]
+    ids_of: Callable[[int], NDArray[Any]]
+    sentence_boundaries: NDArray[np.int64]
+    document_boundaries: NDArray[np.int64]
+
+    @property
+    def num_bytes(self) -> int:
+        """About how large the file is."""
+        numbers = len(self.sentence_boundaries) + len(self.document_boundaries) + 2 * len(self.blocks)
+        return self.blocks[-1] * np.dtype(self.id_type).itemsize + 8 * numbers + 4096
+
+
+class MappedStore:
+    """An open mapped copy. Safe to share between threads; not picklable.
+
+    Args:
+        path: the file.
+        manifest: see :class:`Content`.
+
+    Attributes:
+        sentence_boundaries, document_boundaries: read-only views of the file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: it is of another store or version, or is damaged.
+    """
+
+    def __init__(self, path: Path, manifest: str) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            self._identity = _identity(os.fstat(file.fileno()))
+            try:
+                view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                facts = _facts(view)
+                is_ours = (facts["format"], facts["manifest"]) == (_FORMAT, manifest)
+                arrays = {name: _array(view, **facts["parts"][name]) for name in ("ids", *_PARTS)}
+                if any(zlib.crc32(arrays[name].data) != facts["crc32"][name] for name in _PARTS):
+                    raise ValueError("a checksum is wrong")
+            except (ValueError, KeyError, TypeError, struct.error) as error:
+                raise DataError(f"{path} is damaged ({error})") from None
+        if not is_ours:
+            raise DataError(f"{path} is of another store, or was written by another version of bertkit")
+        self._ids: NDArray[Any] = arrays["ids"]
+        self.sentence_boundaries: NDArray[np.int64] = arrays["sentence_boundaries"]
+        self.document_boundaries: NDArray[np.int64] = arrays["document_boundaries"]
+        self._blocks: list[int] = arrays["blocks"].tolist()
+        self._checksums: list[int] = arrays["checksums"].tolist()
+        self._is_checked = np.zeros(len(self._checksums), bool)
+
+    def read(self, start: int, end: int) -> NDArray[Any]:
+        """Ids at token offsets ``start`` ... ``end`` - 1: a read-only view.
+
+        Raises:
+            DataError: the file is damaged there.
+        """
+        block = bisect_right(self._blocks, start) - 1
+        while block < len(self._checksums) and self._blocks[block] < end:
+            if not self._is_checked[block]:
+                ids = self._ids[self._blocks[block] : self._blocks[block + 1]]
+                if zlib.crc32(ids.data) != self._checksums[block]:
+                    raise DataError(f"{self.path} is damaged: the checksum of block {block} is wrong")
+                self._is_checked[block] = True
+            block += 1
+        return self._ids[start:end]
+
+    def remove(self) -> None:
+        """Delete the file, unless another process has put a new one in its place.
+
+        Raises:
+            OSError: it cannot be deleted.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if _identity(self.path.stat()) == self._identity:
+                self.path.unlink()
+
+
+def copies_of(store: Path) -> list[Path]:
+    """Where the mapped copy of a store may be: in its folder, or else below the user's cache folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    name = hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:16]
+    return [store / NAME, cache / "bertkit" / "stores" / f"{name}.ids"]
+
+
+def find_mapped(paths: Sequence[Path], manifest: str) -> MappedStore | None:
+    """The first of ``paths`` that is a whole copy of this very store."""
+    for path in paths:
+        with contextlib.suppress(OSError, DataError):
+            return MappedStore(path, manifest)
+    return None
+
+
+def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
+    """Find the copy, or write it to the first of ``paths`` that can be written; an old copy there is replaced.
+
+    Of several processes one writes and the others wait for it.
+
+    Returns:
+        None where there is no room for it anywhere, which is said.
+
+    Raises:
+        DataError: the store is damaged.
+    """
+    found = find_mapped(paths, content.manifest)
+    reasons = []
+    for path in paths:
+        if found is not None:
+            return found
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path):
+                found = find_mapped([path], content.manifest)  # by the process that we waited for
+                if found is None:
+                    _write(path, content)
+                    found = MappedStore(path, content.manifest)
+        except ResourceError as error:
+            reasons.append(str(error))
+        except OSError as error:
+            reasons.append(f"{path} cannot be written ({error.strerror or error})")
+    if found is None:
+        say(
+            "the token store is larger than its cache and is read the slow way, decoding parts of it again and again: "
+            f"its {content.num_bytes / 1e9:,.1f} GB have no place on a disk ({'; '.join(reasons)}). Make room there, "
+            "or set XDG_CACHE_HOME to a folder that has it"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Be the only process that writes ``path``, after waiting for another one if need be."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        if not try_lock(lock):
+            say(f"waiting for another process that writes {path}")
+            while not try_lock(lock):
+                time.sleep(WAIT_S)
+        yield
+
+
+def _write(path: Path, content: Content) -> None:
+    """Write the file under another name, then give it its own. The caller holds the lock."""
+    for left in path.parent.glob(f".{path.name}.*.tmp"):  # by a process that was killed
+        left.unlink(missing_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    num_tokens = content.blocks[-1]
+    say(f"writing {num_tokens:,} ids once to {path} ({content.num_bytes / 1e9:,.1f} GB), to read them in any order")
+    try:
+        with disk_guard(path.parent, content.num_bytes, what=path.name), temporary.open("wb") as file:
+            checksums = np.zeros(len(content.blocks) - 1, np.uint32)
+            with Progress(num_tokens, label="writing ids", unit="tokens") as shown:
+                for block in range(len(checksums)):
+                    ids = content.ids_of(block)
+                    checksums[block] = zlib.crc32(ids.data)
+                    file.write(ids.data)
+                    shown.advance(len(ids))
+            assert file.tell() == num_tokens * np.dtype(content.id_type).itemsize
+            parts: dict[str, Any] = {"ids": _place(np.dtype(content.id_type), 0, num_tokens)}
+            crc32: dict[str, int] = {}
+            blocks = np.array(content.blocks, np.int64)
+            arrays: list[NDArray[Any]] = [content.sentence_boundaries, content.document_boundaries, blocks, checksums]
+            for name, array in zip(_PARTS, arrays, strict=True):
+                file.write(bytes(-file.tell() % 8))
+                parts[name] = _place(array.dtype, file.tell(), len(array))
+                crc32[name] = zlib.crc32(array.data)
+                file.write(array.data)
+            facts = {"format": _FORMAT, "manifest": content.manifest, "parts": parts, "crc32": crc32}
+            text = json.dumps(facts).encode()
+            file.write(text)
+            file.write(_END.pack(_MARK, zlib.crc32(text), len(text)))
+        sync_file(temporary)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _place(kind: np.dtype[Any], offset: int, count: int) -> dict[str, Any]:
+    return {"kind": kind.str, "offset": offset, "count": count}
+
+
+def _facts(view: mmap.mmap) -> Any:
+    """The JSON at the end of the file."""
+    size = len(view) - _END.size
+    if size < 0:
+        raise ValueError("it is too short")
+    mark, crc32, length = _END.unpack(view[size:])
+    text = view[max(0, size - length) : size]
+    if mark != _MARK or zlib.crc32(text) != crc32:
+        raise ValueError("its end is not there")
+    return json.loads(text)
+
+
+def _array(view: mmap.mmap, kind: str, offset: int, count: int) -> NDArray[Any]:
+    return np.frombuffer(view, np.dtype(kind), count, offset)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

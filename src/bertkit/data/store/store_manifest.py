@@ -1,0 +1,192 @@
+"""What a token store says about itself, and the layout of its shards: shared by reader and writer. Imports no torch.
+
+A store is a folder::
+
+    STORE/
+        tokens-00000-of-00002.parquet  tokens-00001-of-00002.parquet
+        tokenizer/                     the tokenizer that made the ids, as BertTokenizer.save_pretrained writes it
+        manifest.json                  counts, hashes, tokenizer digest; written last: without it, unfinished
+
+A shard has one row a document: ``source`` (where the document begins in the corpus), ``sentence_lengths`` (tokens of
+each sentence) and ``tokens`` (ids of all its sentences in a row, without special tokens). The ids are in one flat list,
+not a list of lists: the lengths can so be read alone, and the ids are simpler to decode. Any reader of Parquet opens
+it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bertkit.errors import DataError
+from bertkit.tokenization import BertTokenizer
+
+if TYPE_CHECKING:
+    from typing import Self
+
+MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
+#: Increased when a reader of an older version could misread a store.
+FORMAT_VERSION = 1
+
+Count = Annotated[int, Field(ge=0)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+IdType = Literal["uint16", "uint32"]
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class Counts(BaseModel):
+    """How much text there is, in whatever part of a store.
+
+    text_bytes: UTF-8 bytes of the sentences, with one more for the end of each.
+    num_unknown: tokens that are ``[UNK]``.
+    """
+
+    model_config = _STRICT
+
+    num_documents: Count = 0
+    num_sentences: Count = 0
+    num_tokens: Count = 0
+    num_unknown: Count = 0
+    text_bytes: Count = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[Counts]) -> Counts:
+        """The sum of ``parts``."""
+        rows = [[getattr(part, name) for name in Counts.model_fields] for part in parts]
+        return Counts(**dict(zip(Counts.model_fields, map(sum, zip(*rows, strict=True)), strict=False)))
+
+
+class Shard(BaseModel):
+    """One file of a store. ``name`` has no folder in it, so that a manifest cannot point elsewhere."""
+
+    model_config = _STRICT
+
+    name: Annotated[str, Field(pattern=r"^tokens-\d{5,}(-of-\d{5,})?\.parquet$")]
+    num_bytes: Count
+    sha256: Sha256
+    counts: Counts
+
+
+class TokenizerFacts(BaseModel):
+    """Which tokenizer the ids are of: see :func:`tokenizer_digest`. ``num_tokens`` counts added tokens too."""
+
+    model_config = _STRICT
+
+    sha256: Sha256
+    num_tokens: Annotated[int, Field(ge=1)]
+    do_lower_case: bool
+
+    @classmethod
+    def of(cls, tokenizer: BertTokenizer) -> Self:
+        """The facts of a tokenizer."""
+        return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=tokenizer.do_lower_case)
+
+
+class Duplicates(BaseModel):
+    """Documents left out as (near-)duplicates of an earlier one."""
+
+    model_config = _STRICT
+
+    kept: Count
+    exact: Count
+    near: Count
+    dropped_bytes: Count
+    examples: tuple[tuple[str, str], ...]
+
+
+class StoreManifest(BaseModel):
+    """Content of ``manifest.json``. It has no date and no path: like the shards, it is a pure function of the input.
+
+    settings: what else the shards depend on, for example how sentences were found.
+    duplicates: documents that were left out; None where nobody looked for any.
+    """
+
+    model_config = _STRICT
+
+    format_version: Literal[1] = 1
+    tokenizer: TokenizerFacts
+    id_type: IdType
+    settings: dict[str, Any]
+    counts: Counts
+    shards: tuple[Shard, ...]
+    duplicates: Duplicates | None = None
+
+
+def read_manifest(folder: Path) -> StoreManifest:
+    """The manifest of a finished store.
+
+    Raises:
+        DataError: no such folder, a store that is not finished, another format version, a damaged manifest.
+    """
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_bytes())
+    except NotADirectoryError:
+        raise DataError(
+            f"{folder} is a file; a token store is a folder, made with: bertkit prepare CORPUS --tokenizer DIR --out "
+            "STORE"
+        ) from None
+    except FileNotFoundError:
+        if (folder / PROGRESS).is_file():
+            raise DataError(
+                f"{folder} is a token store that is not finished; run the same 'bertkit prepare' again to go on"
+            ) from None
+        what = f"has no {MANIFEST}" if folder.is_dir() else "is not there"
+        raise DataError(
+            f"{folder} {what}; a token store is made with: bertkit prepare CORPUS --tokenizer DIR --out STORE"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from None
+    version = values.get("format_version") if isinstance(values, dict) else None
+    if version != FORMAT_VERSION:
+        raise DataError(f"{path} has format version {version!r}, this bertkit reads {FORMAT_VERSION}; prepare it again")
+    try:
+        manifest = StoreManifest.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(f"{path} is damaged at {where}: {first['msg']}, got {first['input']!r:.80}") from None
+    if Counts.total(shard.counts for shard in manifest.shards) != manifest.counts:
+        raise DataError(f"{path} is damaged: its counts are not the sums of those of its shards")
+    return manifest
+
+
+def tokenizer_digest(tokenizer: BertTokenizer) -> str:
+    """SHA-256 of everything that decides which ids a text gets: equal for a tokenizer and its saved copy."""
+    vocabulary = tokenizer._vocabulary
+    parts = {
+        **{name: getattr(vocabulary, name) for name in vocabulary.__dataclass_fields__},
+        "vocab": sorted(tokenizer.vocab.items(), key=lambda item: item[1]),
+        "added": [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)],
+    }
+    del parts["source"]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def id_type_for(num_tokens: int) -> IdType:
+    """The smallest type that holds the ids of a vocabulary of ``num_tokens``."""
+    return "uint16" if num_tokens <= 1 << 16 else "uint32"
+
+
+def schema_for(id_type: IdType) -> pa.Schema:
+    """Columns of a shard; nothing in them may be null."""
+    ids = pa.uint16() if id_type == "uint16" else pa.uint32()
+    return pa.schema(
+        [
+            pa.field("source", pa.string(), nullable=False),
+            pa.field("sentence_lengths", _list_of(pa.int32()), nullable=False),
+            pa.field("tokens", _list_of(ids), nullable=False),
+        ]
+    )
+
+
+def _list_of(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False))

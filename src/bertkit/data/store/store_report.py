@@ -1,0 +1,150 @@
+"""What is in a token store, for people and, as a dict, for programs. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.data.corpus.near_duplicates import DedupReport
+from bertkit.data.store.token_store import TokenStore
+
+#: Upper bounds of the classes that lengths are counted in; the last class is open.
+DOCUMENT_BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+SENTENCE_BOUNDS = (4, 8, 16, 32, 64, 128, 256, 512)
+#: Characters of a sample document that are shown.
+SAMPLE_CHARS = 300
+_BAR_WIDTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many lengths are at most ``bounds[i]`` (and above the bound before); the last count is for longer ones."""
+
+    bounds: tuple[int, ...]
+    counts: tuple[int, ...]
+    mean: float
+    median: float
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: NDArray[Any], bounds: Sequence[int]) -> Histogram:
+        """Count ``lengths``, of which there is at least one."""
+        classes = np.searchsorted(bounds, lengths, side="left")
+        counts = np.bincount(classes, minlength=len(bounds) + 1)
+        return cls(
+            tuple(bounds), tuple(counts.tolist()), float(lengths.mean()), float(np.median(lengths)), int(lengths.max())
+        )
+
+    def lines(self, what: str) -> list[str]:
+        """The histogram drawn with characters."""
+        head = f"tokens a {what}: mean {self.mean:,.1f}, median {self.median:,.0f}, longest {self.longest:,}"
+        names = [f"<= {bound:,}" for bound in self.bounds] + [f"> {self.bounds[-1]:,}"]
+        scale = _BAR_WIDTH / max(self.counts)
+        return [head] + [
+            f"  {name:>8}  {count:>13,}  {'#' * round(count * scale)}".rstrip()
+            for name, count in zip(names, self.counts, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One document: its number, where it begins in the corpus, and the start of its text, decoded from the ids."""
+
+    document: int
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """What :func:`inspect_store` found.
+
+    counts: documents, sentences, tokens, [UNK] tokens, bytes of text.
+    duplicates: what was left out because an earlier document says the same; None where nobody looked.
+    bytes_on_disk: of all shards.
+    """
+
+    path: str
+    counts: dict[str, int]
+    settings: dict[str, Any]
+    tokenizer: dict[str, Any]
+    id_type: str
+    num_shards: int
+    bytes_on_disk: int
+    documents: Histogram
+    sentences: Histogram
+    samples: tuple[Sample, ...]
+    duplicates: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return asdict(self)
+
+    def render(self) -> str:
+        """Text for a terminal."""
+        counts = self.counts
+        size = f"{self.bytes_on_disk:,} bytes in {self.num_shards} shards"
+        facts = {
+            "token store": self.path,
+            "documents": f"{counts['num_documents']:,}",
+            "sentences": f"{counts['num_sentences']:,}",
+            "tokens": f"{counts['num_tokens']:,} ({self.id_type})",
+            "[UNK]": f"{counts['num_unknown']:,} ({counts['num_unknown'] / counts['num_tokens']:.3%} of tokens)",
+            "text": f"{counts['text_bytes']:,} bytes, {counts['text_bytes'] / counts['num_tokens']:.2f} a token",
+            "on disk": f"{size}, {self.bytes_on_disk / counts['text_bytes']:.2f} a byte of text",
+            "tokenizer": ", ".join(f"{key} {value}" for key, value in self.tokenizer.items()),
+            "settings": ", ".join(f"{key} {value}" for key, value in self.settings.items()),
+        }
+        lines = [f"{name:<12} {value}" for name, value in facts.items()]
+        lines += ["", *self.documents.lines("document"), "", *self.sentences.lines("sentence")]
+        if self.duplicates is not None:
+            lines += ["", DedupReport(**self.duplicates).render()]
+        for sample in self.samples:
+            lines += ["", f"document {sample.document:,} ({sample.source}):", f"  {sample.text}"]
+        return "\n".join(lines)
+
+
+def inspect_store(folder: str | Path, *, num_samples: int = 3) -> StoreReport:
+    """Look into a token store.
+
+    Args:
+        folder: the store.
+        num_samples: documents shown, evenly spread.
+
+    Raises:
+        DataError: not a store, unfinished, or damaged.
+        CheckpointError: its tokenizer is missing or damaged.
+    """
+    store = TokenStore(folder)
+    manifest = store.manifest
+    starts = store.sentence_boundaries[store.document_boundaries]
+    return StoreReport(
+        path=str(store.path),
+        counts=manifest.counts.model_dump(),
+        settings=manifest.settings,
+        tokenizer=manifest.tokenizer.model_dump(),
+        id_type=manifest.id_type,
+        num_shards=len(manifest.shards),
+        bytes_on_disk=sum(shard.num_bytes for shard in manifest.shards),
+        documents=Histogram.of(np.diff(starts), DOCUMENT_BOUNDS),
+        sentences=Histogram.of(store.sentence_lengths, SENTENCE_BOUNDS),
+        samples=_samples(store, num_samples),
+        duplicates=None if manifest.duplicates is None else manifest.duplicates.model_dump(),
+    )
+
+
+def _samples(store: TokenStore, number: int) -> tuple[Sample, ...]:
+    tokenizer = store.tokenizer()
+    chosen = np.unique(np.linspace(0, len(store) - 1, min(number, len(store))).astype(int)).tolist()
+    samples = []
+    for document in chosen:
+        # No token has more than a few characters: as many tokens as characters are plenty.
+        text = tokenizer.decode(store.tokens_of(document)[:SAMPLE_CHARS])
+        shown = text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + " ..."
+        samples.append(Sample(document, store.source_of(document), shown))
+    return tuple(samples)

@@ -1,0 +1,339 @@
+"""Write a token store that is either whole or visibly unfinished. Imports no torch.
+
+Shards are written one after another, each under a temporary name until its bytes are on the disk; ``progress.json``
+then counts it in. Whatever kills the process or the machine in between, the finished shards stay, and a writer with the
+same settings goes on after them. At the end the shards get their final names, and ``manifest.json`` comes last. A
+writer that stops before its first shard is finished leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bertkit.data.store.arrow_arrays import lists_of, strings_of
+from bertkit.data.store.store_manifest import (
+    MANIFEST,
+    PROGRESS,
+    TOKENIZER,
+    Counts,
+    Duplicates,
+    Shard,
+    StoreManifest,
+    TokenizerFacts,
+    id_type_for,
+    schema_for,
+)
+from bertkit.errors import ConfigError, DataError, ResourceError
+from bertkit.system.atomic_files import is_full_disk, replace_file, sha256_file, sync_file, try_lock
+from bertkit.tokenization import BertTokenizer
+
+#: A shard is closed once it has this many bytes of text: little enough to do again after a kill, and not many files.
+SHARD_TEXT_BYTES = 1 << 26
+WRITING, LOCK = ".writing", ".lock"
+
+#: What a writer that was stopped at once may leave before its first progress.json.
+_OWN = {LOCK, PROGRESS + WRITING}
+_AGAIN = "begin again with --no-resume (resume=False), which removes its shards"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedChunk:
+    """Documents as ids: one row group of a shard.
+
+    ids: ``(T,)`` of the store's type, all sentences one after another, no special tokens.
+    sentence_lengths: int32 ``(S,)``, tokens of each sentence, at least 1.
+    document_lengths: int32 ``(D,)``, sentences of each document, at least 1.
+    sources: where each of the D documents begins in the corpus.
+    counts: of what is in the chunk.
+    num_read: documents of the corpus that it took, those that gave no token counted too.
+    """
+
+    ids: NDArray[Any]
+    sentence_lengths: NDArray[np.int32]
+    document_lengths: NDArray[np.int32]
+    sources: list[str]
+    counts: Counts
+    num_read: int
+
+    def to_table(self, schema: pa.Schema) -> pa.Table:
+        """One row a document."""
+        ends = np.concatenate([[0], np.cumsum(self.sentence_lengths)])
+        document_ends = np.concatenate([[0], np.cumsum(self.document_lengths)])
+        columns = (
+            strings_of(self.sources),
+            lists_of(document_ends, self.sentence_lengths, schema.field("sentence_lengths").type),
+            lists_of(ends[document_ends], self.ids, schema.field("tokens").type),
+        )
+        return pa.Table.from_arrays(list(columns), schema=schema)
+
+
+class StoreWriter:
+    """Add chunks, then :meth:`finish`; use it in a ``with`` block, which closes files whatever happens.
+
+    Args:
+        folder: the store; made if it is not there.
+        tokenizer: what made the ids; a copy is saved in the store.
+        settings: what the shards depend on beside the text; goes into the manifest.
+        inputs: what identifies the corpus on this machine; kept until the store is finished.
+        resume: keep the finished shards of an earlier writer with the same tokenizer, settings and inputs; False
+            removes them.
+        shard_text_bytes: see :data:`SHARD_TEXT_BYTES`.
+
+    Attributes:
+        num_read: documents of the corpus that finished shards took: skip as many before adding.
+
+    Raises:
+        ConfigError: the folder has a finished store, other files, or the begun store of something else; it is a file;
+            another process is writing to it.
+        ResourceError: the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        tokenizer: BertTokenizer,
+        *,
+        settings: Mapping[str, Any],
+        inputs: Any = None,
+        resume: bool = True,
+        shard_text_bytes: int = SHARD_TEXT_BYTES,
+    ) -> None:
+        self.path = Path(folder).expanduser()
+        self.tokenizer = TokenizerFacts.of(tokenizer)
+        self.id_type = id_type_for(len(tokenizer))
+        self.settings = {**settings, "shard_text_bytes": shard_text_bytes}
+        self.num_read = 0
+        self._identity = json.loads(
+            json.dumps({"tokenizer": self.tokenizer.sha256, "settings": self.settings, "inputs": inputs})
+        )
+        self._shard_text_bytes = shard_text_bytes
+        self._schema = schema_for(self.id_type)
+        self._shards: list[Shard] = []
+        self._open: pq.ParquetWriter | None = None
+        self._parts: list[Counts] = []
+        self._read_since = 0
+        self._began = False
+        with self._errors():
+            self._lock = self._claim()
+            try:
+                self._begin(resume)
+                tokenizer.save_pretrained(self.path / TOKENIZER)
+            except BaseException:
+                self._release()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._open is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):  # what is in it will be written again
+                self._open.close()
+            self._open = None
+        with contextlib.suppress(OSError):
+            self._temporary().unlink(missing_ok=True)
+        self._release()
+
+    @property
+    def counts(self) -> Counts:
+        """Of the finished shards."""
+        return Counts.total(shard.counts for shard in self._shards)
+
+    def add(self, chunk: TokenizedChunk) -> None:
+        """Write one row group; closes the shard when it is large enough.
+
+        Raises:
+            ResourceError: the disk is full. Finished shards stay.
+        """
+        self._read_since += chunk.num_read
+        if not len(chunk.document_lengths):
+            return
+        with self._errors():
+            if self._open is None:
+                self._open = self._new_file()
+            self._open.write_table(chunk.to_table(self._schema), row_group_size=len(chunk.document_lengths))
+            self._parts.append(chunk.counts)
+            if sum(part.text_bytes for part in self._parts) >= self._shard_text_bytes:
+                self._close_shard()
+
+    def finish(self, duplicates: Duplicates | None = None) -> StoreManifest:
+        """Close the last shard, give all their names, and write the manifest.
+
+        Args:
+            duplicates: what was left out, for the manifest.
+
+        Raises:
+            DataError: nothing was added.
+            ResourceError: the disk is full. Finished shards stay.
+        """
+        with self._errors():
+            if self._open is not None:
+                self._close_shard()
+            if not self._shards:
+                raise DataError("the corpus has no document with a token in it: there is nothing to store")
+            shards = []
+            for number, shard in enumerate(self._shards):
+                name = f"tokens-{number:05d}-of-{len(self._shards):05d}.parquet"
+                if (self.path / shard.name).exists():
+                    (self.path / shard.name).replace(self.path / name)
+                shards.append(shard.model_copy(update={"name": name}))
+            manifest = StoreManifest(
+                tokenizer=self.tokenizer,
+                id_type=self.id_type,
+                settings=self.settings,
+                counts=self.counts,
+                shards=tuple(shards),
+                duplicates=duplicates,
+            )
+            self._replace(MANIFEST, manifest.model_dump_json(indent=2))
+            (self.path / PROGRESS).unlink()
+        return manifest
+
+    def _claim(self) -> TextIO:
+        """Hold the folder as long as this writer lives. Nothing is written into one that holds something else."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"--out {self.path} is a file, or lies in one; name a folder") from None
+        self._refuse_taken()
+        lock = (self.path / LOCK).open("w")
+        if not try_lock(lock) or not _lies_at(self.path / LOCK, lock):
+            lock.close()
+            raise ConfigError(f"another process is writing to {self.path}; wait for it or choose another --out")
+        return lock
+
+    def _release(self) -> None:
+        """Let go of the folder. Of a store without a finished shard nothing is left, nor is an empty folder."""
+        with contextlib.suppress(OSError):
+            if self._began and not self._shards:
+                shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)
+                (self.path / PROGRESS).unlink(missing_ok=True)
+            (self.path / LOCK).unlink(missing_ok=True)
+        self._lock.close()
+        with contextlib.suppress(OSError):  # it is not empty
+            self.path.rmdir()
+
+    def _refuse_taken(self) -> None:
+        """See that the folder is empty, or holds a store that is not finished."""
+        if (self.path / MANIFEST).exists():
+            raise ConfigError(f"{self.path} has a finished token store already; remove it or choose another --out")
+        if (self.path / PROGRESS).exists():
+            return
+        if others := sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN):
+            raise ConfigError(f"{self.path} is not empty (it has {others[0]!r}); choose another --out")
+
+    def _begin(self, resume: bool) -> None:
+        """Take over what an earlier writer finished, and remove the rest of what it left."""
+        self._refuse_taken()  # again, for it may have finished while this one waited for the lock
+        progress = self.path / PROGRESS
+        if resume and progress.exists():
+            self._take_over(progress)
+        self._save_progress()
+        self._began = True
+        kept = {self._find(number, shard) for number, shard in enumerate(self._shards)}
+        for path in (*self.path.glob("tokens-*.parquet"), *self.path.glob(f"*{WRITING}")):
+            if path not in kept:
+                path.unlink()
+
+    def _take_over(self, progress: Path) -> None:
+        try:
+            values = json.loads(progress.read_bytes())
+            identity, num_read = values["identity"], int(values["num_read"])
+            shards = [Shard.model_validate(shard) for shard in values["shards"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{progress} cannot be used ({error}); remove {self.path}, or {_AGAIN}") from None
+        if shards and identity != self._identity:
+            changed = [key for key, value in self._identity.items() if identity.get(key) != value]
+            raise ConfigError(
+                f"{self.path} was begun with other {' and '.join(changed)}; choose another --out, or {_AGAIN}"
+            )
+        for number, shard in enumerate(shards):
+            path = self._find(number, shard)
+            if path is None or path.stat().st_size != shard.num_bytes or sha256_file(path) != shard.sha256:
+                raise ConfigError(f"shard {number} of the unfinished store {self.path} is missing or damaged; {_AGAIN}")
+            if path.name != shard.name:  # killed while the shards were getting their final names
+                path.replace(self.path / shard.name)
+        self._shards, self.num_read = shards, num_read
+
+    def _find(self, number: int, shard: Shard) -> Path | None:
+        """Where a finished shard lies: under its first name or, after a kill in :meth:`finish`, its last."""
+        own = self.path / shard.name
+        return own if own.exists() else next(self.path.glob(f"tokens-{number:05d}-of-*.parquet"), None)
+
+    def _temporary(self) -> Path:
+        return self.path / f"tokens-{len(self._shards):05d}.parquet{WRITING}"
+
+    def _new_file(self) -> pq.ParquetWriter:
+        # No dictionary: ids of 15 bits pack no better that way than they compress, and plain values decode faster.
+        return pq.ParquetWriter(
+            self._temporary(),
+            self._schema,
+            compression="zstd",
+            use_dictionary=False,
+            write_statistics=False,
+            write_page_checksum=True,
+        )
+
+    def _close_shard(self) -> None:
+        """Put the shard on the disk, then count it in: its documents are not read again after a kill."""
+        assert self._open is not None
+        self._open.close()
+        self._open = None
+        temporary = self._temporary()
+        sync_file(temporary)
+        path = self.path / temporary.name.removesuffix(WRITING)
+        counts = Counts.total(self._parts)
+        shard = Shard(name=path.name, num_bytes=temporary.stat().st_size, sha256=sha256_file(temporary), counts=counts)
+        temporary.replace(path)
+        self._shards.append(shard)
+        self._parts = []
+        self.num_read += self._read_since
+        self._read_since = 0
+        self._save_progress()
+
+    def _save_progress(self) -> None:
+        values = {
+            "identity": self._identity,
+            "num_read": self.num_read,
+            "shards": [shard.model_dump() for shard in self._shards],
+        }
+        self._replace(PROGRESS, json.dumps(values, indent=2))
+
+    def _replace(self, name: str, content: str) -> None:
+        """Write a small file so that a reader sees the old content or the new, never a part."""
+        replace_file(self.path / name, f"{content}\n".encode(), self.path / (name + WRITING))
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn a full disk and a folder that cannot be written into clear errors."""
+        try:
+            yield
+        except OSError as error:
+            if is_full_disk(error):
+                raise ResourceError(
+                    f"no room left for the token store {self.path}; finished shards stay: make room and run it again"
+                ) from error
+            raise ResourceError(f"cannot write the token store {self.path}: {error.strerror or error}") from error
+
+
+def _lies_at(path: Path, file: TextIO) -> bool:
+    """Whether an open file is still the one of that name, and not one that was removed while it was opened."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,374 @@
+"""Read a token store: a corpus as token ids, with its documents and sentences, opened in moments. Imports no torch.
+
+The boundaries of all sentences are read at once (8 bytes a sentence in memory). The ids, which are most of a store, are
+decoded when they are asked for, a row group of up to a million at a time, and the groups used last are kept. While the
+decoded ids of the whole store fit into ``cache_bytes``, each group is decoded once. Reading a larger store in random
+order would decode a group for nearly every span: :meth:`TokenStore.make_random_access` then maps a file of decoded ids
+into memory, written once (:mod:`bertkit.data.store.mapped_ids`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bertkit.data.store.arrow_arrays import numbers_of
+from bertkit.data.store.mapped_ids import Content, MappedStore, copies_of, find_mapped, make_mapped
+from bertkit.data.store.store_manifest import (
+    MANIFEST,
+    TOKENIZER,
+    Shard,
+    StoreManifest,
+    read_manifest,
+    schema_for,
+    tokenizer_digest,
+)
+from bertkit.errors import DataError, InputError
+from bertkit.system.atomic_files import sha256_file
+from bertkit.system.console import say
+from bertkit.tokenization import BertTokenizer
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+#: Memory for decoded ids: about 500 million of them in uint16.
+CACHE_BYTES = 1 << 30
+
+
+class TokenStore:
+    """A finished token store, read-only. Safe to share between threads; pickled as its path.
+
+    Args:
+        folder: what :func:`bertkit.data.store.prepare.prepare` wrote.
+        cache_bytes: most memory for decoded ids; at least one row group is always kept.
+
+    Attributes:
+        path: the folder.
+        manifest: counts, settings, tokenizer and shards.
+        sentence_boundaries: where each sentence begins among all tokens, int64 ``(num_sentences + 1,)``.
+        document_boundaries: document d has the sentences ``document_boundaries[d] : document_boundaries[d + 1]``, at
+            least one; int64 ``(num_documents + 1,)``.
+
+    Raises:
+        DataError: not a store, an unfinished one, a shard that is missing or is not what the manifest says.
+    """
+
+    manifest: StoreManifest
+    sentence_boundaries: Int64
+    document_boundaries: Int64
+
+    def __init__(self, folder: str | Path, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self.path = Path(folder).expanduser()
+        self.manifest = read_manifest(self.path)
+        self.cache_bytes = cache_bytes
+        self._lock = Lock()
+        self._cache: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._cached_bytes = 0
+        self._mapping = Lock()
+        self._mapped: MappedStore | None = None
+        self._metadata: dict[str, pq.FileMetaData] = {}
+        for shard in self.manifest.shards:
+            self._metadata[shard.name] = self._read_footer(shard)
+        if not self._fits_cache:
+            self._mapped = find_mapped(copies_of(self.path), self._digest())
+        if self._mapped is None:
+            self._read_boundaries()
+        else:
+            self._use(self._mapped)
+        self._find_groups()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open, (self.path, self.cache_bytes)
+
+    def __len__(self) -> int:
+        """Documents."""
+        return len(self.document_boundaries) - 1
+
+    def __repr__(self) -> str:
+        counts = self.manifest.counts
+        size = f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens"
+        return f"{type(self).__name__}({str(self.path)!r}, {size})"
+
+    @cached_property
+    def sentence_lengths(self) -> Int32:
+        """Tokens of each sentence of the whole store, int32 ``(num_sentences,)``, each at least 1; made when used."""
+        lengths = np.empty(len(self.sentence_boundaries) - 1, np.int32)
+        np.subtract(self.sentence_boundaries[1:], self.sentence_boundaries[:-1], out=lengths, casting="same_kind")
+        lengths.setflags(write=False)
+        return lengths
+
+    def make_random_access(self) -> bool:
+        """Make reading in any order cheap: nothing to do for a store that fits into ``cache_bytes``. For a larger one,
+        its decoded ids and boundaries are mapped from a file in its folder, or, where that cannot be written, below
+        ``$XDG_CACHE_HOME/bertkit/stores``. Where the file is missing, damaged or of another store, it is written: 2 or
+        4 bytes a token and 8 a sentence, once for all processes. Each block is checked when it is first read.
+
+        Returns:
+            False: there was no room for the file, which was said; groups are decoded as before.
+
+        Raises:
+            DataError: a shard is damaged.
+        """
+        if self._fits_cache:
+            return True
+        with self._mapping:
+            if self._mapped is None:
+                self._mapped = self._make_mapped()
+            return self._mapped is not None
+
+    def tokens(self, first_sentence: int, end_sentence: int) -> Int32:
+        """Ids of sentences ``first_sentence : end_sentence``, also of several documents: int32 ``(T,)``, a copy.
+
+        Raises:
+            InputError: there are no such sentences.
+            DataError: the shard is damaged.
+        """
+        if not 0 <= first_sentence <= end_sentence < len(self.sentence_boundaries):
+            raise InputError(
+                f"sentences {first_sentence} : {end_sentence} are not in {self.path}, which has "
+                f"{len(self.sentence_boundaries) - 1:,}"
+            )
+        start = int(self.sentence_boundaries[first_sentence])
+        end = int(self.sentence_boundaries[end_sentence])
+        mapped = self._mapped
+        if mapped is not None:
+            try:
+                return mapped.read(start, end).astype(np.int32)
+            except DataError as error:
+                mapped = self._made_again(mapped, error)
+            if mapped is not None:
+                return mapped.read(start, end).astype(np.int32)
+        return self._decoded(start, end)
+
+    def tokens_of(self, document: int) -> Int32:
+        """Ids of one document, without special tokens: int32 ``(T,)``, a copy.
+
+        Raises:
+            InputError: there is no such document.
+            DataError: the shard is damaged.
+        """
+        first, end = self._sentences_of(document)
+        return self.tokens(first, end)
+
+    def source_of(self, document: int) -> str:
+        """Where one document begins in the corpus: ``file:line``."""
+        first, _ = self._sentences_of(document)
+        group = bisect_right(self._group_starts, int(self.sentence_boundaries[first])) - 1
+        column = self._read_group(group, "source")
+        return str(column[document - self._group_documents[group]])
+
+    def tokenizer(self) -> BertTokenizer:
+        """The tokenizer that made the ids, from the copy in the store.
+
+        Raises:
+            DataError: it is not the one that the manifest names.
+            CheckpointError: its files are missing or damaged.
+        """
+        tokenizer = BertTokenizer.from_pretrained(self.path / TOKENIZER)
+        self.check_tokenizer(tokenizer)
+        return tokenizer
+
+    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
+        """See that ids of this store mean for ``tokenizer`` what they meant when they were made.
+
+        Raises:
+            DataError: they do not.
+        """
+        expected = self.manifest.tokenizer
+        if tokenizer_digest(tokenizer) != expected.sha256:
+            case = "uncased" if expected.do_lower_case else "cased"
+            raise DataError(
+                f"{self.path} was made with another tokenizer ({expected.num_tokens:,} tokens, {case}), got "
+                f"{tokenizer!r}; use the one in {self.path / TOKENIZER}, or prepare the corpus again with yours"
+            )
+
+    def verify(self) -> None:
+        """Hash every shard.
+
+        Raises:
+            DataError: the bytes of a shard are not those the manifest describes.
+        """
+        for shard in self.manifest.shards:
+            if sha256_file(self.path / shard.name) != shard.sha256:
+                raise DataError(f"{self.path / shard.name} is damaged: {_AGAIN} (its hash is not the manifest's)")
+
+    # ------------------------------------------------------------------------------------------- the mapped copy
+
+    @property
+    def _fits_cache(self) -> bool:
+        return self.manifest.counts.num_tokens * np.dtype(self.manifest.id_type).itemsize <= self.cache_bytes
+
+    def _digest(self) -> str:
+        return sha256_file(self.path / MANIFEST)
+
+    def _use(self, mapped: MappedStore) -> None:
+        """Read boundaries from a mapped copy: every process of the machine has the same in memory, once."""
+        self.sentence_boundaries = mapped.sentence_boundaries
+        self.document_boundaries = mapped.document_boundaries
+
+    def _make_mapped(self) -> MappedStore | None:
+        content = Content(
+            manifest=self._digest(),
+            id_type=self.manifest.id_type,
+            blocks=self._group_starts,
+            ids_of=self._decode,
+            sentence_boundaries=self.sentence_boundaries,
+            document_boundaries=self.document_boundaries,
+        )
+        mapped = make_mapped(copies_of(self.path), content)
+        if mapped is not None:
+            self._use(mapped)
+        return mapped
+
+    def _made_again(self, damaged: MappedStore, error: DataError) -> MappedStore | None:
+        """A new copy in place of a damaged one; None where that cannot be."""
+        with self._mapping:
+            if self._mapped is damaged:  # not yet by another thread
+                say(f"{error}; it is written again")
+                try:
+                    damaged.remove()
+                except OSError as reason:
+                    say(f"{damaged.path} cannot be removed ({reason.strerror or reason}): the store is decoded instead")
+                    self._mapped = None
+                else:
+                    self._mapped = self._make_mapped()
+            return self._mapped
+
+    # ------------------------------------------------------------------------------------------------- the shards
+
+    def _sentences_of(self, document: int) -> tuple[int, int]:
+        if not 0 <= document < len(self):
+            raise InputError(f"document {document} is not in {self.path}, which has {len(self):,}")
+        return int(self.document_boundaries[document]), int(self.document_boundaries[document + 1])
+
+    def _read_footer(self, shard: Shard) -> pq.FileMetaData:
+        path = self.path / shard.name
+        with self._opened(shard) as file:
+            if not file.schema_arrow.equals(schema_for(self.manifest.id_type)):
+                raise DataError(f"{path} has other columns than a shard with {self.manifest.id_type} ids: {_AGAIN}")
+            return file.metadata
+
+    def _find_groups(self) -> None:
+        """Where each row group begins."""
+        self._groups: list[tuple[Shard, int]] = []
+        group_rows: list[int] = []
+        for shard in self.manifest.shards:
+            metadata = self._metadata[shard.name]
+            self._groups += [(shard, number) for number in range(metadata.num_row_groups)]
+            group_rows += [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        firsts = np.cumsum([0, *group_rows])
+        self._group_documents: list[int] = firsts.tolist()
+        self._group_starts: list[int] = self.sentence_boundaries[self.document_boundaries[firsts]].tolist()
+
+    def _read_boundaries(self) -> None:
+        """Boundaries of all sentences and documents, from the lengths in the shards."""
+        counts = self.manifest.counts
+        sentences = np.zeros(counts.num_sentences + 1, np.int64)
+        documents = np.zeros(counts.num_documents + 1, np.int64)
+        sentence = document = 0
+        for shard in self.manifest.shards:
+            lengths, sizes = self._read_lengths(shard)
+            sentence = _append(sentences, sentence, lengths)
+            document = _append(documents, document, sizes)
+        self.sentence_boundaries, self.document_boundaries = sentences, documents
+        for array in (sentences, documents):
+            array.setflags(write=False)
+
+    def _read_lengths(self, shard: Shard) -> tuple[Int32, Int64]:
+        """The lengths of a shard's sentences, and the number of sentences of its documents."""
+        with self._opened(shard) as file:
+            column = file.read(["sentence_lengths"]).column(0).combine_chunks()
+        lengths: Int32 = numbers_of(column.flatten(), np.int32)
+        sizes = np.diff(numbers_of(column.offsets, np.int32)).astype(np.int64)
+        found = (len(sizes), len(lengths), int(lengths.sum()))
+        expected = (shard.counts.num_documents, shard.counts.num_sentences, shard.counts.num_tokens)
+        if found != expected or min(sizes.min(initial=1), lengths.min(initial=1)) < 1:
+            raise DataError(
+                f"{self.path / shard.name} has (documents, sentences, tokens) {found}, the manifest says {expected}: "
+                f"{_AGAIN}"
+            )
+        return lengths, sizes
+
+    def _decoded(self, start: int, end: int) -> Int32:
+        """Ids at token offsets ``start`` ... ``end`` - 1, out of the row groups that have them."""
+        group = bisect_right(self._group_starts, start) - 1
+        parts: list[NDArray[Any]] = []
+        while start < end:
+            shift, stop = self._group_starts[group], min(end, self._group_starts[group + 1])
+            parts.append(self._group(group)[start - shift : stop - shift])
+            start, group = stop, group + 1
+        if len(parts) == 1:
+            return parts[0].astype(np.int32)
+        return np.concatenate([np.zeros(0, np.int32), *(part.astype(np.int32) for part in parts)])
+
+    def _group(self, group: int) -> NDArray[Any]:
+        """Ids of a row group, from the cache or decoded now."""
+        with self._lock:
+            if group in self._cache:
+                self._cache.move_to_end(group)
+                return self._cache[group]
+        # Decoded outside the lock: two threads may do the same work, but none waits for another's.
+        ids = self._decode(group)
+        with self._lock:
+            if group not in self._cache:
+                self._cache[group] = ids
+                self._cached_bytes += ids.nbytes
+            while self._cached_bytes > self.cache_bytes and len(self._cache) > 1:
+                self._cached_bytes -= self._cache.popitem(last=False)[1].nbytes
+        return ids
+
+    def _decode(self, group: int) -> NDArray[Any]:
+        ids = numbers_of(self._read_group(group, "tokens").flatten(), self.manifest.id_type)
+        shard, _ = self._groups[group]
+        expected = self._group_starts[group + 1] - self._group_starts[group]
+        if len(ids) != expected or int(ids.max(initial=0)) >= self.manifest.tokenizer.num_tokens:
+            raise DataError(f"{self.path / shard.name} holds ids that do not fit its sentences or vocabulary: {_AGAIN}")
+        return ids
+
+    def _read_group(self, group: int, column: str) -> pa.Array:
+        shard, number = self._groups[group]
+        with self._opened(shard) as file:
+            return file.read_row_group(number, [column]).column(0).combine_chunks()
+
+    @contextmanager
+    def _opened(self, shard: Shard) -> Iterator[pq.ParquetFile]:
+        """A shard, opened each time, with the footer that was read before: a large store has more shards than a
+        process may have open files.
+        """
+        path = self.path / shard.name
+        try:
+            if (size := path.stat().st_size) != shard.num_bytes:
+                raise DataError(f"{path} has {size:,} bytes, the manifest says {shard.num_bytes:,}: {_AGAIN}")
+            footer = self._metadata.get(shard.name)
+            with pq.ParquetFile(path, memory_map=True, metadata=footer, page_checksum_verification=True) as file:
+                yield file
+        except FileNotFoundError:
+            raise DataError(f"{path}, which the manifest names, is missing: {_AGAIN}") from None
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{path} cannot be read: {_AGAIN} ({error})") from None
+
+
+_AGAIN = "copy the store again, or prepare it again"
+
+
+def _open(folder: Path, cache_bytes: int) -> TokenStore:
+    return TokenStore(folder, cache_bytes=cache_bytes)
+
+
+def _append(boundaries: Int64, at: int, lengths: NDArray[Any]) -> int:
+    """Go on with ``boundaries`` after number ``at``, which is set; returns the last one that then is."""
+    end = at + len(lengths)
+    np.cumsum(lengths, out=boundaries[at + 1 : end + 1])
+    boundaries[at + 1 : end + 1] += boundaries[at]
+    return end

@@ -1,0 +1,1 @@
+"""From rows to model outputs: sort, pack, run, scatter back."""

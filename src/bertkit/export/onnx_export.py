@@ -1,0 +1,317 @@
+"""A model as ONNX files in a folder, with its tokenizer and labels, and checked by running it.
+
+``model.onnx`` takes padded batches under the names that other software uses; ``model_packed.onnx`` takes sequences end
+to end, so that nothing is computed for padding but in attention. All axes are free. See
+``docs/decisions/0115-onnx.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertkit import __version__
+from bertkit.batch import pack
+from bertkit.checkpoints.names import class_spec
+from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
+from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
+from bertkit.export.onnx_model import FILES, MANIFEST, Variant, open_session
+from bertkit.inference.pipeline_base import eval_mode
+from bertkit.model import loading as pretrained
+from bertkit.model.models import BertModel
+from bertkit.model.output import ModelOutput
+from bertkit.model.padded import PackedModel
+from bertkit.system.atomic_files import disk_guard, sha256_file, sync_folder
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.decision_file import read_decision, write_decision
+from bertkit.tokenization import AutoTokenizer
+
+GRAPHS: dict[str, type[Graph]] = {"padded": PaddedGraph, "packed": PackedGraph}
+#: Version of ONNX's operators: the one that torch recommends, and what it can write.
+OPSET = 20
+OPSETS = range(18, 24)
+#: Most that a result may differ from the model's: absolute, and for large values relative.
+TOLERANCE = 1e-4
+NUM_CHECKS = 6
+#: Task to the end of the name of its class.
+HEADS = {
+    "feature-extraction": "",
+    "fill-mask": "MaskedLM",
+    "next-sentence": "NextSentencePrediction",
+    "text-classification": "SequenceClassification",
+    "token-classification": "TokenClassification",
+    "question-answering": "QuestionAnswering",
+    "multiple-choice": "MultipleChoice",
+    "pre-training": "PreTraining",
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    folder: where.
+    variants: variant to its file, SHA-256, inputs, outputs with their axes, and the largest difference to the model
+        that the check found (None without a check).
+    token_outputs: outputs with one row a token.
+    """
+
+    folder: Path
+    model: str
+    opset: int
+    variants: dict[str, dict[str, Any]]
+    token_outputs: list[str]
+
+
+def export_onnx(
+    model: PackedModel,
+    tokenizer: Any,
+    folder: str | Path,
+    *,
+    variants: Sequence[Variant] = ("padded", "packed"),
+    opset: int = OPSET,
+    check: bool = True,
+    seed: int = 0,
+    decision: Mapping[str, Any] | None = None,
+) -> Exported:
+    """Write a model as ONNX, with ``config.json`` (labels included) and its tokenizer beside it.
+
+    Args:
+        model: any model class, in float32 on the CPU; it comes back as it was.
+        tokenizer: what makes its ids; None writes none.
+        folder: must not exist, or be empty. It is there whole or not at all.
+        variants: which graphs to write.
+        opset: version of ONNX's operators.
+        check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
+        seed: of these batches.
+        decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.tasks.decision_file`.
+
+    Raises:
+        CheckpointError: a graph computes something else than the model.
+        ConfigError: no or unknown variants, an opset that torch cannot write, a folder that holds something.
+        InputError: a model on another device or in another type.
+        MissingExtraError: onnx, onnxscript or onnxruntime is not installed.
+        ResourceError: the disk is full.
+    """
+    target = Path(folder).expanduser()
+    _check_request(model, target, variants, opset)
+    for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
+        require(package, extra="onnx", needed_for="exporting to ONNX")
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with eval_mode(model), disk_guard(target.parent, len(variants) * size, what="the exported model"):
+            draft.mkdir()
+            exported = Exported(target, type(model).__name__, opset, {}, [])
+            for variant in variants:
+                exported.variants[variant] = _write(model, draft, variant, opset, check=check, seed=seed)
+            outputs = next(iter(exported.variants.values()))["outputs"]
+            exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
+            name = class_spec(type(model).__name__, model.config.model_type).name  # as other software calls it
+            model.config.replace(architectures=[name]).save_pretrained(draft)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(draft)
+            write_decision(draft, decision or {})
+            facts = {**asdict(exported), "format": "onnx", "bertkit": __version__, "torch": torch.__version__}
+            del facts["folder"]
+            (draft / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+            if target.exists():
+                target.rmdir()
+            draft.replace(target)
+            sync_folder(target.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return exported
+
+
+def load_for_export(name_or_path: str | Path, task: str | None = None) -> tuple[PackedModel, Any, dict[str, Any]]:
+    """A model in the class that it was saved from, or that a task needs; its tokenizer, and its decision.
+
+    Args:
+        name_or_path: folder or Hub name.
+        task: a key of :data:`HEADS`; None goes by ``architectures`` in the config.
+
+    Raises:
+        CheckpointError: it cannot be loaded, or has no such head.
+        ConfigError: an unknown task, or none given for a config that does not say what it is.
+    """
+    if task is not None and task not in HEADS:
+        raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
+    path = resolve(name_or_path)
+    folder = path if path.is_dir() else path.parent
+    if task is None:
+        # Under our names: another class that ends in "Model", such as a decoder, is no bare encoder.
+        saved = (BertConfig.from_json_file(folder / CONFIG).architectures or [""])[0]
+        head = saved.partition("For")[2] if "For" in saved else "" if saved == BertModel.__name__ else None
+    else:
+        head = HEADS[task]
+    auto = None if head is None else getattr(pretrained, f"AutoModelFor{head}" if head else "AutoModel", None)
+    if auto is None:
+        named = f"names the class {saved}, which cannot be exported" if saved else "does not say what the model is for"
+        raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
+    return auto.from_pretrained(path), AutoTokenizer.from_pretrained(folder), read_decision(folder)
+
+
+def _check_request(model: PackedModel, target: Path, variants: Sequence[str], opset: int) -> None:
+    if not variants or set(variants) - GRAPHS.keys() or len(set(variants)) < len(variants):
+        raise ConfigError(f"variants must be some of {', '.join(GRAPHS)}, each once, got {list(variants)}")
+    if opset not in OPSETS:
+        raise ConfigError(f"opset must be from {OPSETS[0]} to {OPSETS[-1]}, got {opset}")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} exists and holds something; give the name of a new folder")
+    if model.device.type != "cpu" or model.dtype != torch.float32:
+        raise InputError(f"export needs a float32 model on the CPU, got {model.dtype} on {model.device}")
+
+
+def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check: bool, seed: int) -> dict[str, Any]:
+    """Write and check one graph; what there is to say about it."""
+    path = folder / FILES[variant]
+    graph = GRAPHS[variant](model).eval()
+    names, outputs = graph.inputs, graph.outputs
+    arguments, shapes = _sample(variant, len(names))
+    with torch.no_grad(), traceable(model), _less_talk():
+        program = torch.onnx.export(
+            graph,
+            arguments,
+            input_names=names,
+            output_names=outputs,
+            opset_version=opset,
+            dynamic_shapes=shapes,
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
+        for node in program.model.graph.all_nodes():
+            node.metadata_props.clear()  # lines of source code with their paths on this machine
+        program.save(path)
+    axes = {"padded": ["batch", "sequence"], "packed": ["tokens"]}[variant]
+    worst = check_graph(path, model, variant, seed=seed) if check else None
+    return {
+        "file": path.name,
+        "sha256": sha256_file(path),
+        "inputs": {name: ["sequences + 1"] if name == "cu_seqlens" else axes for name in names},
+        "outputs": {name: axes if name in model.token_fields else ["batch"] for name in outputs},
+        "largest_difference": worst,
+    }
+
+
+def _sample(variant: str, num_inputs: int) -> tuple[tuple[Tensor, ...], tuple[dict[int, Any], ...]]:
+    """Arguments to trace with, and the names of their axes. No axis has 0 or 1, which would be taken for fixed."""
+    if variant == "padded":
+        batch, sequence = torch.export.Dim("batch"), torch.export.Dim("sequence")
+        ids, mask = torch.zeros((2, 3), dtype=torch.int64), torch.ones((2, 3), dtype=torch.int64)
+        shape = {0: batch, 1: sequence}
+        return (ids, mask, ids.clone())[:num_inputs], (shape, shape, shape)[:num_inputs]
+    tokens, bounds = torch.export.Dim("tokens"), torch.export.Dim("bounds")
+    ids, cu_seqlens = torch.zeros(9, dtype=torch.int64), torch.tensor([0, 4, 9])
+    return (ids, cu_seqlens, ids.clone())[:num_inputs], ({0: tokens}, {0: bounds}, {0: tokens})[:num_inputs]
+
+
+def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) -> float:
+    """Run a graph beside the model on batches of random shapes.
+
+    Args:
+        path: the ``.onnx`` file.
+        model: what it was made of.
+        variant: padded or packed.
+        seed: of the batches.
+
+    Returns:
+        The largest difference.
+
+    Raises:
+        CheckpointError: more than :data:`TOLERANCE`, a result of another shape, or one that is not finite.
+    """
+    session = open_session(path)
+    names = [found.name for found in session.get_inputs()]
+    outputs = [found.name for found in session.get_outputs()]
+    generator, worst = np.random.default_rng(seed), 0.0
+    for lengths in _lengths(generator, model.config.max_input_length):
+        feeds, expected = _case(model, variant, lengths, generator)
+        found = session.run(None, {name: feeds[name].numpy() for name in names})
+        for name, array in zip(outputs, found, strict=True):
+            ours = expected[name]
+            close = array.shape == ours.shape and bool(np.isfinite(array).all())
+            difference = float(np.abs(array - ours).max()) if close else float("nan")
+            worst = max(worst, difference)
+            if not close or (np.abs(array - ours) > TOLERANCE * np.maximum(1.0, np.abs(ours))).any():
+                raise CheckpointError(
+                    f"{path.name} does not compute what the model does: {name} of sequences of {lengths} tokens has "
+                    f"shape {array.shape}, expected {ours.shape}; largest difference {difference:.1e}, allowed "
+                    f"{TOLERANCE:.0e}. Nothing was written; please report this"
+                )
+    return worst
+
+
+def _lengths(generator: np.random.Generator, longest: int) -> Iterator[list[int]]:
+    """One token alone, the longest input, and random batches."""
+    yield [1]
+    yield [longest, min(2, longest)]
+    for _ in range(NUM_CHECKS - 2):
+        yield generator.integers(1, min(longest, 40) + 1, size=generator.integers(1, 6)).tolist()
+
+
+def _case(
+    model: PackedModel, variant: str, lengths: list[int], generator: np.random.Generator
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Random ids as a graph takes them, and what the model says of them."""
+    config = model.config
+    # The id of padding says "not there" to some families; no tokenizer gives it to a token that is.
+    ids = [_not_padding(generator.integers(0, config.vocab_size, n), config) for n in lengths]
+    segments = [np.sort(generator.integers(0, max(1, config.type_vocab_size), n)) for n in lengths]
+    batch = pack([row.tolist() for row in ids], [row.tolist() for row in segments])
+    with torch.inference_mode():
+        if variant == "packed":
+            feeds = {"input_ids": batch.input_ids, "token_type_ids": batch.token_type_ids}
+            feeds["cu_seqlens"] = batch.layout.cu_seqlens().long()
+            out = model.forward_packed(batch)
+        else:
+            real = torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
+            if len(lengths) > 2:  # padding in front of the last text, as some tokenizers put it
+                real[-1] = real[-1].flip(0)
+            feeds = {name: torch.zeros(real.shape, dtype=torch.int64) for name in ("input_ids", "token_type_ids")}
+            feeds["input_ids"].fill_(config.pad_token_id)
+            feeds["input_ids"][real], feeds["token_type_ids"][real] = batch.input_ids, batch.token_type_ids
+            feeds["attention_mask"] = real.long()
+            out = _run_padded(model, feeds)
+    choice = kind_of(model) == "choice"
+    return feeds, {name: (out[name].flatten() if choice else out[name]).numpy() for name in out}
+
+
+def _run_padded(model: PackedModel, feeds: dict[str, Tensor]) -> ModelOutput:
+    shaped = {name: x[:, None] if kind_of(model) == "choice" else x for name, x in feeds.items()}
+    out = model(**shaped)
+    assert isinstance(out, ModelOutput)
+    return out
+
+
+def _not_padding(ids: Any, config: Any) -> Any:
+    return np.where(ids == config.pad_token_id, (config.pad_token_id + 1) % config.vocab_size, ids)
+
+
+@contextmanager
+def _less_talk() -> Iterator[None]:
+    """Without the exporter's notes on itself: packages it would like to have, and its own deprecations."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,220 @@
+"""A model as a graph over tensors alone, for export: padded or packed, every axis free.
+
+The encoder and its heads are those of :mod:`bertkit.model`, run as always; only two things that need Python numbers
+have a form of their own here, in which everything is a tensor: where the sequences of a batch lie, and the attention
+kernel.
+
+Axes: B sequences, S the longest of them, T tokens, N heads, H width of one head, D width of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bertkit.batch import Batch
+from bertkit.model.attention import SelfAttention
+from bertkit.model.kernels.linear import Linear
+from bertkit.model.output import ModelOutput
+from bertkit.model.padded import PackedModel
+
+#: Added to the scores of keys that are not there. Not -inf: a row without any key would become NaN.
+FORBIDDEN = torch.finfo(torch.float32).min
+
+
+class GraphLayout(Protocol):
+    """What the model asks of a :class:`bertkit.batch.Layout`, and what :func:`attend` needs."""
+
+    bias: Tensor
+
+    @property
+    def num_sequences(self) -> Any:
+        """B."""
+
+    def first_rows(self, device: Any = None) -> Tensor:
+        """Row of each sequence's first token, int64 ``(B,)``."""
+
+    def gather(self, x: Tensor) -> Tensor:
+        """``(T, ...)`` to ``(B, S, ...)``."""
+
+    def give_back(self, x: Tensor) -> Tensor:
+        """``(B, S, ...)`` to ``(T, ...)``."""
+
+
+class PaddedLayout:
+    """Rows of a padded batch; padding is computed, and nobody attends to it.
+
+    Args:
+        mask: ``(B, S)``, 1 at real tokens.
+    """
+
+    def __init__(self, mask: Tensor) -> None:
+        self.shape = mask.shape
+        # The first real token, not the first column: padding may stand in front.
+        self.first = torch.arange(mask.shape[0]) * mask.shape[1] + (mask != 0).long().argmax(dim=1)
+        self.bias = torch.where(mask[:, None, None, :] != 0, 0.0, FORBIDDEN)
+
+    @property
+    def num_sequences(self) -> Any:
+        return self.shape[0]
+
+    def first_rows(self, device: Any = None) -> Tensor:
+        return self.first
+
+    def gather(self, x: Tensor) -> Tensor:
+        return x.unflatten(0, self.shape)  # type: ignore[no-any-return]
+
+    def give_back(self, x: Tensor) -> Tensor:
+        return x.flatten(0, 1)
+
+
+class PackedLayout:
+    """Sequences end to end; only attention fills them up to the longest.
+
+    Args:
+        cu_seqlens: int64 ``(B + 1,)``, 0 and the end of each sequence.
+        num_tokens: T.
+    """
+
+    def __init__(self, cu_seqlens: Tensor, num_tokens: Any) -> None:
+        self.starts = cu_seqlens[:-1]
+        lengths_B = cu_seqlens[1:] - self.starts
+        longest = lengths_B.max().item()
+        torch._check(longest >= 1)
+        column_1S = torch.arange(longest)[None, :]
+        real_BS = column_1S < lengths_B[:, None]
+        self.rows_BS = torch.where(real_BS, self.starts[:, None] + column_1S, self.starts[:, None])
+        self.bias = torch.where(real_BS, 0.0, FORBIDDEN)[:, None, None, :]
+        row_T = torch.arange(num_tokens)
+        owner_T = (row_T[:, None] >= cu_seqlens[None, 1:]).long().sum(dim=1)
+        self.positions = row_T - self.starts[owner_T]
+        self.places_T = owner_T * longest + self.positions
+
+    @property
+    def num_sequences(self) -> Any:
+        return self.starts.shape[0]
+
+    def first_rows(self, device: Any = None) -> Tensor:
+        return self.starts
+
+    def gather(self, x: Tensor) -> Tensor:
+        # The look-up of an embedding is the plainest gather of rows that every runtime has.
+        return F.embedding(self.rows_BS, x.flatten(1)).unflatten(-1, x.shape[1:])  # type: ignore[no-any-return]
+
+    def give_back(self, x: Tensor) -> Tensor:
+        rows = F.embedding(self.places_T, x.flatten(0, 1).flatten(1))
+        return rows.unflatten(-1, x.shape[2:])  # type: ignore[no-any-return]
+
+
+def attend(qkv_T3NH: Tensor, layout: GraphLayout, p: float) -> Tensor:
+    """The attention kernel of the graph, ``(T, N, H)``; dropout has no place in it."""
+    q_BNSH, k_BNSH, v_BNSH = layout.gather(qkv_T3NH).permute(2, 0, 3, 1, 4).unbind(0)
+    scores_BNSS = (q_BNSH / math.sqrt(q_BNSH.shape[-1])) @ k_BNSH.mT + layout.bias
+    return layout.give_back((scores_BNSS.softmax(dim=-1) @ v_BNSH).transpose(1, 2))
+
+
+class Graph(nn.Module):
+    """A model that takes tensors by place and gives a tuple of tensors.
+
+    Args:
+        model: what is computed.
+    """
+
+    #: The input that says where the sequences are.
+    bounds: str
+
+    def __init__(self, model: PackedModel) -> None:
+        super().__init__()
+        self.model = model
+        self.has_segments = model.config.type_vocab_size > 0
+        self.outputs = output_names(model)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in the order of the arguments of ``forward``."""
+        return ("input_ids", self.bounds, *(("token_type_ids",) if self.has_segments else ()))
+
+    def _run(self, ids: Tensor, segments: Tensor | None, positions: Tensor, layout: GraphLayout) -> list[Tensor]:
+        batch = Batch(ids, torch.zeros_like(ids) if segments is None else segments, positions, layout)  # type: ignore[arg-type]
+        # Asking for all states keeps the model from the shorter ways that need Python numbers; the unused are pruned.
+        out = self.model.forward_packed(batch, output_hidden_states=True)
+        # A packed batch has the scores of multiple choice in one row; here one a sequence, whatever the choices are.
+        return [out[name].flatten() if kind_of(self.model) == "choice" else out[name] for name in self.outputs]
+
+
+class PaddedGraph(Graph):
+    """``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``(B, S)``. Results are 0 at padding."""
+
+    bounds = "attention_mask"
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """The results named in :attr:`outputs`; those of tokens ``(B, S, ...)``."""
+        positions = self.model._positions(input_ids, None, None)
+        if positions is None:
+            positions = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
+        segments = None if token_type_ids is None else token_type_ids.flatten()
+        layout = PaddedLayout(attention_mask)
+        found = self._run(input_ids.flatten(), segments, positions.flatten(), layout)
+        return tuple(
+            _only_at(x.unflatten(0, input_ids.shape), attention_mask) if name in self.model.token_fields else x
+            for name, x in zip(self.outputs, found, strict=True)
+        )
+
+
+class PackedGraph(Graph):
+    """``input_ids``, ``token_type_ids``: int64 ``(T,)``; ``cu_seqlens``: int64 ``(B + 1,)``, 0 and each one's end."""
+
+    bounds = "cu_seqlens"
+
+    def forward(
+        self, input_ids: Tensor, cu_seqlens: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """The results named in :attr:`outputs`; those of tokens ``(T, ...)``."""
+        layout = PackedLayout(cu_seqlens, input_ids.shape[0])
+        return tuple(self._run(input_ids, token_type_ids, layout.positions, layout))
+
+
+def output_names(model: PackedModel) -> tuple[str, ...]:
+    """The results that a model has, by trying it on two tokens."""
+    with torch.inference_mode():
+        out = model(torch.zeros((1, 1, 2) if kind_of(model) == "choice" else (1, 2), dtype=torch.int64))
+    assert isinstance(out, ModelOutput)
+    return tuple(out.keys())
+
+
+def kind_of(model: PackedModel) -> str:
+    """What the head of a model judges; see ``HeadModel.kind``. An encoder has none."""
+    return str(getattr(model, "kind", ""))
+
+
+@contextmanager
+def traceable(model: PackedModel) -> Iterator[None]:
+    """Inside the block a model in eval mode attends by :func:`attend`, on weights as they are stored."""
+    attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
+    linears = [module for module in model.modules() if isinstance(module, Linear)]
+    kernels = [attention.attend for attention in attentions]
+    packed = [(linear._packed, linear._packed_from) for linear in linears]
+    for attention in attentions:
+        attention.attend = attend  # type: ignore[assignment]
+    for linear in linears:
+        linear._packed = linear._packed_from = None
+    try:
+        yield
+    finally:
+        for attention, kernel in zip(attentions, kernels, strict=True):
+            attention.attend = kernel
+        for linear, (copy, source) in zip(linears, packed, strict=True):
+            linear._packed, linear._packed_from = copy, source
+
+
+def _only_at(x: Tensor, mask: Tensor) -> Tensor:
+    """``x`` ``(B, S, ...)``, 0 where ``mask`` ``(B, S)`` is."""
+    return torch.where((mask != 0).unflatten(-1, (-1, *(1,) * (x.ndim - 2))), x, 0.0)

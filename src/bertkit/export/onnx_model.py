@@ -1,0 +1,151 @@
+"""Running an exported model with ONNX Runtime: texts in, arrays out. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import CheckpointError, InputError, require
+from bertkit.tokenization import AutoTokenizer
+
+Variant = Literal["packed", "padded"]
+#: The file of each variant. ``model.onnx`` is the one that other software looks for.
+FILES: Mapping[str, str] = {"padded": "model.onnx", "packed": "model_packed.onnx"}
+#: What was exported, how, and what the check found.
+MANIFEST = "export.json"
+
+
+class OnnxModel:
+    """An exported folder, ready to run on texts.
+
+    Args:
+        folder: what ``bertkit export`` wrote.
+        variant: None takes the packed one where there is one: texts of mixed lengths then cost what their tokens cost.
+        threads: of ONNX Runtime; None: one a core.
+
+    Raises:
+        CheckpointError: no such export, or a damaged one.
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+
+    def __init__(self, folder: str | Path, variant: Variant | None = None, threads: int | None = None) -> None:
+        self.folder = Path(folder).expanduser()
+        self.manifest = read_manifest(self.folder)
+        there = list(self.manifest["variants"])
+        if variant is not None and variant not in there:
+            raise CheckpointError(f"{self.folder} has no {variant} variant, only {', '.join(there)}: export it again")
+        self.variant = variant or ("packed" if "packed" in there else there[0])
+        self.config = BertConfig.from_json_file(self.folder / "config.json")
+        self.tokenizer = AutoTokenizer.from_pretrained(self.folder)
+        self.session = open_session(self.folder / FILES[self.variant], threads)
+        self.inputs = tuple(found.name for found in self.session.get_inputs())
+        self.outputs = tuple(found.name for found in self.session.get_outputs())
+
+    def __call__(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, *, truncation: bool = False
+    ) -> dict[str, list[NDArray[np.float32]]]:
+        """Every result of each text.
+
+        Args:
+            texts: B texts.
+            text_pairs: B second texts, or None.
+            truncation: cut texts that are too long instead of refusing them.
+
+        Returns:
+            Output name to B float32 arrays: of tokens ``(S, ...)`` with each text's own S, of texts ``(C,)`` or
+            ``(D,)``.
+
+        Raises:
+            InputError: a text of more tokens than the model reads, or no text.
+        """
+        limit = min(self.config.max_input_length, self.tokenizer.model_max_length)
+        ragged = self.tokenizer.encode_ragged(texts, text_pairs, max_length=limit)
+        if not len(ragged):
+            raise InputError("there is no text to run the model on")
+        if not truncation and ragged.truncated.any():
+            row = int(np.argmax(ragged.truncated))
+            raise InputError(
+                f"text {row} has {ragged.num_tokens_before[row]:,} tokens, special tokens included; the limit is "
+                f"{limit:,}. Shorten it, or pass truncation=True to read only its beginning"
+            )
+        bounds = ragged.boundaries.astype(np.int64)
+        return self.run(ragged.ids.astype(np.int64), ragged.token_type_ids.astype(np.int64), bounds)
+
+    def run(
+        self, ids: NDArray[np.int64], segments: NDArray[np.int64], bounds: NDArray[np.int64]
+    ) -> dict[str, list[NDArray[np.float32]]]:
+        """Results of B sequences of ids, end to end.
+
+        Args:
+            ids: ``(T,)``, special tokens included.
+            segments: ``(T,)``.
+            bounds: ``(B + 1,)``, 0 and the end of each.
+        """
+        feeds = {"input_ids": ids, "token_type_ids": segments, "cu_seqlens": bounds}
+        if self.variant == "padded":
+            feeds = _padded(ids, segments, bounds, self.config.pad_token_id)
+        found = self.session.run(None, {name: feeds[name] for name in self.inputs})
+        return {name: self._rows(name, x, bounds) for name, x in zip(self.outputs, found, strict=True)}
+
+    def _rows(self, name: str, x: NDArray[np.float32], bounds: NDArray[np.int64]) -> list[NDArray[np.float32]]:
+        if name not in self.manifest["token_outputs"]:
+            return list(np.atleast_2d(x.T).T)
+        if self.variant == "packed":
+            return [x[start:end] for start, end in pairwise(bounds.tolist())]
+        return [row[:length] for row, length in zip(x, np.diff(bounds).tolist(), strict=True)]
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What an export wrote about itself.
+
+    Raises:
+        CheckpointError: it is not there or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values["variants"], dict) or not values["variants"].keys() <= FILES.keys():
+            raise ValueError(f"variants {values['variants']!r:.60}")
+        if not isinstance(values["token_outputs"], list):
+            raise ValueError("token_outputs is no list")
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} is no export: it has no {MANIFEST}. Make one: bertkit export MODEL") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    return dict(values)
+
+
+def open_session(path: Path, threads: int | None = None) -> Any:
+    """An ONNX Runtime session on the CPU.
+
+    Raises:
+        CheckpointError: the file is not there, damaged, or needs an operator that this runtime lacks.
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+    runtime = require("onnxruntime", extra="onnx", needed_for="running an exported model")
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads or 0
+    try:
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime has an error class for each of its states, of no common base
+        raise CheckpointError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
+
+
+def _padded(
+    ids: NDArray[np.int64], segments: NDArray[np.int64], bounds: NDArray[np.int64], pad_id: int
+) -> dict[str, NDArray[np.int64]]:
+    lengths = np.diff(bounds)
+    mask = np.arange(lengths.max())[None, :] < lengths[:, None]
+    padded, types = np.full(mask.shape, pad_id, np.int64), np.zeros(mask.shape, np.int64)
+    padded[mask], types[mask] = ids, segments
+    return {"input_ids": padded, "attention_mask": mask.astype(np.int64), "token_type_ids": types}

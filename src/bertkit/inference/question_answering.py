@@ -1,0 +1,311 @@
+"""The answer to a question, as a piece of the text that holds it: ``pipeline("question-answering", model=...)``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.batch import Batch
+from bertkit.engine import windows_of_texts as engine
+from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.pipeline_base import Pipeline, eval_mode, shown, to_numpy
+from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
+from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
+
+#: Questions, and characters of their contexts, that are cut into windows and sorted by length together; of a lazy
+#: stream fewer at first, so that its first answers come soon.
+WINDOW_QUESTIONS = 256
+FIRST_QUESTIONS = 16
+WINDOW_CHARACTERS = 2_000_000
+_SETTINGS = {
+    "max_seq_len": "max_length",
+    "doc_stride": "doc_stride",
+    "max_question_len": "max_query_length",
+    "max_answer_len": "max_answer_length",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question about a context; ``answers`` are never known here."""
+
+    question: str
+    context: str
+    answers: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """A call's options, checked."""
+
+    settings: SpanSettings
+    search: SpanSearch
+    top_k: int
+    threshold: float
+    truncate: bool
+
+
+class QuestionAnsweringPipeline(Pipeline):
+    """Answers that are exact pieces of the context: ``pipeline("question-answering", model=...)``.
+
+    ``decision`` is what the model was trained and tuned with (its ``decision.json``): how long windows are, and for a
+    model of questions that may have no answer the threshold that was tuned on dev.
+    """
+
+    task: ClassVar[str] = "question-answering"
+
+    def __call__(
+        self,
+        inputs: Any = None,
+        context: Any = None,
+        *,
+        question: Any = None,
+        top_k: int | None = None,
+        handle_impossible_answer: bool | None = None,
+        null_threshold: float | None = None,
+        max_answer_len: int | None = None,
+        max_seq_len: int | None = None,
+        max_question_len: int | None = None,
+        doc_stride: int | None = None,
+        align_to_words: bool = True,
+        truncation: bool = False,
+        progress: bool | None = None,
+    ) -> Any:
+        """Answer questions from contexts of any length.
+
+        Args:
+            inputs: ``{"question": ..., "context": ...}``, a list or an iterable of those; or a question (or several),
+                with ``context``.
+            context: the text with the answer; for several questions one text for all of them, or one for each.
+            question: another name of ``inputs``, as in ``transformers``.
+            top_k: as many answers a question, best first, in a list; not given: the best one, not in a list.
+            handle_impossible_answer: "no answer" is possible, and is then the empty text; not given: as the model was
+                trained (``squad2``).
+            null_threshold: "no answer" wins when its score is more than this above that of the best span; not given:
+                what was tuned on dev, else 0.
+            max_answer_len: most word pieces of an answer; not given: as trained, else 30.
+            max_seq_len: most word pieces of a window, special tokens and question included; not given: as trained,
+                else 384, and never more than the model reads.
+            max_question_len: most word pieces of a question; not given: as trained, else 64, and at most half a window.
+            doc_stride: word pieces from the beginning of one window to that of the next; not given: as trained, else
+                128.
+            align_to_words: answers that begin or end inside a word are extended to whole words.
+            truncation: False (default) refuses a question of more than ``max_question_len`` pieces, True cuts it. A
+                context is never cut: a long one is read in windows that overlap.
+            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+
+        Returns:
+            ``{"score": p, "start": i, "end": j, "answer": context[i:j]}`` a question: p is the probability of this
+            answer among all pieces of the context (and "no answer", where that is possible; its answer is ``""`` at
+            0). A dict for one question, a list for a collection, a lazy iterator for any other iterable; a list of
+            dicts in place of each dict with ``top_k``. With ``truncation=True`` each dict also says ``truncated``.
+
+        Raises:
+            InputError: an input of another form, an empty question or context, a wrong option, a question that is too
+                long, a context without any word piece.
+            CheckpointError: the model computes values that are not finite.
+
+        Deviates from ``transformers``: ``doc_stride`` is the step, as in the paper's code, not the overlap;
+        ``max_answer_len`` is 30, not 15; probabilities are over spans (see :mod:`bertkit.tasks.spans.decoding`); a list
+        of one question gives a list of one.
+        """
+        given = _join(inputs if question is None else question, context)
+        lengths = (max_seq_len, doc_stride, max_question_len, max_answer_len)
+        options = self._read_options(
+            dict(zip(_SETTINGS, lengths, strict=True)),
+            top_k,
+            handle_impossible_answer,
+            null_threshold,
+            align_to_words,
+            truncation,
+        )
+
+        def present(found: list[dict[str, Any]]) -> Any:
+            return found[0] if top_k is None else found
+
+        if isinstance(given, Mapping | Asked) or _is_example(given):
+            return present(next(self._answers(iter([_read(given, "the question")]), options, 1, progress=False)))
+        if not isinstance(given, Iterable):
+            raise InputError(
+                'question-answering takes {"question": ..., "context": ...}, a question with context=, or an iterable '
+                f"of questions, got {type(given).__name__}"
+            )
+        total = len(given) if isinstance(given, Sized) else None
+        questions = (_read(item, f"question {number} (counted from 0)") for number, item in enumerate(given))
+        answers = (present(found) for found in self._answers(questions, options, total, progress=progress))
+        return answers if total is None else list(answers)
+
+    def _read_options(
+        self,
+        lengths: Mapping[str, int | None],
+        top_k: int | None,
+        impossible: bool | None,
+        threshold: float | None,
+        align: bool,
+        truncation: bool,
+    ) -> _Options:
+        chosen: dict[str, int] = {}
+        for name, field in _SETTINGS.items():
+            chosen[field] = self._length(name, field, lengths[name], chosen)
+        if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
+            raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
+        if truncation not in (True, False):
+            raise InputError(f"truncation must be True or False, got {truncation!r}")
+        tuned = self.decision.get("null_threshold")
+        if tuned is not None and (isinstance(tuned, bool) or not isinstance(tuned, int | float)):
+            raise CheckpointError(f"decision.json of the model has null_threshold={tuned!r}; expected a number")
+        with_null = tuned is not None if impossible is None else bool(impossible)
+        if threshold is not None and (
+            isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold)
+        ):
+            raise InputError(f"null_threshold must be a number, got {threshold!r}")
+        if threshold is None:
+            threshold = 0.0 if tuned is None else float(tuned)
+        settings = SpanSettings(**chosen)
+        search = SpanSearch(top_k or 1, settings.max_answer_length, with_null, align)
+        return _Options(settings, search, top_k or 1, threshold, truncation)
+
+    def _length(self, name: str, field: str, given: int | None, chosen: Mapping[str, int]) -> int:
+        """A length as it was given, else as the model was trained, else as in the paper."""
+        value = self.decision.get(field) if given is None else given
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if given is None:
+                raise CheckpointError(
+                    f"decision.json of the model has {field}={value!r}; expected a whole number from 1"
+                )
+            raise InputError(f"{name} must be a whole number from 1, got {value!r}")
+        usual: int = getattr(SpanSettings(), field)
+        if field == "max_length":
+            if given is not None and given > self.max_length:
+                raise InputError(f"{name} must be at most {self.max_length} for this model, got {given}")
+            return min(value or usual, self.max_length)
+        if value is None and field == "max_query_length":
+            return max(1, min(usual, chosen["max_length"] // 2))
+        return value or usual
+
+    def _answers(
+        self, questions: Iterator[Asked], options: _Options, total: int | None, *, progress: bool | None
+    ) -> Iterator[list[dict[str, Any]]]:
+        first, size = 0, WINDOW_QUESTIONS if total is not None else FIRST_QUESTIONS
+        with shown(total, self.task, progress, unit="questions") as advance:
+            while drawn := list(_draw(questions, size)):
+                windows = featurize_spans(drawn, self.tokenizer, options.settings)
+                if not options.truncate:
+                    _check_questions(windows, options.settings, first)
+                answers = self._find(windows, options)
+                for number, (asked, found) in enumerate(zip(drawn, answers, strict=True)):
+                    cut = bool(windows.truncated[windows.first_rows[number]])
+                    yield _present(
+                        asked, found, options, {"truncated": cut} if options.truncate else {}, first + number
+                    )
+                first, size = first + len(drawn), min(2 * size, WINDOW_QUESTIONS)
+                if advance is not None:
+                    advance(len(drawn))
+
+    def _find(self, windows: SpanWindows, options: _Options) -> list[Answers]:
+        with eval_mode(self.model):
+            found = engine.run_window(windows.rows, self._logits, self.device, None)
+        logits = np.concatenate(found)
+        return find_answers(windows, logits[:, 0], logits[:, 1], options.search)
+
+    def _logits(self, batch: Batch) -> Sequence[NDArray[np.float32]]:
+        """Start and end logits of each row of a batch, ``(s, 2)``."""
+        out = self.model.forward_packed(batch)
+        starts, ends = to_numpy(out.start_logits, "start logits"), to_numpy(out.end_logits, "end logits")
+        both = np.stack([starts, ends], axis=1)
+        return [both[start:end] for start, end in batch.layout.spans()]
+
+
+def _draw(questions: Iterator[Asked], size: int) -> Iterator[Asked]:
+    characters = 0
+    for asked in islice(questions, size):
+        yield asked
+        characters += len(asked.context)
+        if characters >= WINDOW_CHARACTERS:
+            return
+
+
+def _present(
+    asked: Asked, found: Answers, options: _Options, note: dict[str, bool], number: int
+) -> list[dict[str, Any]]:
+    """The best answers, "no answer" among them where it is possible: first if it wins, else where its score puts it."""
+    if not found.spans and not options.search.with_null:
+        raise InputError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
+    told = [
+        {
+            "score": span.probability,
+            "start": span.start,
+            "end": span.end,
+            "answer": asked.context[span.start : span.end],
+            **note,
+        }
+        for span in found.spans
+    ]
+    if options.search.with_null:
+        null = {"score": found.null_probability, "start": 0, "end": 0, "answer": "", **note}
+        better = sum(span.probability >= found.null_probability for span in found.spans)
+        told.insert(0 if found.is_null(options.threshold) else max(1, better), null)
+    return told[: options.top_k]
+
+
+def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -> None:
+    too_long = np.flatnonzero(windows.truncated[windows.first_rows[:-1]])
+    if len(too_long):
+        number = int(too_long[0])
+        row = int(windows.first_rows[number])
+        count = settings.max_query_length + int(windows.num_tokens[row] - windows.lengths[row])
+        raise InputError(
+            f"question {first + number} (counted from 0) has {count:,} word pieces; the limit is "
+            f"{settings.max_query_length}. Shorten it, raise max_question_len, or pass truncation=True (on the command "
+            "line: --truncate) to read only its beginning"
+        )
+
+
+def _join(questions: Any, context: Any) -> Any:
+    """Questions beside their contexts, in the form of one input."""
+    if context is None:
+        if isinstance(questions, str):
+            raise InputError("a question needs its context: pipe(question, context)")
+        return questions
+    if questions is None:
+        raise InputError("a context needs a question: pipe(question, context)")
+    if isinstance(questions, str):
+        if not isinstance(context, str):
+            raise InputError(f"one question needs one context, a str, got {type(context).__name__}")
+        return {"question": questions, "context": context}
+    asked = list(questions)
+    contexts = [context] * len(asked) if isinstance(context, str) else list(context)
+    if len(asked) != len(contexts):
+        raise InputError(f"got {len(asked)} questions but {len(contexts)} contexts; give one context for all, or each")
+    return [{"question": one, "context": text} for one, text in zip(asked, contexts, strict=True)]
+
+
+def _is_example(item: Any) -> bool:
+    return isinstance(getattr(item, "question", None), str) and isinstance(getattr(item, "context", None), str)
+
+
+def _read(item: Any, where: str) -> Asked:
+    """A question in the one form; checked when it is drawn."""
+    if isinstance(item, Mapping):
+        unknown = sorted(str(key) for key in item.keys() - {"question", "context", "id"})
+        if unknown or not {"question", "context"} <= item.keys():
+            raise InputError(f"{where} is a dict with {sorted(map(str, item))}; expected 'question' and 'context'")
+        asked, context = item["question"], item["context"]
+    elif _is_example(item):
+        asked, context = item.question, item.context
+    elif isinstance(item, tuple | list) and len(item) == 2:
+        asked, context = item
+    else:
+        raise InputError(f'{where} must be {{"question": ..., "context": ...}}, got {type(item).__name__}')
+    for name, value in (("question", asked), ("context", context)):
+        if not isinstance(value, str):
+            raise InputError(f"the {name} of {where} must be a str, got {type(value).__name__}")
+        if not value.strip():
+            raise InputError(f"the {name} of {where} is empty")
+    return Asked(asked, context)

@@ -1,0 +1,257 @@
+"""Labels for texts and pairs: text classification, regression, and whether one text follows another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.batch import Batch
+from bertkit.engine.windows_of_texts import Done, draw_windows, run_window
+from bertkit.errors import InputError
+from bertkit.inference.pipeline_base import Pipeline, eval_mode, shown, to_numpy
+from bertkit.inference.pipeline_inputs import Request, join_pairs, read_request
+from bertkit.metrics.probabilities import sigmoid, softmax
+from bertkit.metrics.probabilities import top_k as highest
+from bertkit.model.padded import PackedModel
+from bertkit.tasks.choices.features import featurize_windows
+from bertkit.tasks.text.decoding import LabelDecision
+
+Function = Literal["softmax", "sigmoid", "none"]
+
+
+FUNCTIONS: dict[str, Callable[[NDArray[np.float32]], NDArray[Any]]] = {
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+    "none": lambda logits: logits,
+}
+
+
+class LogitsPipeline(Pipeline):
+    """A model with one row of logits a text."""
+
+    def _logits(self, batch: Batch) -> Sequence[NDArray[np.float32]]:
+        return list(to_numpy(self.model.forward_packed(batch).logits, "logits"))
+
+
+class TextClassificationPipeline(LogitsPipeline):
+    """Labels with their probabilities: ``pipeline("text-classification", model=...)``."""
+
+    task: ClassVar[str] = "text-classification"
+
+    def __call__(
+        self,
+        inputs: Any,
+        text_pair: Any = None,
+        *,
+        top_k: int | Literal["best", "chosen"] | None = "best",
+        function_to_apply: Function | None = None,
+        truncation: bool | Literal["head_tail", "windows"] | None = None,
+        max_length: int | None = None,
+        overlap: int | None = None,
+        progress: bool | None = None,
+    ) -> Any:
+        """Classify texts, or pairs of texts.
+
+        Args:
+            inputs: a text; a pair ``{"text": ..., "text_pair": ...}`` or ``("first", "second")``; a collection or an
+                iterable of those.
+            text_pair: the second text (or texts) when they are not in ``inputs``.
+            top_k: as many labels, the most probable first; None for all. Not given: the label that the model decides
+                for, by the threshold of two labels where one was chosen on dev; of labels that do not exclude each
+                other the most probable. ``"chosen"``: all that reach their threshold, half a probability where none
+                was chosen on dev; perhaps none.
+            function_to_apply: ``"softmax"``, ``"sigmoid"`` or ``"none"`` (the logits). By default none for a regression
+                model, sigmoid for a multi-label model and for any other model of one label, softmax else; at the
+                temperature that was fitted on dev, where there is one.
+            truncation: False refuses a long text, True cuts it: its end, or what it was trained to do without.
+                ``"head_tail"`` keeps its beginning and its end; ``"windows"`` reads it whole, in overlapping windows,
+                and takes the mean of their logits (neither for pairs). Not given: ``"windows"`` for a model that was
+                trained so, else False.
+            max_length: most tokens of a text or a window, special tokens included, at most what the model reads; not
+                given: as it was trained, else what it reads.
+            overlap: word pieces that two windows share; not given: as it was trained, else 128 or a quarter of a
+                window.
+            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+
+        Returns:
+            As in ``transformers``: ``{"label": ..., "score": ...}`` a text, and a list of those a text when ``top_k``
+            is given. One bare text gives a list of one such dict. With ``truncation=True`` each dict also says
+            ``truncated``.
+
+        Raises:
+            InputError: an input that is no text, one that is too long, a wrong ``top_k`` or function.
+            CheckpointError: the model computes values that are not finite.
+        """
+        ranked = top_k != "best"
+        chosen = self._chosen() if top_k == "chosen" or (top_k == "best" and self._has_threshold) else None
+        count = self._read_top_k(1 if top_k == "best" else top_k) if chosen is None else len(self.model.config.id2label)
+        function = self._read_function(function_to_apply)
+        labels = self.model.config.id2label
+
+        def present(done: Done[NDArray[np.float32]]) -> Any:
+            scores = function(done.value)
+            note = {"truncated": done.truncated} if truncation else {}
+            numbers, values = (array.tolist() for array in highest(scores, count))
+            kept = range(len(labels)) if chosen is None else chosen(done.value)
+            found = [
+                {"label": labels[number], "score": value, **note}
+                for number, value in zip(numbers, values, strict=True)
+                if number in kept
+            ]
+            return found if ranked else found[0]
+
+        inputs = join_pairs(inputs, text_pair)
+        request = read_request(inputs, tuple_is_pair=True)
+        limit, long_texts = self._trained_length(max_length), self._read_long_texts(truncation)
+        if long_texts == "windows":
+            results = self._run_in_windows(request, present, limit, overlap, progress)
+        else:
+            results = self._run(
+                request,
+                self._logits,
+                present,
+                truncation=True if long_texts == "head_tail" else long_texts,
+                max_length=limit,
+                progress=progress,
+                cut="head_tail" if long_texts == "head_tail" else "longest_first",
+            )
+        return [results] if isinstance(inputs, str) and not ranked else results
+
+    def _run_in_windows(
+        self,
+        request: Request,
+        present: Callable[[Done[Any]], Any],
+        max_length: int | None,
+        overlap: int | None,
+        progress: bool | None,
+    ) -> Any:
+        """As :meth:`_run`, of texts that are read whole, in windows whose logits are averaged."""
+        _, limit = self._read_limits(True, max_length)
+        common = self.decision.get("overlap") if overlap is None else overlap
+        if common is not None and (isinstance(common, bool) or not isinstance(common, int) or common < 0):
+            raise InputError(f"overlap must be a whole number from 0, got {common!r}")
+
+        def answers() -> Iterator[Any]:
+            index = 0
+            with shown(request.total, self.task, progress) as advance:
+                for texts in draw_windows(request.texts, lazy=request.shape == "lazy"):
+                    if any(text.pair is not None for text in texts):
+                        raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
+                    rows = featurize_windows([text.text for text in texts], self.tokenizer, limit, overlap=common)
+                    with eval_mode(self.model):
+                        logits = rows.mean(np.stack(run_window(rows.sequences, self._logits, self.device, None)))
+                    for text, value, size in zip(texts, logits, rows.num_tokens.tolist(), strict=True):
+                        yield present(Done(index, text, value, size, False))
+                        index += 1
+                    if advance is not None:
+                        advance(len(texts))
+
+        if request.shape == "lazy":
+            return answers()
+        results = list(answers())
+        return results[0] if request.shape == "one" else results
+
+    def _read_long_texts(self, truncation: Any) -> Any:
+        """What happens to long texts: "windows", "head_tail", or a ``truncation`` of all pipelines."""
+        trained = self.decision.get("long_texts")
+        if truncation is None:
+            return "windows" if trained == "windows" else False
+        return "head_tail" if truncation is True and trained == "head_tail" else truncation
+
+    @property
+    def _has_threshold(self) -> bool:
+        """Whether two labels that exclude each other have a threshold of their own."""
+        several = self.model.config.problem_type == "multi_label_classification"
+        return self.decision.get("thresholds") is not None and not several
+
+    def _chosen(self) -> Callable[[NDArray[Any]], set[int]]:
+        """The numbers of the labels that logits ``(C,)`` choose, by the thresholds of this model."""
+        config = self.model.config
+        several = config.problem_type == "multi_label_classification"
+        decision = LabelDecision.of(self.decision, list(config.id2label.values()))
+
+        def chosen(logits: NDArray[Any]) -> set[int]:
+            found = decision.labels(logits[None], several=several)[0]
+            return set(np.flatnonzero(found).tolist()) if several else {int(found)}
+
+        return chosen
+
+    def _read_top_k(self, top_k: int | str | None) -> int:
+        if top_k is None:
+            return self.model.config.num_labels
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+            raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
+        return top_k
+
+    def _read_function(self, name: str | None) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
+        config = self.model.config
+        temperature = float(self.decision.get("temperature", 1.0)) if name is None else 1.0
+        if name is None:
+            if config.problem_type == "regression":
+                name = "none"
+            elif config.problem_type == "multi_label_classification" or config.num_labels == 1:
+                name = "sigmoid"
+            else:
+                name = "softmax"
+        if name not in FUNCTIONS:
+            raise InputError(f"function_to_apply={name!r} is unknown; choose from {', '.join(FUNCTIONS)}")
+        function = FUNCTIONS[name]
+        return function if temperature == 1.0 else lambda logits: function(logits / temperature)
+
+
+class NextSentencePipeline(LogitsPipeline):
+    """Whether one text follows another: ``pipeline("next-sentence", model=...)``."""
+
+    task: ClassVar[str] = "next-sentence"
+
+    def __init__(self, model: PackedModel, tokenizer: Any) -> None:
+        super().__init__(model, tokenizer)
+        if model.config.type_vocab_size < 2:
+            raise InputError("this model knows one segment only, so it cannot tell two texts apart")
+
+    def __call__(
+        self,
+        inputs: Any,
+        text_pair: Any = None,
+        *,
+        truncation: bool = False,
+        max_length: int | None = None,
+        progress: bool | None = None,
+    ) -> Any:
+        """Judge pairs of texts (Devlin et al. 2019, section 3.1, "Task #2").
+
+        Args:
+            inputs: a pair ``("first", "second")`` or ``{"text": ..., "text_pair": ...}``; a collection or an iterable
+                of pairs; or the first text (or texts), with ``text_pair``.
+            text_pair: the second text or texts.
+            truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`; the longer half is cut first.
+            max_length: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+            progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
+
+        Returns:
+            ``{"label": "is_next" | "not_next", "score": p, "is_next": q}`` a pair: p is the probability of that label,
+            q the one that the second text follows the first. The head's output 0 means "is next", as in the original
+            code. With ``truncation=True`` each dict also says ``truncated``.
+
+        Raises:
+            InputError: a single text, an input that is no text, or one that is too long.
+            CheckpointError: the model computes values that are not finite.
+        """
+
+        def present(done: Done[NDArray[np.float32]]) -> dict[str, Any]:
+            is_next = float(softmax(done.value)[0])
+            label, score = ("is_next", is_next) if is_next >= 0.5 else ("not_next", 1.0 - is_next)
+            note = {"truncated": done.truncated} if truncation else {}
+            return {"label": label, "score": score, "is_next": is_next, **note}
+
+        return self._run(
+            read_request(join_pairs(inputs, text_pair), tuple_is_pair=True, pair_required=True),
+            self._logits,
+            present,
+            truncation=truncation,
+            max_length=max_length,
+            progress=progress,
+        )

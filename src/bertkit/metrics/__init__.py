@@ -1,0 +1,17 @@
+"""Scores of predictions, confidence intervals, calibration, tags: numpy only.
+
+The metrics of GLUE are importable from here; ``multilabel``, ``calibration`` and ``tags`` are modules of their own.
+"""
+
+from bertkit.metrics.scores import (
+    accuracy,
+    confusion_matrix,
+    f1,
+    macro_f1,
+    matthews,
+    pearson,
+    ranks,
+    spearman,
+)
+
+__all__ = ["accuracy", "confusion_matrix", "f1", "macro_f1", "matthews", "pearson", "ranks", "spearman"]

@@ -1,0 +1,227 @@
+"""Probabilities that mean what they say, and thresholds chosen for a metric: fitted on labelled rows, in numpy.
+
+*Temperature* (Guo et al. 2017, "On Calibration of Modern Neural Networks"): logits are divided by one number, so that
+the order of the labels stays and confidence fits how often the model is right. *Thresholds*: from which probability on
+a label is given, chosen so that a metric is highest.
+
+What is fitted on rows looks better on the same rows than on new ones. :func:`cross_fit` says how good a fitted
+decision is on rows that it was not fitted on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError
+from bertkit.metrics.probabilities import sigmoid, softmax
+
+Floats = npt.NDArray[np.float64]
+
+#: Temperatures that are looked among. What lies outside says that the logits are no logits.
+LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
+#: A difference of log loss that is none.
+FLAT = 1e-9
+#: Parts that :func:`cross_fit` cuts the rows into.
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Rows by how sure the model was of them, in bins of equal width from 0 to 1; empty bins are left out.
+
+    count: rows of each bin, int64 ``(M,)``. confidence: their mean probability. accuracy: the share that was right.
+    """
+
+    count: npt.NDArray[np.int64]
+    confidence: Floats
+    accuracy: Floats
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: mean distance of confidence and accuracy, weighted by rows; 0 is best."""
+        return float((np.abs(self.confidence - self.accuracy) * self.count).sum() / self.count.sum())
+
+
+def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """How sure the model was, and whether it was right: what :func:`reliability` takes.
+
+    Args:
+        probabilities: ``(n, C)``.
+        labels: ``(n,)`` right label numbers: of each row its most probable label counts. Or 0 and 1 of shape
+            ``(n, C)``, where labels do not exclude each other: each of the n x C probabilities counts.
+    """
+    shares, right = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    if right.ndim == 2:
+        return shares.ravel(), right.ravel().astype(np.bool_)
+    return shares.max(axis=1), shares.argmax(axis=1) == right
+
+
+def reliability(confidence: npt.ArrayLike, correct: npt.ArrayLike, num_bins: int = 15) -> Bins:
+    """Rows in bins of equal width.
+
+    Args:
+        confidence: ``(n,)`` from 0 to 1.
+        correct: ``(n,)``, whether the row was right.
+        num_bins: how many bins 0 ... 1 is cut into; a value on an edge belongs to the bin below it.
+
+    Raises:
+        InputError: nothing given, or values outside 0 ... 1.
+    """
+    sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if not len(sure) or len(sure) != len(right) or sure.min() < 0 or sure.max() > 1:
+        raise InputError("confidence and correct must be of one length, at least 1, and confidence from 0 to 1")
+    place = np.clip(np.ceil(sure * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
+    count = np.bincount(place, minlength=num_bins)
+    there = count > 0
+    means = [np.bincount(place, weights=values, minlength=num_bins)[there] / count[there] for values in (sure, right)]
+    return Bins(count[there], *means)
+
+
+def calibration_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, num_bins: int = 15) -> float:
+    """Expected calibration error; arguments as of :func:`confidences` and :func:`reliability`."""
+    return reliability(*confidences(probabilities, labels), num_bins=num_bins).error
+
+
+def probabilities_at(logits: npt.ArrayLike, temperature: float, *, several: bool = False) -> Floats:
+    """Probabilities ``(n, C)`` of logits ``(n, C)`` at a temperature; ``several``: of labels that do not exclude."""
+    scaled = np.asarray(logits, dtype=np.float64) / temperature
+    return (sigmoid(scaled) if several else softmax(scaled)).astype(np.float64)
+
+
+def log_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Minus the logarithm of what each row's right label was given ``(n,)``, of several labels their mean.
+
+    Arguments as of :func:`fit_temperature`; a logit of minus infinity is a label that the row does not have.
+    """
+    x, right = np.asarray(logits, dtype=np.float64), np.asarray(labels)
+    if right.ndim == 2:
+        return np.asarray((np.logaddexp(0.0, x) - x * right).mean(axis=1))
+    shifted = x - x.max(axis=1, keepdims=True)
+    return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(x)), right])
+
+
+def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """Mean of :func:`log_losses`."""
+    return float(log_losses(logits, labels).mean())
+
+
+def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """The temperature at which the log loss of the rows is least.
+
+    Args:
+        logits: ``(n, C)``.
+        labels: ``(n,)`` right label numbers, or 0 and 1 of shape ``(n, C)`` for labels that do not exclude each other.
+
+    Returns:
+        From :data:`LOWEST_TEMPERATURE` to :data:`HIGHEST_TEMPERATURE`; over 1 where the model was too sure, and 1 where
+        no temperature makes a difference, as on rows that the model separates without a doubt.
+
+    Raises:
+        InputError: no rows, or logits that are not finite.
+    """
+    from scipy.optimize import minimize_scalar
+
+    x, right = np.asarray(logits, dtype=np.float64), np.asarray(labels)
+    if not len(x) or not np.isfinite(x).all():
+        raise InputError("a temperature is fitted on one row or more of finite logits")
+    # The loss is convex in 1 / temperature, and so has one minimum in its logarithm too.
+    bounds = (math.log(LOWEST_TEMPERATURE), math.log(HIGHEST_TEMPERATURE))
+    found = minimize_scalar(
+        lambda power: log_loss(x / math.exp(power), right), bounds=bounds, method="bounded", options={"xatol": 1e-6}
+    )
+    if log_loss(x, right) - found.fun < FLAT:
+        return 1.0
+    return float(math.exp(found.x))
+
+
+def best_threshold(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "f1") -> float:
+    """The threshold at which a yes/no metric is highest: yes from this score on.
+
+    All thresholds are tried: those between two neighbouring scores; of equally good ones the one nearest to 0.5.
+
+    Args:
+        scores: ``(n,)`` probabilities.
+        right: ``(n,)``, whether yes is right.
+        metric: ``f1``, ``accuracy`` or ``matthews``.
+
+    Returns:
+        From 0 to 1, or just above 1 to say no to a score of 1; 0.5 where all rows are right or none is.
+
+    Raises:
+        InputError: no rows, or an unknown metric.
+    """
+    values, yes = np.asarray(scores, dtype=np.float64), np.asarray(right).astype(np.bool_)
+    if metric not in _METRICS:
+        raise InputError(f"thresholds can be chosen for {', '.join(_METRICS)}, not for {metric!r}")
+    if not len(values) or len(values) != len(yes):
+        raise InputError(f"{len(values)} scores but {len(yes)} right answers; give one row or more of both")
+    if not yes.any() or yes.all():
+        return 0.5
+    order = np.argsort(-values, kind="stable")
+    ordered = values[order]
+    last = np.append(ordered[1:] < ordered[:-1], True)  # a threshold cannot part equal scores
+    given = np.concatenate([[0], np.flatnonzero(last) + 1])  # rows that get a yes
+    hits = np.concatenate([[0], np.cumsum(yes[order])])[given]
+    quality = _METRICS[metric](hits, given - hits, yes.sum(), len(values) - yes.sum())
+    # Between the lowest score that gets a yes and the highest that does not; beyond the ends there is 1 and 0.
+    above, below = np.append(1.0, ordered)[given], np.append(ordered, 0.0)[given]
+    above[0] = max(1.0, float(ordered[0]))
+    middle = (above + below) / 2
+    parted = (middle > below) | (given == len(values))
+    thresholds = np.where(parted, middle, np.nextafter(below, np.inf))  # neighbours have no number between them
+    best = np.flatnonzero(quality >= quality.max() - 1e-12)
+    return float(thresholds[best[np.argmin(np.abs(thresholds[best] - 0.5))]])
+
+
+def best_thresholds(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "f1") -> Floats:
+    """:func:`best_threshold` of each label: ``(n, C)`` and ``(n, C)`` to ``(C,)``."""
+    values, yes = np.asarray(scores), np.asarray(right)
+    return np.array([best_threshold(values[:, label], yes[:, label], metric) for label in range(values.shape[1])])
+
+
+def cross_fit(
+    num_rows: int, fit_and_apply: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """What a decision gives for rows that it was not fitted on: each part of the rows by a fit on all other parts.
+
+    Args:
+        num_rows: n, at least 2.
+        fit_and_apply: row numbers to fit on, and others to apply the fit to; one result a row of the latter.
+
+    Returns:
+        One result for each of the n rows, in their order; the same in every call.
+    """
+    order = np.random.Generator(np.random.PCG64(0)).permutation(num_rows)
+    parts = np.array_split(order, min(FOLDS, num_rows))
+    results = [fit_and_apply(np.setdiff1d(order, part), part) for part in parts]
+    joined = np.concatenate(results)
+    return joined[np.argsort(np.concatenate(parts), kind="stable")]
+
+
+def _f1(hits: Any, misses: Any, yes: int, no: int) -> Floats:
+    return np.asarray(2.0 * hits / np.maximum(hits + misses + yes, 1))
+
+
+def _accuracy(hits: Any, misses: Any, yes: int, no: int) -> Floats:
+    return np.asarray((hits + no - misses) / (yes + no))
+
+
+def _matthews(hits: Any, misses: Any, yes: int, no: int) -> Floats:
+    given = hits + misses
+    spread = given * (yes + no - given) * float(yes) * float(no)
+    covariance = hits * float(no) - misses * float(yes)
+    return np.asarray(np.where(spread > 0, covariance / np.sqrt(np.maximum(spread, 1.0)), 0.0))
+
+
+#: Quality of "yes" for the first rows in order: from hits, false alarms, and how many rows are yes and no in all.
+_METRICS: dict[str, Callable[[Any, Any, int, int], Floats]] = {
+    "f1": _f1,
+    "accuracy": _accuracy,
+    "matthews": _matthews,
+}

@@ -1,0 +1,361 @@
+"""The two kinds of sources of ``bertkit convert``: TensorFlow's variables, and safetensors under whatever names."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.checkpoints.explain import explain
+from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.match import match
+from bertkit.checkpoints.names import TABLES
+from bertkit.checkpoints.safetensors_header import TensorInfo, read_header
+from bertkit.checkpoints.tensorflow.bundle import fill
+from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader, num_heads
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.families import FAMILIES
+from bertkit.errors import CheckpointError, InputError, did_you_mean
+from bertkit.system.untrusted_files import open_regular, strict_json
+
+if TYPE_CHECKING:
+    from bertkit.model.convert import Wishes
+
+_TOKENIZER_FILES = (
+    "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
+)  # fmt: skip
+_MAX_FILE_BYTES = 64 << 20
+#: The constant of the tanh form of GELU, 0.044715 as float32, and the name of the operation of the erf form, as they
+#: stand in a saved graph.
+_TANH_FORM, _ERF_FORM = b"\x13\x27\x37\x3d", b"\x12\x03Erf"
+#: Heads in the file, and the class that has exactly these.
+_CLASS_OF = {
+    frozenset(): "BertModel",
+    frozenset({"words"}): "BertForMaskedLM",
+    frozenset({"pairs"}): "BertForNextSentencePrediction",
+    frozenset({"words", "pairs"}): "BertForPreTraining",
+    frozenset({"labels"}): "BertForSequenceClassification",
+    frozenset({"spans"}): "BertForQuestionAnswering",
+}
+#: Beginning of the names of a head, and what it is for.
+_HEADS = {
+    "cls.predictions.": "words",
+    "predictions.": "words",
+    "cls.seq_relationship.": "pairs",
+    "sop_classifier.": "pairs",
+    "classifier.": "labels",
+    "qa_outputs.": "spans",
+}
+
+
+class Source(ABC):
+    """A checkpoint that is being converted; a context manager while values are read.
+
+    kind: in words.
+    where: the file, for messages.
+    config: of the result.
+    tensors: of the result, by name: type and shape.
+    dropped: number of tensors left out, by reason.
+    notes: decisions the user should know.
+    runs_at: folder that bertkit can run as it is, to compare outputs; None where there is none.
+    makes_tokenizer: whether the tokenizer's settings are written here, not copied: bertkit must be able to read it.
+    """
+
+    kind: str
+    where: str
+    config: BertConfig
+    tensors: Mapping[str, TensorInfo]
+    dropped: dict[str, int]
+    notes: tuple[str, ...] = ()
+    runs_at: Path | None = None
+    makes_tokenizer: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:  # noqa: B027
+        """Most sources have nothing to close."""
+
+    @abstractmethod
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """Values of a tensor of the result, contiguous."""
+
+    @abstractmethod
+    def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
+        """Whether the bytes that were written, taken back into the source's layout, are other than the source's."""
+
+    @abstractmethod
+    def tokenizer_files(self) -> dict[str, bytes]:
+        """Files of the tokenizer, by the name they get."""
+
+
+def compare(file: Path, source: Source) -> int:
+    """Read the written file and the source again, and compare every tensor; returns the number of values.
+
+    Raises:
+        CheckpointError: they differ; names the first tensor.
+    """
+    values = 0
+    header = read_header(file)
+    with open_regular(file) as stream:
+        for name, info in header.tensors.items():
+            written = np.empty(info.end - info.start, np.uint8)
+            fill(stream, info, written)
+            if source.differs(name, written):
+                raise CheckpointError(f"{source.where}: {name!r} was written with other values; nothing is kept of it")
+            values += info.num_values
+    return values
+
+
+class TensorFlowSource(Source):
+    """A TensorFlow checkpoint with its config and vocabulary, checked against the table of the class it is for.
+
+    Args:
+        archive: the checkpoint.
+        wishes: what overrides it.
+
+    Raises:
+        CheckpointError: no config beside it; one that does not fit; lists what differs.
+    """
+
+    makes_tokenizer = True
+
+    def __init__(self, archive: Archive, wishes: Wishes) -> None:
+        self._archive, self._values = archive, ArchiveReader(archive)
+        self.kind, self.where, self.tensors = archive.names.name, archive.where, archive.tensors
+        parent = archive.bundle.index.parent
+        self._home = parent.parent if parent.name == "variables" else parent
+        self._wishes, self._said = wishes, archive.lower_case
+        notes: list[str] = []
+        heads = {what for head, what in _HEADS.items() if any(name.startswith(head) for name in archive.tensors)}
+        self.config = self._with_head(_config(archive, self._home, wishes, notes), heads)
+        beside = _first([self._home / "vocab.txt", self._home / "assets" / "vocab.txt"])
+        file = wishes.vocabulary or beside or _only(self._home, "*.model") or _only(self._home, "vocab*.txt")
+        self._vocabulary = None if file is None else _content(file)
+        #: A list of word pieces, of whatever family: there are ALBERTs with one. SentencePiece's files hold zeros.
+        self._is_list = self._vocabulary is not None and b"\0" not in self._vocabulary
+        self._lower_case = self._decide_case(notes)
+        self.dropped = {
+            f"{why} variables": sum(other == why for other in archive.dropped.values())
+            for why in dict.fromkeys(archive.dropped.values())
+        }
+        self.notes = tuple(notes)
+        self._check()
+
+    def _with_head(self, config: BertConfig, heads: set[str]) -> BertConfig:
+        """The config with the class of the weights and its labels."""
+        family, classes = FAMILIES[config.model_type], TABLES[config.model_type].classes
+        name = family.our_class(self._wishes.model or _CLASS_OF.get(frozenset(heads), "BertModel"))
+        if name not in classes:
+            known = ", ".join(map(family.their_class, classes))
+            raise InputError(f"there is no class {name!r}{did_you_mean(name, classes)}; known are {known}")
+        config = config.replace(architectures=[name])
+        if "labels" in heads and classes[name].label_head and classes[name].outputs is None:
+            config = config.replace(num_labels=self.tensors["classifier.weight"].shape[0])
+        return config
+
+    def _check(self) -> None:
+        """Everything that can be known from names and shapes, before a value is read."""
+        assert self.config.architectures
+        table = TABLES[self.config.model_type]
+        fit = match(self.tensors, self.config, table.classes[self.config.architectures[0]], table)
+        if fit.problems:
+            raise CheckpointError(explain(fit, self.where))
+
+    def __enter__(self) -> Self:
+        self._values.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._values.__exit__(*error)
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        return self._values.read(name)
+
+    def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
+        origin, theirs = self._archive.origins[name], self._values.variable(name)
+        ours = written.view(theirs.dtype).reshape(self.tensors[name].shape)
+        as_bits = np.dtype(f"<u{theirs.dtype.itemsize}")  # so that -0 and 0 differ
+        back = np.ascontiguousarray(origin.layout.undo(ours, origin.shape))
+        return not np.array_equal(back.view(as_bits), theirs.view(as_bits))
+
+    def tokenizer_files(self) -> dict[str, bytes]:
+        if self._vocabulary is None:
+            return {}
+        settings = {
+            "do_lower_case": self._lower_case,
+            "model_max_length": self.config.max_position_embeddings,
+            "tokenizer_class": "BertTokenizer" if self._is_list else "AlbertTokenizer",
+        }
+        return {
+            "vocab.txt" if self._is_list else "spiece.model": self._vocabulary,
+            "tokenizer_config.json": (json.dumps(settings, indent=2) + "\n").encode(),
+        }
+
+    def _decide_case(self, notes: list[str]) -> bool:
+        """Whether the tokenizer lower-cases: by the user, by the checkpoint, by capital letters in the vocabulary."""
+        if self._vocabulary is None:
+            notes.append("there is no vocabulary beside the source, so the result has no tokenizer; give --vocab FILE")
+            return True
+        if not self._is_list:
+            return self._wishes.lower_case is not False  # as ALBERT's own scripts do unless told otherwise
+        pieces = self._vocabulary.decode("utf-8", "replace").splitlines()
+        capital = next((piece for piece in pieces if not piece.startswith("[") and piece.lower() != piece), None)
+        if self._wishes.lower_case is not None:
+            return self._wishes.lower_case
+        lower = capital is None if self._said is None else self._said
+        why = (
+            "as the checkpoint says"
+            if self._said is not None
+            else ("for its vocabulary has no capital letters" if lower else f"for its vocabulary has {capital!r}")
+        )
+        notes.append(f"the tokenizer {'lower-cases' if lower else 'keeps capitals'}, {why}")
+        return lower
+
+
+class HubSource(Source):
+    """Safetensors with a ``config.json``: names of old endings are brought up to date, buffers and copies left out.
+
+    Args:
+        path: the weights, for :func:`find_weights`.
+        home: folder with the tokenizer's files.
+        kind: in words.
+    """
+
+    def __init__(self, path: Path, home: Path, *, kind: str = "safetensors") -> None:
+        weights = find_weights(path)
+        self.kind, self.where, self.runs_at = kind, str(home), path
+        self.config = BertConfig.from_json_file(config_path(path))
+        self._home = home
+        self._files: dict[Path, Any] = {}
+        table = TABLES[self.config.model_type]
+        self._places: dict[str, TensorInfo] = {}
+        kept = {table.canonical(name) for name in weights.tensors}
+        ties = dict(table.ties)
+        self.dropped: dict[str, int] = {}
+        for name, info in weights.tensors.items():
+            canonical = table.canonical(name)
+            if canonical in table.ignored:
+                self._drop("buffers")
+            elif canonical in ties and ties[canonical] in kept and self._same(info, weights.tensors, table, ties):
+                self._drop("copies of tied tensors")
+            else:
+                self._places[_with_todays_ending(name, table.endings)] = info
+        self.tensors = {name: replace(info, name=name) for name, info in self._places.items()}
+        if len(self.tensors) + sum(self.dropped.values()) != len(weights.tensors):
+            raise CheckpointError(f"{self.where} holds a tensor twice, under an old and a new name")
+
+    def _drop(self, why: str) -> None:
+        self.dropped[why] = self.dropped.get(why, 0) + 1
+
+    def _same(self, copy: TensorInfo, tensors: Mapping[str, TensorInfo], table: Any, ties: Mapping[str, str]) -> bool:
+        """Whether a copy has the bytes of its original; where not, it stays, and loading the result will say so."""
+        wanted = ties[table.canonical(copy.name)]
+        original = next(info for name, info in tensors.items() if table.canonical(name) == wanted)
+        return (copy.dtype, copy.shape) == (original.dtype, original.shape) and bool(
+            np.array_equal(_bytes(copy), _bytes(original))
+        )
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        return _bytes(self._places[name])
+
+    def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
+        return not np.array_equal(written, self.read(name))
+
+    def tokenizer_files(self) -> dict[str, bytes]:
+        files = (self._home / name for name in _TOKENIZER_FILES)
+        return {file.name: _content(file) for file in files if file.is_file()}
+
+
+def _with_todays_ending(name: str, endings: Mapping[str, str]) -> str:
+    for old, new in endings.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
+    values = np.empty(info.end - info.start, np.uint8)
+    with open_regular(info.file) as stream:
+        fill(stream, info, values)
+    return values
+
+
+def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> BertConfig:
+    """From the file that was given, the one beside the checkpoint, or the shapes of the variables."""
+    beside = _first([home / f"{archive.names.model_type}_config.json", home / "config.json"])
+    file = wishes.config or beside
+    if file is not None:
+        return _read_config(file, archive.names.model_type)
+    heads, activation = num_heads(archive), _activation(home / "saved_model.pb")
+    if heads is None or activation is None:
+        what = "the number of attention heads" if heads is None else "the activation function"
+        raise CheckpointError(
+            f"{archive.where}: there is no {archive.names.model_type}_config.json in {home}, and the weights do not "
+            f"tell {what}: give --config FILE"
+        )
+    shapes = {name: info.shape for name, info in archive.tensors.items()}
+    layers = {name.split(".")[3] for name in shapes if name.startswith("bert.encoder.layer.")}
+    try:
+        words, width = shapes["bert.embeddings.word_embeddings.weight"]
+        config = BertConfig(
+            vocab_size=words,
+            hidden_size=width,
+            num_hidden_layers=len(layers),
+            num_attention_heads=heads,
+            intermediate_size=shapes["bert.encoder.layer.0.intermediate.dense.weight"][0],
+            max_position_embeddings=shapes["bert.embeddings.position_embeddings.weight"][0],
+            type_vocab_size=shapes["bert.embeddings.token_type_embeddings.weight"][0],
+            hidden_act=activation,
+        )
+    except (KeyError, ValueError, IndexError) as error:
+        raise CheckpointError(f"{archive.where}: its shape cannot be told from its variables: {error}") from None
+    notes.append(f"no config beside the source: its shape is that of the variables, with {activation} as in the graph")
+    return config
+
+
+def _read_config(file: Path, model_type: str) -> BertConfig:
+    """The original's configs do not name their family; the variables do."""
+    try:
+        content = strict_json(_content(file))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}, expected an object of settings")
+        config = BertConfig.from_dict({"model_type": model_type, **content})
+    except ValueError as error:
+        raise CheckpointError(f"{file}: {error}") from None
+    if config.model_type != model_type:
+        raise CheckpointError(f"{file} is of the {config.model_type} family, the variables are of {model_type}")
+    return config
+
+
+def _activation(graph: Path) -> str | None:
+    """Which form of GELU a saved graph computes; None where it does not tell."""
+    if not graph.is_file():
+        return None
+    content = _content(graph)
+    forms = {"gelu_new": _TANH_FORM in content, "gelu": _ERF_FORM in content}
+    return next((name for name, there in forms.items() if there), None) if sum(forms.values()) == 1 else None
+
+
+def _only(folder: Path, pattern: str) -> Path | None:
+    found = sorted(folder.glob(pattern))
+    return found[0] if len(found) == 1 else None
+
+
+def _first(files: Iterable[Path]) -> Path | None:
+    return next((file for file in files if file.is_file()), None)
+
+
+def _content(file: Path) -> bytes:
+    with open_regular(file) as stream:
+        content = stream.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise CheckpointError(f"{file} has more than {_MAX_FILE_BYTES:,} bytes, more than any such file needs")
+    return content

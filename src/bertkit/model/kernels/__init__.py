@@ -1,0 +1,1 @@
+"""Faster versions of plain functions of the model; each has a readable counterpart."""

@@ -1,0 +1,279 @@
+"""``from_pretrained`` and ``save_pretrained``, and the classes that choose by ``model_type``.
+
+See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from bertkit.checkpoints.apply import to_ours, to_theirs
+from bertkit.checkpoints.explain import explain
+from bertkit.checkpoints.huggingface import config_path, find_weights, write_folder
+from bertkit.checkpoints.match import HeadRequest, Match, Status, match
+from bertkit.checkpoints.names import TABLES, class_spec
+from bertkit.checkpoints.vocabulary_size import check_vocabulary
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import CheckpointError, InputError, did_you_mean
+from bertkit.model.models import MODEL_CLASSES
+from bertkit.model.pretrained_model import PretrainedModel, initialize
+from bertkit.system.model_sources import resolve
+from bertkit.tokenization import AutoTokenizer as AutoTokenizer
+
+ModelT = TypeVar("ModelT", bound=PretrainedModel)
+
+#: Keywords of ``from_pretrained`` in other software that have no counterpart here, and what to do in their place.
+OTHER_KEYWORDS = {
+    **dict.fromkeys(
+        ("output_attentions", "output_hidden_states", "return_dict"),
+        "it is an argument of the call: model(..., {0}=...)",
+    ),
+    "add_pooling_layer": "leave it out: the encoder has a pooler where the checkpoint has one",
+    "attn_implementation": "leave it out: there is one attention, which chooses how to compute by itself",
+    "config": "leave it out: the shape is read from config.json beside the weights; Class(config) makes a new model",
+    "cache_dir": "set the environment variable HF_HUB_CACHE to that folder",
+    "device_map": "use device='cpu' or device='cuda'",
+    "from_tf": "leave it out, and write a checkpoint of TensorFlow anew with 'bertkit convert'",
+    "force_download": "leave it out, and remove the checkpoint from the Hub's cache",
+    "ignore_mismatched_sizes": "use new_head=True, which draws the head anew",
+    "local_files_only": "set the environment variable HF_HUB_OFFLINE=1",
+    "low_cpu_mem_usage": "leave it out: no weight is drawn or held twice",
+    "output_loading_info": "leave it out: model.load_report tells what was exact, new and unused",
+    "state_dict": "make the model by Class(config) and use its load_state_dict",
+    "subfolder": "give the path of that folder",
+    "token": "set the environment variable HF_TOKEN",
+    "trust_remote_code": "leave it out: code from a checkpoint is never run",
+    "use_auth_token": "set the environment variable HF_TOKEN",
+    "use_safetensors": "leave it out: safetensors are taken where they are there",
+}
+_OF_CONFIG = "it is a field of the config, which is read from the checkpoint; change it in a copy of its config.json"
+
+
+def load_model(
+    cls: type[ModelT],
+    name_or_path: str | Path,
+    *,
+    num_labels: int | None = None,
+    id2label: Mapping[Any, str] | None = None,
+    label2id: Mapping[str, int] | None = None,
+    problem_type: str | None = None,
+    new_head: bool = False,
+    seed: int = 0,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+    torch_dtype: torch.dtype | str | None = None,
+    **others: Any,
+) -> ModelT:
+    """Load a checkpoint into a class: exactly, or with the new head that was asked for, or not at all.
+
+    Args:
+        cls: a model class.
+        name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
+        num_labels: labels of a classifier. Where the file has a classifier it must have that many rows.
+        id2label: names of the labels, by number; asks for as many as it names.
+        label2id: the same the other way round.
+        problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
+        new_head: draw the class's heads anew whatever the file holds (and the pooler, where the file has none; of
+            ``BertModel``, which has no heads, that is all).
+        seed: of the new head's weights. The global generators are not touched.
+        revision: branch, tag or commit on the Hub.
+        device: where the model goes; None means the CPU.
+        dtype: type of the weights; None means float32, whatever the file holds.
+        torch_dtype: another name of ``dtype``.
+        **others: none; keywords of other software are refused with what to do in their place.
+
+    Returns:
+        The model in eval mode; ``model.load_report`` tells what was exact, new and unused.
+
+    Raises:
+        CheckpointError: missing, damaged, unsafe, or not fitting; lists every tensor that differs.
+        ConfigError: labels that contradict each other.
+        InputError: labels for a class without labels, a ``dtype`` that is no float type, an unknown keyword.
+    """
+    _refuse(others)
+    name = _class_name(cls)
+    if dtype is not None and torch_dtype is not None:
+        raise InputError(f"torch_dtype is another name of dtype; give one, got {dtype!r} and {torch_dtype!r}")
+    kind = _float_type(torch_dtype if dtype is None else dtype)
+    labels = {"num_labels": num_labels, "id2label": id2label, "label2id": label2id}
+    labels = {key: value for key, value in labels.items() if value is not None}
+    if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
+        raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}. A new head is new_head=True")
+    path = resolve(name_or_path, revision=revision)
+    weights = find_weights(path)
+    file_config = BertConfig.from_json_file(config_path(path))
+    config = _with_labels(file_config, labels, problem_type)
+    spec = class_spec(name, config.model_type)
+    check_vocabulary(weights.folder, config)
+    request = HeadRequest(labels=bool(labels), new_head=new_head)
+    table = match(weights.tensors, config, spec, TABLES[config.model_type], request)
+    if table.problems:
+        raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels))
+    state = to_ours(table, weights.tensors, kind)
+    model = _build(cls, table)
+    _draw_new(model, table, seed, kind)
+    missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
+    if set(missing) != set(table.new) or unexpected:
+        raise CheckpointError(f"{cls.__name__} has tensors that bertkit's name table does not know: {sorted(missing)}")
+    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+    model.load_report = table
+    return model.eval() if device is None else model.eval().to(device)
+
+
+def _refuse(others: Mapping[str, Any]) -> None:
+    for name in others:
+        if name in OTHER_KEYWORDS or name in BertConfig.model_fields:
+            raise InputError(f"from_pretrained takes no {name}: {OTHER_KEYWORDS.get(name, _OF_CONFIG).format(name)}")
+        known = [name for name in inspect.signature(load_model).parameters if name not in ("cls", "others")]
+        raise InputError(f"from_pretrained takes no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
+
+
+def _class_name(cls: type[PretrainedModel]) -> str:
+    for base in cls.__mro__:
+        if base.__name__ in MODEL_CLASSES:
+            return base.__name__
+    raise InputError(f"{cls.__name__} is no model that can be loaded; choose one of {', '.join(MODEL_CLASSES)}")
+
+
+def _float_type(dtype: torch.dtype | str | None) -> torch.dtype:
+    kind = torch.float32 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if kind not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        raise InputError(f"dtype must be float32, float16, bfloat16 or float64, got {dtype!r}")
+    return kind
+
+
+def _with_labels(config: BertConfig, labels: dict[str, Any], problem_type: str | None) -> BertConfig:
+    """The config that was asked for; label names of the file are kept where only their number is given again."""
+    changes: dict[str, Any] = {} if problem_type is None else {"problem_type": problem_type}
+    if labels.keys() != {"num_labels"} or labels["num_labels"] != config.num_labels:
+        changes.update(labels)
+    return config.replace(**changes) if changes else config
+
+
+class _NoRandom(TorchFunctionMode):
+    """Leaves out random initialisation. On the meta device it would draw nothing, but import a compiler (1 s)."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+def _build(cls: type[ModelT], table: Match) -> ModelT:
+    """The model without memory for weights, and without drawing any."""
+    with torch.device("meta"), _NoRandom():
+        if not table.spec.heads and not table.has_pooler:
+            return cls(table.config, add_pooling_layer=False)  # type: ignore[call-arg]
+        return cls(table.config)
+
+
+def _draw_new(model: PretrainedModel, table: Match, seed: int, dtype: torch.dtype) -> None:
+    """Initialise the parts that were asked for, as in a new model, from a generator of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    for part in table.new_parts:
+        owners = {row.ours.rpartition(".")[0]: None for row in table.of(Status.NEW) if row.part == part}
+        for name in sorted(owners, key=lambda name: name.count(".")):  # what holds another part of it comes first
+            module = model.get_submodule(name).to_empty(device="cpu", recurse=False)
+            initialize(module, table.config.initializer_range, generator)
+            module.to(dtype)
+
+
+def save_model(model: PretrainedModel, folder: str | Path) -> None:
+    """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
+
+    Raises:
+        CheckpointError: ``folder`` is a file, or the family has no such class.
+        ResourceError: disk full, no permission.
+    """
+    spec = class_spec(_class_name(type(model)), model.config.model_type)
+    config = model.config.replace(architectures=[spec.name])
+    if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
+        config = config.replace(num_labels=2)  # other software takes the size of these heads from the labels
+    tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
+    write_folder(Path(folder).expanduser(), config, dict(tensors))
+
+
+class _AutoModel:
+    """Chooses the class by the ``model_type`` of the checkpoint's config; makes no object of its own."""
+
+    #: Class by ``model_type``. One class serves all families that have such a head.
+    classes: ClassVar[Mapping[str, str]] = {}
+
+    def __new__(cls) -> Self:
+        raise InputError(f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path)")
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+        """Load a checkpoint into the class for its family; arguments and errors as for :func:`load_model`.
+
+        Raises:
+            CheckpointError: also a ``model_type`` that this version does not read, and a family without such a head;
+                lists what there is.
+        """
+        path = resolve(name_or_path, revision=options.pop("revision", None))
+        config = BertConfig.from_json_file(config_path(path))
+        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], path, **options)
+
+
+class AutoModel(_AutoModel):
+    """The bare encoder."""
+
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertModel")
+
+
+class AutoModelForPreTraining(_AutoModel):
+    """What the family was pre-trained with: masked LM alone, or with next sentence (BERT) or sentence order (ALBERT);
+    replaced tokens (ELECTRA).
+    """
+
+    classes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(TABLES, "BertForMaskedLM"),
+        **dict.fromkeys(("bert", "albert"), "BertForPreTraining"),
+        "electra": "ElectraForPreTraining",
+    }
+
+
+class AutoModelForMaskedLM(_AutoModel):
+    """Masked LM."""
+
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMaskedLM")
+
+
+class AutoModelForNextSentencePrediction(_AutoModel):
+    """Next sentence; BERT only."""
+
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForNextSentencePrediction")
+
+
+class AutoModelForSequenceClassification(_AutoModel):
+    """One label, several labels or a number for a sentence or pair."""
+
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForSequenceClassification")
+
+
+class AutoModelForTokenClassification(_AutoModel):
+    """A label for each token."""
+
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForTokenClassification")
+
+
+class AutoModelForQuestionAnswering(_AutoModel):
+    """Start and end of an answer."""
+
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForQuestionAnswering")
+
+
+class AutoModelForMultipleChoice(_AutoModel):
+    """The right one of several continuations."""
+
+    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMultipleChoice")

@@ -1,0 +1,145 @@
+"""Small files that others wrote, read so that none of them can hang a program or fill its memory. Imports no torch."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import stat
+from collections import Counter
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import CheckpointError, shorten
+
+#: Tokens of a vocabulary, and the bytes and values (see :func:`strict_json`) of its file. Of the models read here
+#: LaBSE has the most tokens, 501,153, and XLM-R the largest file, 17.1 MB as an indented tokenizer.json.
+MAX_TOKENS = 520_000
+MAX_VOCABULARY_BYTES = 18 << 20
+MAX_VOCABULARY_VALUES = 1_600_000
+#: Published JSON files nest some ten deep; what is deeper than this could overrun the stack of whoever walks it.
+MAX_DEPTH = 100
+#: A larger whole number is no size, and would not fit a float.
+MAX_DIGITS = 300
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+_NESTING = {dict, list}
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def open_regular(file: Path) -> BufferedReader:
+    """Open a file for reading, unless it is a folder, a pipe or a device.
+
+    Raises:
+        CheckpointError: it is none, does not exist, or may not be read.
+    """
+    try:
+        mode = file.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise CheckpointError(f"{file} is {kind}, expected a file of a checkpoint")
+        return file.open("rb")
+    except FileNotFoundError:
+        what = "is a link to a file that does not exist" if file.is_symlink() else "does not exist"
+        raise CheckpointError(f"{file} {what}") from None
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def read_regular(file: Path, *, max_bytes: int) -> bytes:
+    """The content of a regular file that is not absurdly large.
+
+    Raises:
+        CheckpointError: as :func:`open_regular`; more than ``max_bytes``, told before they are read.
+    """
+    with open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        try:
+            content = stream.read(max_bytes + 1) if size <= max_bytes else b""
+        except OSError as error:
+            raise CheckpointError(f"{file} cannot be read: {error.strerror or error}") from None
+    if max(size, len(content)) > max_bytes:
+        raise CheckpointError(
+            f"{file} has {max(size, len(content)):,} bytes; such a file has at most {max_bytes:,}. "
+            "Fetch or save it again"
+        )
+    return content
+
+
+def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
+    """Parse JSON, refusing what the standard leaves undefined and what costs far more memory than its text.
+
+    Args:
+        text: UTF-8, without a byte order mark.
+        max_values: how many values there may be; an object counts as four more, a name in one as two. One takes up to
+            90 bytes of memory, however few characters it is written with.
+
+    Raises:
+        ValueError: not UTF-8, not JSON (then a ``json.JSONDecodeError``), a name twice in one object, NaN or infinity,
+            text that UTF-8 cannot hold, a whole number of more than :data:`MAX_DIGITS`, too many values, nested too
+            deeply. One line says what.
+    """
+    opened = text.count(b"{") + text.count(b"[")
+    # Those inside texts too: never too few.
+    found = opened + 3 * text.count(b"{") + 2 * text.count(b":") + text.count(b",")
+    if found > max_values:
+        raise ValueError(f"it holds some {found:,} values, more than the limit {max_values:,}")
+    whole_number = _whole_number if _LONG_NUMBER.search(text) else None  # a call for each number costs a quarter more
+    collecting = gc.isenabled()
+    gc.disable()  # it would look again and again at what is all still needed, for a third of the time
+    try:
+        content = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=whole_number
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    finally:
+        if collecting:
+            gc.enable()
+    if opened > MAX_DEPTH:
+        _check_depth(content)
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            character = error.object[error.start : error.end]
+            raise ValueError(f"it holds {character!r}, half of a character that takes two") from None
+    return content
+
+
+def _check_depth(content: Any) -> None:
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        insides = (each.values() if type(each) is dict else each for each in level if type(each) in _NESTING)
+        level = [each for inside in insides for each in inside if type(each) in _NESTING]
+        if not level:
+            return
+    raise ValueError(f"it is nested too deeply (more than {MAX_DEPTH} levels)")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        times = Counter(name for name, _ in pairs)
+        raise ValueError(f"it has {shorten(name[:160] for name in times if times[name] > 1)} more than once")
+    return content
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is not JSON")
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"it holds a whole number of {len(digits):,} digits: {digits[:20]}...")
+    return int(digits)
+
+
+def half_pair_at(text: str) -> int | None:
+    """Where a text has half of a surrogate pair, which JSON can spell and UTF-8 cannot hold; None where nowhere."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None

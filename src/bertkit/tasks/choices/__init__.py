@@ -1,0 +1,1 @@
+"""Multiple choice: SWAG, CODAH, ARC and files like them."""

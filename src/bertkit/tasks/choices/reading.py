@@ -1,0 +1,290 @@
+"""Which columns of a file hold a multiple-choice question, and how its rows become examples.
+
+Any of the usual names is understood, so that the same reader takes SWAG's CSV (official and on the Hub), CODAH's TSV
+without a header, ARC with columns A to D or a list of choices, HellaSwag, CommonsenseQA, RACE, and files made alike:
+
+* the context: the first column there is of :data:`CONTEXTS`;
+* the start of every choice, optional: of :data:`STARTS`;
+* the choices: columns ``ending0 ending1 ...`` (or ``choice``, ``option``; also counted from 1), columns ``A B C ...``,
+  or one column with a list (:data:`LISTS`), in JSON-lines and Parquet;
+* the label: of :data:`LABELS`: a number counted from 0, or a letter where the choices have letters. A file whose
+  numbers are, or may well be, counted from 1 is refused: read as counted from 0, each would name the wrong choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from bertkit.errors import DataError, shorten
+from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
+from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.reading.splits import kind_of, split_path
+from bertkit.tasks.reading.tables import BadRows, JsonTable, OnError, Table, open_table
+from bertkit.tasks.text.task import is_missing, whole_text
+
+CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
+STARTS = ("sent2", "ctx_b", "start", "question")
+FAMILIES = ("ending", "choice", "option")
+LISTS = ("endings", "choices", "options", "candidate_answers")
+LABELS = ("label", "answer", "answerKey", "correct_answer_idx", "gold")
+#: The columns of CODAH's files, which have no header.
+CODAH_COLUMNS = ("category", "prompt", "ending0", "ending1", "ending2", "ending3", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceColumns:
+    """Where a file holds its questions.
+
+    context, label: columns. start: a column, or None.
+    choices: one column a choice; or, with ``listed``, the one column that holds a list of them.
+    lettered: the label is the letter of a choice.
+    """
+
+    context: str
+    start: str | None
+    choices: tuple[str, ...]
+    listed: bool
+    lettered: bool
+    label: str | None
+
+
+def load_choices(
+    task: ChoiceTask, data: str | Path, split: Split, *, on_error: OnError = "raise"
+) -> Examples[ChoiceExample]:
+    """Read one split of a multiple-choice task.
+
+    Args:
+        task: names the folders to look in.
+        data: a file, the task's folder, a folder that contains it, or the common beginning of the files' names.
+        split: train, dev or test. Labels may be absent from test alone (no column, or -1 throughout).
+        on_error: "raise" stops at the first bad row; "skip" leaves bad rows out and lists them in ``.skipped``.
+
+    Returns:
+        The examples, in the file's order, all with the same number of choices.
+
+    Raises:
+        DataError: no such split, a missing column, no rows, labels counted from 1, or a bad row: named with file, line,
+            what was found, what was expected.
+    """
+    return read_choices(split_path(task, data, split), split, on_error=on_error)
+
+
+def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
+    """The questions of one file, whatever its name says; as :func:`load_choices`."""
+    bad = BadRows(on_error)
+    table = _open(path, bad)
+    columns = find_columns(path, table.columns, split)
+    names = [columns.context, *columns.choices]
+    names += [name for name in (columns.start, columns.label) if name is not None]
+    reader = _Rows(path, columns, bad, split)
+    rows = []
+    one_more = _next_choice(columns) if isinstance(table, JsonTable) else None  # the columns are those of the first row
+    for line, values in table.rows([*names, *filter(None, [one_more])]):
+        if one_more is not None and values[-1] is not None:
+            what = f"there is {one_more!r} beside {', '.join(columns.choices)}, which the first row has: all rows must "
+            bad.report(path, line, "number of choices", what + "have the same number of choices")
+            continue
+        example = reader.example(line, dict(zip(names, values[: len(names)], strict=True)))
+        if example is not None:
+            rows.append(example)
+    reader.check_count_of_labels()
+    if not rows:
+        first = f"; the first: {bad.skipped[0].message}" if bad.skipped else ""
+        raise DataError(f"{path} has the columns {list(table.columns)} but no usable row{first}")
+    labelled = sum(row.label is not None for row in rows)
+    if 0 < labelled < len(rows):
+        first_without = next(row for row in rows if row.label is None)
+        raise DataError(
+            f"{first_without.where}: no label, but {labelled:,} of {len(rows):,} rows have one. Label the whole test "
+            "file, or none of it"
+        )
+    return Examples(rows, path, split, bad.skipped)
+
+
+def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> ChoiceColumns:
+    """Read off the column names where the questions are.
+
+    Raises:
+        DataError: no context, no choices, or no label where the split must have one; lists what was looked for.
+    """
+    context = next((name for name in CONTEXTS if name in columns), None)
+    if context is None:
+        raise DataError(
+            f"{path}: no column for the context: looked for {', '.join(CONTEXTS)}; the columns are {list(columns)}. "
+            "Rename the column that each choice goes on from"
+        )
+    start = next((name for name in STARTS if name in columns and name != context), None)
+    found = _choice_columns(columns)
+    if found is None:
+        raise DataError(
+            f"{path}: no choices: looked for columns ending0, ending1 ... (or choice, option), A, B ..., or a list in "
+            f"{', '.join(LISTS)}; the columns are {list(columns)}"
+        )
+    choices, listed = found
+    label = next((name for name in LABELS if name in columns), None)
+    if label is None and split != "test":
+        raise DataError(
+            f"{path}: no column for the right choice: looked for {', '.join(LABELS)}; the columns are {list(columns)}"
+        )
+    return ChoiceColumns(context, start, choices, listed, choices[0] == "A", label)
+
+
+def _next_choice(columns: ChoiceColumns) -> str | None:
+    """The column of one choice more."""
+    if columns.listed:
+        return None
+    last = columns.choices[-1]
+    if columns.lettered:
+        return ascii_uppercase[len(columns.choices)] if len(columns.choices) < len(ascii_uppercase) else None
+    name = last.rstrip("0123456789")
+    return f"{name}{int(last[len(name) :]) + 1}"
+
+
+def _choice_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], bool] | None:
+    families = [[f"{name}{number}" for number in range(first, 27)] for name in FAMILIES for first in (0, 1)]
+    for family in (*families, list(ascii_uppercase)):
+        there = [name for name in family if name in columns]
+        if len(there) > 1 and there == family[: len(there)]:
+            return tuple(there), False
+    listed = next((name for name in LISTS if name in columns), None)
+    return None if listed is None else ((listed,), True)
+
+
+def _open(path: Path, bad: BadRows) -> Table:
+    """The file's rows. Delimited text whose first row names no context is read as CODAH's is, without a header."""
+    layout = Columns(text=CONTEXTS, headerless=CODAH_COLUMNS)
+    table = open_table(path, layout, bad)
+    if table.columns == CODAH_COLUMNS and kind_of(path) in (".csv", ".tsv"):
+        try:
+            next(open_table(path, layout, BadRows()).rows(CODAH_COLUMNS), None)
+        except DataError as error:
+            raise DataError(
+                f"{error}. The first row of a file with a header names the context (one of {', '.join(CONTEXTS)}); "
+                "a file without a header is read as CODAH's are"
+            ) from None
+    return table
+
+
+class _Rows:
+    """Rows to examples; bad ones are reported, which raises unless they are left out."""
+
+    def __init__(self, path: Path, columns: ChoiceColumns, bad: BadRows, split: Split) -> None:
+        self._path, self._source, self._columns, self._bad, self._split = path, str(path), columns, bad, split
+        self._num_choices: tuple[int, int] | None = None  # of the first row, and its line
+        self._numbers: set[int] = set()  # the labels that are numbers
+        self._letters = False  # whether labels are names of choices
+
+    def example(self, line: int, values: dict[str, Any]) -> ChoiceExample | None:
+        try:
+            context = self._text(self._columns.context, values[self._columns.context])
+            start = ""
+            if self._columns.start is not None and not is_missing(values[self._columns.start]):
+                start = self._text(self._columns.start, values[self._columns.start])
+            choices, keys = self._choices(values)
+            self._same_number(len(choices), line)
+            label = None if self._columns.label is None else self._label(values[self._columns.label], keys)
+        except _BadRow as fault:
+            self._bad.report(self._path, line, fault.kind, str(fault))
+            return None
+        return ChoiceExample(context, start, choices, label, line, self._source)
+
+    def _text(self, column: str, value: Any) -> str:
+        if is_missing(value):
+            raise _BadRow("empty text", f"column {column!r} is empty; remove the row, or leave bad rows out")
+        if not isinstance(value, str):
+            raise _BadRow("not text", f"column {column!r} holds a {type(value).__name__}, {value!r:.40}, not a text")
+        return value
+
+    def _choices(self, values: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The choices, and the letter or number that names each."""
+        columns = self._columns
+        if not columns.listed:
+            texts = tuple(self._text(name, values[name]) for name in columns.choices)
+            return texts, columns.choices if columns.lettered else ()
+        column = columns.choices[0]
+        value: Any = values[column]
+        keys: Any = ()
+        if isinstance(value, dict):  # ARC and CommonsenseQA on the Hub
+            keys = value.get("label") or ()
+            value = value.get("text")
+        if not isinstance(value, list) or len(value) < 2:
+            raise _BadRow("no choices", f"column {column!r} holds {value!r:.60}, expected a list of two texts or more")
+        if keys and not (isinstance(keys, list) and len({*map(str, keys)}) == len(keys) == len(value)):
+            raise _BadRow(
+                "no choices", f"column {column!r}: {keys!r:.60} are no different names of {len(value)} choices"
+            )
+        return tuple(self._text(column, text) for text in value), tuple(str(key) for key in keys)
+
+    def _same_number(self, count: int, line: int) -> None:
+        if self._num_choices is None:
+            self._num_choices = count, line
+        expected, first = self._num_choices
+        if count != expected:
+            raise _BadRow(
+                "number of choices",
+                f"{count} choices, but {expected} in line {first}: all rows must have the same number. Remove the row, "
+                "or leave bad rows out (on_error='skip', --on-error skip)",
+            )
+
+    def check_count_of_labels(self) -> None:
+        """Once all rows are read, see that numbers are not those of choices that count from 1.
+
+        Raises:
+            DataError: no label is 0, and the columns of the choices are numbered from 1.
+        """
+        columns = self._columns
+        if self._numbers and 0 not in self._numbers and not columns.listed and columns.choices[0].endswith("1"):
+            first, last = columns.choices[0], columns.choices[-1]
+            raise DataError(
+                self._from_one(f"the choices stand in {first} to {last} and no label is 0")
+                + f". If they are counted from 0, call the columns {first[:-1]}0 and so on"
+            )
+
+    def _has_zero(self) -> bool:
+        """Whether the label 0 occurs anywhere in the file."""
+        assert self._columns.label is not None
+        table = _open(self._path, BadRows("skip"))
+        return any(whole_text(value) == "0" for _, (value,) in table.rows([self._columns.label]) if value is not None)
+
+    def _from_one(self, why: str) -> str:
+        return (
+            f"{self._path}: column {self._columns.label!r}: labels seem to be counted from 1: {why}. Count "
+            "the choices from 0"
+        )
+
+    def _label(self, value: Any, keys: tuple[str, ...]) -> int | None:
+        assert self._num_choices is not None
+        count, text = self._num_choices[0], whole_text(value) if value is not None else ""
+        if not text or (text == "-1" and self._split == "test"):
+            if self._split == "test":
+                return None
+            raise _BadRow("missing label", f"column {self._columns.label!r} has no label ({value!r})")
+        numbered = bool(self._numbers) or text.removeprefix("-").isdecimal()
+        letters = keys or (() if numbered and not self._letters else tuple(ascii_uppercase[:count]))
+        if text in letters:
+            self._letters = True
+            return letters.index(text)
+        if not letters and text.isdecimal():
+            number = int(text)
+            if number == count and count not in self._numbers and not self._has_zero():
+                raise DataError(self._from_one(f"{count} occurs and 0 does not, with {count} choices"))
+            self._numbers.add(number)
+            if number < count:
+                return number
+        expected = shorten(letters or range(count), limit=8)
+        raise _BadRow(
+            "unknown label",
+            f"column {self._columns.label!r}: {value!r} names no choice; expected one of {expected}",
+        )
+
+
+class _BadRow(Exception):  # noqa: N818 (it is a finding about a row, told by BadRows)
+    """What is wrong with a row: the kind of fault, for counting, and the message."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

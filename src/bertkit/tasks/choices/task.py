@@ -1,0 +1,120 @@
+"""Multiple choice: a context and some continuations or answers, one of them right. SWAG, CODAH, ARC and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bertkit.errors import ConfigError, did_you_mean
+from bertkit.metrics.scores import METRICS
+from bertkit.tasks.examples import Examples, Split
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceExample:
+    """One question.
+
+    context: the first text of every pair, as in the file.
+    start: what each second text begins with (SWAG's ``sent2``); empty where there is none.
+    choices: the continuations or answers, two or more.
+    label: number of the right one, or None in an unlabelled test file.
+    row: line where the row begins, counted from 1; in Parquet the record, counted from 1.
+    source: the file it came from.
+    """
+
+    context: str
+    start: str
+    choices: tuple[str, ...]
+    label: int | None = None
+    row: int = 0
+    source: str = ""
+
+    @property
+    def where(self) -> str:
+        """``file:row`` for error messages."""
+        return f"{self.source}:{self.row}"
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The pair of texts that the model reads for each choice (Devlin et al. 2019, section 4.4)."""
+        return tuple((self.context, f"{self.start} {choice}" if self.start else choice) for choice in self.choices)
+
+    @property
+    def text(self) -> str:
+        """The context: the first of the two texts by which rows are compared and hashed."""
+        return self.context
+
+    @property
+    def text_pair(self) -> str:
+        """Start and choices, a line each: the second text by which rows are compared and hashed."""
+        return "\n".join((self.start, *self.choices))
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceTask:
+    """A context and some choices -> the number of the right one.
+
+    Which columns hold what is read off each file; see :mod:`bertkit.tasks.choices.reading`.
+
+    name: as on the command line.
+    metrics: names in :data:`bertkit.metrics.scores.METRICS`; ``main_metric``, one of them, chooses the best checkpoint.
+    folders: names a data folder of this task may have.
+    about: one line for people.
+    notes: what a reader of the scores should be told, one sentence each.
+    """
+
+    #: The kind of task, see :data:`bertkit.tasks.registry.TASK_CLASSES`.
+    form: ClassVar[str] = "choice"
+
+    name: str
+    metrics: tuple[str, ...] = ("accuracy",)
+    main_metric: str = "accuracy"
+    folders: tuple[str, ...] = ()
+    about: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        for metric in (*self.metrics, self.main_metric):
+            if metric not in METRICS:
+                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
+        if self.main_metric not in self.metrics:
+            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a run folder's JSON; :meth:`from_dict` reads it back."""
+        return {"kind": self.form, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ChoiceTask:
+        """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
+        plain: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        plain.pop("kind", None)
+        return cls(**plain)
+
+    def read(self, path: str | Path, split: Split) -> Examples[ChoiceExample]:
+        """The examples of one split; see :func:`bertkit.tasks.choices.reading.load_choices`."""
+        from bertkit.tasks.choices.reading import load_choices  # it imports this module
+
+        return load_choices(self, path, split)
+
+
+SWAG = ChoiceTask(
+    name="swag",
+    about="which of four endings goes on from a sentence? (Zellers et al. 2018); also files of other choices",
+    folders=("swag", "swagaf", "swag_sample"),
+)
+CODAH = ChoiceTask(
+    name="codah",
+    about="which of four endings goes on from a sentence? Written to be hard for machines (Chen et al. 2019)",
+    folders=("codah",),
+)
+ARC = ChoiceTask(
+    name="arc",
+    about="science questions of school exams, four answers each (Clark et al. 2018)",
+    folders=("arc", "ARC-Easy", "ARC-Challenge"),
+)
+CHOICE_TASKS = (SWAG, CODAH, ARC)

@@ -1,0 +1,186 @@
+"""Multiple choice: a score for each choice beside its context, softmax over the choices of a question."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.scoring import Floats, encode_rows
+from bertkit.errors import DataError
+from bertkit.metrics.calibration import log_loss, log_losses
+from bertkit.metrics.probabilities import softmax
+from bertkit.metrics.scores import METRICS
+from bertkit.model.models import BertForMultipleChoice
+from bertkit.model.padded import PackedModel
+from bertkit.tasks.choices.baseline import choice_baseline
+from bertkit.tasks.choices.features import GroupSet, collate_groups, featurize_choices
+from bertkit.tasks.choices.reading import load_choices, read_choices
+from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
+from bertkit.tasks.duplicate_rows import carve
+from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.text.features import TextEncoder
+from bertkit.tasks.text.report import DataReport, data_report
+from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+
+class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
+    """Questions of :class:`bertkit.tasks.choices.task.ChoiceTask`; outputs are the logits ``(R, choices)``.
+
+    A row is a question with all of its choices, as in the original: a batch of 16 has 64 sequences of SWAG.
+    """
+
+    task: ChoiceTask
+    model_class = BertForMultipleChoice
+
+    def splits(self, data: str | Path) -> Collection[Split]:
+        return splits_of(self.task, data)
+
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
+        return load_choices(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[ChoiceExample]:
+        return read_choices(path, "test")
+
+    def texts_of(self, example: ChoiceExample) -> Sequence[str]:
+        return (example.context,)  # not the right choice, which would tell the label, nor wrong ones, which mislead
+
+    def hold_out(
+        self, train: Examples[ChoiceExample], share: float, seed: int
+    ) -> tuple[Examples[ChoiceExample], Examples[ChoiceExample]]:
+        return carve(train, share, seed, key=lambda example: (example.context.casefold(), None))
+
+    def content(self, example: ChoiceExample) -> object:
+        return example.context, example.start, example.choices, example.label
+
+    def has_labels(self, examples: Sequence[ChoiceExample]) -> bool:
+        return examples[0].label is not None
+
+    def check_train(self, train: Examples[ChoiceExample]) -> None:
+        if len(train) < 2:
+            name = "" if train.path is None else train.path.name
+            raise DataError(f"{name}: {len(train)} training question; training needs at least two")
+
+    def report(
+        self,
+        splits: Mapping[str, Examples[ChoiceExample]],
+        encoded: Mapping[str, GroupSet],
+        config: FinetuneConfig,
+    ) -> DataReport:
+        most = max(len(example.choices) for examples in splits.values() for example in examples)
+        lengths = {name: features.sequences.num_tokens for name, features in encoded.items()}
+        notes = (f"{most} choices a question; word pieces are those of a context with one choice", *self.task.notes)
+        names = tuple(f"choice {number}" for number in range(most))
+        shown = TextTask(
+            self.task.name, names, ("accuracy",), "accuracy", Columns(("context",), ("choices",)), notes=notes
+        )
+        rows = cast(Mapping[str, Examples[Any]], splits)  # with a text, a second text and a label, as a text task's
+        return data_report(shown, rows, lengths=lengths, max_length=config.max_length)
+
+    def encode(
+        self, examples: Sequence[ChoiceExample], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+    ) -> GroupSet:
+        return featurize_choices(examples, tokenizer, config.max_length, labelled=labelled)
+
+    def collate(self, encoded: GroupSet, rows: Sequence[int], *, labelled: bool) -> Batch:
+        return collate_groups(encoded, rows, labelled=labelled)
+
+    def new_model(
+        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+    ) -> PackedModel:
+        file = BertConfig.from_json_file(config_path(start))
+        same = any(name.endswith("ForMultipleChoice") for name in file.architectures or ())
+        return BertForMultipleChoice.from_pretrained(start, new_head=not same, seed=seed, device=device)
+
+    def loss_floor(self, model: BertForMultipleChoice, train: GroupSet) -> float:
+        return float(np.log(train.sizes).mean())
+
+    def outputs(
+        self, model: BertForMultipleChoice, encoded: GroupSet, *, check: Check = stop_nothing, label: str
+    ) -> Floats:
+        def forward(batch: Batch) -> Any:
+            logits = model.forward_packed(batch).logits
+            assert logits is not None
+            return logits.view(-1, 1)
+
+        scores = encode_rows(cast(Any, model), encoded.sequences, forward, check=check, label=label)
+        return scores.reshape(len(encoded), -1)
+
+    def decide(
+        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        return {"max_length": config.max_length}
+
+    def score(
+        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
+    ) -> dict[str, float]:
+        assert encoded.labels is not None
+        predicted = outputs.argmax(axis=1)
+        scores = {name: METRICS[name](predicted, encoded.labels) for name in self.task.metrics}
+        return {**scores, "loss": log_loss(outputs, encoded.labels)}
+
+    def prediction_rows(
+        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
+    ) -> list[dict[str, Any]]:
+        shares, cut = softmax(outputs.astype(np.float64)), encoded.truncated.tolist()
+        return [
+            {
+                "row": example.row,
+                "context": example.context,
+                **({"start": example.start} if example.start else {}),
+                "choices": list(example.choices),
+                **({} if example.label is None else {"gold": example.label}),
+                "predicted": int(share.argmax()),
+                "probabilities": share.tolist(),
+                "truncated": truncated,
+            }
+            for example, share, truncated in zip(examples, shares, cut, strict=True)
+        ]
+
+    def badness(
+        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        return None if encoded.labels is None else log_losses(outputs, encoded.labels)
+
+    def main_metric_of(
+        self,
+        examples: Sequence[ChoiceExample],
+        encoded: GroupSet,
+        outputs: Floats,
+        decision: Decision,
+        draws: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64] | None:
+        assert encoded.labels is not None
+        metric, predicted = METRICS[self.task.main_metric], outputs.argmax(axis=1)
+        return np.array([metric(predicted[draw], encoded.labels[draw]) for draw in draws])
+
+    def baseline(
+        self, train: Examples[ChoiceExample], dev: Examples[ChoiceExample], seed: int
+    ) -> dict[str, Any] | None:
+        return {"name": "TF-IDF + linear", **choice_baseline(train, dev, self.task)}
+
+    def card(self) -> Card:
+        return Card(
+            pipeline="multiple-choice",
+            predicts="which of several choices goes on from a context, or answers a question",
+            call='pipe("The lamp went out.", choices=["It was dark.", "It was a boat."])',
+            limits="A context and one choice are cut together after {max_length} word pieces; the context first.",
+        )
+
+    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+        return {
+            "what_it_predicts": "choice",
+            "text_pairs": True,
+            "truncation": "the end of the context; of a choice only where it does not fit by itself",
+        }

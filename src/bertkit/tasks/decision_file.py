@@ -1,0 +1,43 @@
+"""What belongs to a model ever after: how it was trained to read its input (``max_length`` and the like), and what was
+chosen on dev (a null threshold, label thresholds, a temperature).
+
+It lies beside the weights, so that evaluation, pipelines and a served model decide alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import CheckpointError
+from bertkit.system.atomic_files import write_atomically
+
+#: The file in a model's folder. A model without one decides by its logits alone.
+DECISION = "decision.json"
+
+
+def write_decision(folder: str | Path, decision: Mapping[str, Any]) -> None:
+    """Keep a decision in a model's folder; an empty one leaves no file."""
+    if decision:
+        text = json.dumps(decision, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        write_atomically(Path(folder) / DECISION, text)
+
+
+def read_decision(folder: str | Path) -> dict[str, Any]:
+    """The decision in a model's folder; empty where there is none.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    path = Path(folder) / DECISION
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds {values!r:.40}, expected a JSON object")
+    return values

@@ -1,0 +1,112 @@
+"""Examples: one labelled row of any kind of task, where it came from, and the columns it was read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Literal, Protocol, TypeVar
+
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+Quoting = Literal["none", "csv"]
+
+
+class Located(Protocol):
+    """What every kind of example tells of its origin."""
+
+    @property
+    def row(self) -> int:
+        """Line or record where it begins, counted from 1."""
+
+    @property
+    def source(self) -> str:
+        """The file it came from."""
+
+    @property
+    def where(self) -> str:
+        """``file:row`` for error messages."""
+
+
+ExampleT = TypeVar("ExampleT", bound=Located)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One labelled text, or pair of texts.
+
+    text, text_pair: as in the file, nothing stripped; ``text_pair`` is None for one-text tasks.
+    label: number of the label (int), a score (float) for regression, numbers of all labels that apply (tuple) where
+        labels do not exclude each other, or None in an unlabelled test file.
+    row: line where the row begins, counted from 1 as editors do; in Parquet the record, counted from 1.
+    source: the file it came from.
+    """
+
+    text: str
+    text_pair: str | None = None
+    label: int | float | tuple[int, ...] | None = None
+    row: int = 0
+    source: str = ""
+
+    @property
+    def where(self) -> str:
+        """``file:row`` for error messages."""
+        return f"{self.source}:{self.row}"
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A row left out under ``on_error="skip"``: where it stands, the kind of fault, the whole message."""
+
+    where: str
+    kind: str
+    message: str
+
+
+class Examples(list[ExampleT], Generic[ExampleT]):
+    """The examples of one split, of any kind of task; a list that also knows where it came from.
+
+    Attributes:
+        path: the file read.
+        split: train, dev or test.
+        skipped: rows left out under ``on_error="skip"``, each with its reason; empty otherwise.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[ExampleT] = (),
+        path: Path | None = None,
+        split: str = "",
+        skipped: Sequence[SkippedRow] = (),
+    ) -> None:
+        super().__init__(rows)
+        self.path = path
+        self.split = split
+        self.skipped = tuple(skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of a file a task reads.
+
+    text, text_pair, label: names to look for, the first one present is taken; ``text_pair`` empty = one text.
+    headerless: the columns of a file whose first row is data (CoLA); such a file is known by a first row that does
+        not hold a text column's name.
+    quoting: of delimited text: "none" (every character is data, the GLUE convention), "csv" (double quotes enclose),
+        or None: "csv" for .csv and "none" for .tsv, where a tsv that is visibly quoted is an error.
+    delimiter: None means a comma in .csv and a tab in .tsv.
+    empty_pair: the second text may be empty (full QQP has such rows).
+    label_columns: of a task with several labels a row, where each label has a column of its own that holds 1 or 0:
+        their names, in the order of the labels; ``label`` is not looked at then.
+    label_separator: of a task with several labels a row, what stands between them in one column of text.
+    """
+
+    text: tuple[str, ...]
+    text_pair: tuple[str, ...] = ()
+    label: tuple[str, ...] = ("label",)
+    headerless: tuple[str, ...] = ()
+    quoting: Quoting | None = None
+    delimiter: str | None = None
+    empty_pair: bool = False
+    label_columns: tuple[str, ...] = ()
+    label_separator: str = "|"

@@ -1,0 +1,337 @@
+"""From start and end logits to answers: the best spans of a context, and whether it has an answer at all. Numpy only.
+
+A span is a start and an end token with ``start <= end``, at most ``max_answer_length`` tokens. Its score is the sum of
+the two logits (Devlin et al. 2019, section 4.2). Where windows of a context overlap, a token begins an answer only in
+the window that shows most of its surroundings (the original's *max context*), so that each span is judged once.
+
+**Probabilities** are joint: ``exp(score)`` over the sum of it over all spans of all windows, and over "no answer" where
+that is possible. They are comparable between short and long contexts and never sum to more than 1. The original
+normalises over its n best spans only, ``transformers`` over starts and ends of each window by themselves.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class ContextTokens(Protocol):
+    """Tokens of contexts; :class:`bertkit.tasks.spans.features.Contexts` is one."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The C contexts."""
+
+    @property
+    def boundaries(self) -> Ints:
+        """``(C + 1,)``; context c owns tokens ``boundaries[c] : boundaries[c + 1]``."""
+
+    @property
+    def starts(self) -> Ints:
+        """``(N,)``, first character of each token."""
+
+    @property
+    def ends(self) -> Ints:
+        """``(N,)``, the character behind each token."""
+
+    @property
+    def words(self) -> Ints:
+        """``(N,)``, number of the word of each token."""
+
+
+class Windows(Protocol):
+    """Rows of questions; :class:`bertkit.tasks.spans.features.SpanWindows` is one and says what the fields mean."""
+
+    @property
+    def lengths(self) -> Ints: ...
+    @property
+    def first_rows(self) -> Ints: ...
+    @property
+    def context_at(self) -> Ints: ...
+    @property
+    def context_from(self) -> Ints: ...
+    @property
+    def context_size(self) -> Ints: ...
+    @property
+    def contexts(self) -> ContextTokens: ...
+    @property
+    def context(self) -> Ints: ...
+
+
+#: Sums of exponentials below this are near the end of floating point, where digits are lost.
+EXACT_ABOVE = 1e-250
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One candidate.
+
+    start, end: characters; the answer is ``context[start:end]``.
+    score: start logit + end logit.
+    probability: see the module.
+    """
+
+    start: int
+    end: int
+    score: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a model says about one question.
+
+    spans: the best ones, best first; no two are the same piece of the context. Empty only for a context without tokens.
+    null_score: start logit + end logit of the first token, the lowest of all windows; -inf where "no answer" was not
+        asked for.
+    null_probability: of "no answer"; 0 where it was not asked for.
+    """
+
+    spans: tuple[Span, ...]
+    null_score: float
+    null_probability: float
+
+    @property
+    def margin(self) -> float:
+        """How much "no answer" is preferred to the best span: what is compared with the threshold (the original's
+        ``score_diff``). +inf without any span.
+        """
+        return self.null_score - self.spans[0].score if self.spans else float("inf")
+
+    def is_null(self, threshold: float) -> bool:
+        """Whether the answer is "no answer"."""
+        return self.margin > threshold
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSearch:
+    """Which answers are looked for.
+
+    n_best: spans a question.
+    max_answer_length: most tokens of a span.
+    with_null: "no answer" is possible: it takes part in the probabilities.
+    align_to_words: a span that begins or ends inside a word is extended to whole words.
+    """
+
+    n_best: int = 20
+    max_answer_length: int = 30
+    with_null: bool = False
+    align_to_words: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("n_best", "max_answer_length"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} must be a whole number from 1, got {value!r}")
+
+
+def find_answers(
+    windows: Windows,
+    start_logits: npt.ArrayLike,
+    end_logits: npt.ArrayLike,
+    search: SpanSearch | None = None,
+) -> list[Answers]:
+    """The best answers of every question.
+
+    Args:
+        windows: rows of Q questions, T tokens in all.
+        start_logits: ``(T,)``, rows end to end.
+        end_logits: ``(T,)``.
+        search: what to look for; None means the 20 best spans of up to 30 tokens.
+
+    Raises:
+        InputError: logits of another number than the tokens.
+    """
+    starts, ends = np.asarray(start_logits, dtype=np.float64), np.asarray(end_logits, dtype=np.float64)
+    total = int(windows.lengths.sum())
+    if starts.shape != (total,) or ends.shape != (total,):
+        raise InputError(f"logits of shapes {starts.shape} and {ends.shape} do not fit windows of {total} tokens")
+    row_starts = np.concatenate([[0], np.cumsum(windows.lengths)])
+    search = search or SpanSearch()
+    found = []
+    for question, context in enumerate(windows.context.tolist()):
+        rows = slice(int(windows.first_rows[question]), int(windows.first_rows[question + 1]))
+        null_score = float((starts[row_starts[:-1][rows]] + ends[row_starts[:-1][rows]]).min())
+        shown = _shown(windows, rows, row_starts, starts, ends)
+        masses = [-np.inf, *(_mass(*part.logits, part.may_start, search.max_answer_length) for part in shown)]
+        norm = _log_sum(np.array([*masses, *([null_score] if search.with_null else [])]))
+        spans = _distinct(windows.contexts, context, shown, norm, search)
+        if search.with_null:
+            found.append(Answers(spans, null_score, float(np.exp(null_score - norm))))
+        else:
+            found.append(Answers(spans, -np.inf, 0.0))
+    return found
+
+
+def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[npt.NDArray[np.bool_]]:
+    """For each window which of its tokens no other window shows with more on both sides.
+
+    The measure is the original's: the smaller number of neighbours on either side, plus 0.01 for each token of the
+    window; of equal ones the first window.
+
+    Args:
+        first: ``(W,)``, number in the context of each window's first token.
+        size: ``(W,)``, tokens of each window.
+
+    Returns:
+        W arrays of bool; over all windows each token of the context is True exactly once.
+    """
+    begins, sizes = np.asarray(first, dtype=np.int64), np.asarray(size, dtype=np.int64)
+    if len(begins) == 1:
+        return [np.ones(int(sizes[0]), dtype=bool)]
+    count = int((begins + sizes).max())
+    best, owner = np.full(count, -np.inf), np.full(count, -1, dtype=np.int64)
+    for number, (begin, width) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+        place = np.arange(width)
+        value = np.minimum(place, width - 1 - place) + 0.01 * width
+        better = value > best[begin : begin + width]
+        best[begin : begin + width][better] = value[better]
+        owner[begin : begin + width][better] = number
+    return [
+        owner[begin : begin + width] == number
+        for number, (begin, width) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The n tokens of a context that one window shows.
+
+    begin: number in the context of the first. logits: of starts ``(n,)`` and of ends ``(n,)``. may_start: see
+    :func:`max_context`.
+    """
+
+    begin: int
+    logits: tuple[Floats, Floats]
+    may_start: npt.NDArray[np.bool_]
+
+
+def _shown(windows: Windows, rows: slice, row_starts: Ints, starts: Floats, ends: Floats) -> list[_Shown]:
+    """What the windows of a question show of its context; without those that show nothing."""
+    begins, sizes = windows.context_from[rows], windows.context_size[rows]
+    shown = []
+    for number, may_start in enumerate(max_context(begins, sizes)):
+        at = int(row_starts[rows.start + number] + windows.context_at[rows.start + number])
+        of_row = slice(at, at + int(sizes[number]))
+        if of_row.start < of_row.stop:
+            shown.append(_Shown(int(begins[number]), (starts[of_row], ends[of_row]), may_start))
+    return shown
+
+
+def _candidates(shown: Sequence[_Shown], width: int, wanted: int) -> tuple[list[tuple[float, int, int]], bool]:
+    """The ``wanted`` best ``(score, first, last)`` of all windows, in tokens of the context, best first; and whether
+    there are no more.
+    """
+    found: list[tuple[float, int, int]] = []
+    complete = True
+    for part in shown:
+        best = _best_of_window(*part.logits, part.may_start, width, wanted)
+        complete &= len(best) < wanted
+        found += [(score, part.begin + first, part.begin + last) for score, first, last in best]
+    found.sort(key=lambda span: (-span[0], span[1], span[2]))
+    return (found, True) if complete else (found[:wanted], False)
+
+
+def _distinct(
+    contexts: ContextTokens, context: int, shown: Sequence[_Shown], norm: float, search: SpanSearch
+) -> tuple[Span, ...]:
+    """The ``n_best`` best spans that are different pieces of the text."""
+    # Extending spans to words makes some of them the same, so more of them are looked at; and more, until it is enough.
+    wanted = 4 * search.n_best if search.align_to_words else search.n_best
+    while True:
+        candidates, complete = _candidates(shown, search.max_answer_length, wanted)
+        spans: dict[tuple[int, int], Span] = {}
+        for score, first, last in candidates:
+            place = _characters(contexts, context, first, last, align=search.align_to_words)
+            if place[0] < place[1] and place not in spans:
+                spans[place] = Span(*place, score, float(np.exp(score - norm)))
+            if len(spans) == search.n_best:
+                return tuple(spans.values())
+        if complete:
+            return tuple(spans.values())
+        wanted *= 2
+
+
+def _best_of_window(
+    starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width: int, wanted: int
+) -> list[tuple[float, int, int]]:
+    """The ``wanted`` best ``(score, first, last)`` of one window; of equal ones those that begin, then end, first."""
+    width = min(width, len(starts))
+    padded = np.concatenate([ends, np.full(width - 1, -np.inf)])
+    ends_of = np.lib.stride_tricks.sliding_window_view(padded, width)  # (n, width): the ends each start may have
+    best_of = np.where(may_start, starts + ends_of.max(axis=1), -np.inf)
+    # The best spans begin at the starts whose best spans are best; of equal ones all are looked at.
+    kth = np.partition(best_of, -wanted)[-wanted] if wanted < len(best_of) else -np.inf
+    rows = np.flatnonzero((best_of >= kth) & may_start)
+    scores = starts[rows, None] + ends_of[rows]
+    order = np.argsort(-scores, axis=None, kind="stable")[:wanted]
+    places = [divmod(place, width) for place in order.tolist()]
+    return [
+        (float(scores[row, more]), int(rows[row]), int(rows[row]) + more)
+        for row, more in places
+        if np.isfinite(scores[row, more])
+    ]
+
+
+def _mass(starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width: int) -> float:
+    """Log of the sum of ``exp(score)`` over all spans of a window; -inf where none may start."""
+    if not may_start.any():
+        return -np.inf
+    width = min(width, len(starts))
+    top_start, top_end = float(starts[may_start].max()), float(ends.max())
+    padded = np.concatenate([np.exp(ends - top_end), np.zeros(width - 1)])
+    of_ends = np.lib.stride_tricks.sliding_window_view(padded, width).sum(axis=1)
+    total = float((np.exp(starts[may_start] - top_start) * of_ends[may_start]).sum())
+    if total > EXACT_ABOVE:
+        return top_start + top_end + float(np.log(total))
+    # The best span is out of the reach of floating point from the best start and the best end together: span by span.
+    padded = np.concatenate([ends, np.full(width - 1, -np.inf)])
+    scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)
+    return _log_sum(scores[may_start].ravel())
+
+
+def _log_sum(values: Floats) -> float:
+    top = float(values.max())
+    return top if not np.isfinite(top) else top + float(np.log(np.exp(values - top).sum()))
+
+
+def _characters(contexts: ContextTokens, context: int, first: int, last: int, *, align: bool) -> tuple[int, int]:
+    """The characters of tokens ``first ... last``, without white space at either end, with the marks after them."""
+    base, stop = int(contexts.boundaries[context]), int(contexts.boundaries[context + 1])
+    first, last = first + base, last + base
+    if align:
+        words: Any = contexts.words
+        while first > base and words[first] >= 0 and words[first - 1] == words[first]:
+            first -= 1
+        while last + 1 < stop and words[last] >= 0 and words[last + 1] == words[last]:
+            last += 1
+    start, end = int(contexts.starts[first]), int(contexts.ends[last])
+    text = contexts.texts[context]
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end_of_marks(text, end, int(contexts.starts[last + 1]) if last + 1 < stop else len(text))
+
+
+def end_of_marks(text: str, end: int, limit: int) -> int:
+    """The end of a piece of text with the combining marks that follow it, which some tokenizers drop.
+
+    Args:
+        text: all of it.
+        end: where the piece ends.
+        limit: where the next one begins.
+    """
+    while end < limit and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    return end

@@ -1,0 +1,195 @@
+"""Question answering: a question and a context in, a piece of the context out. SQuAD v1.1 and v2.0.
+
+An answer is a text and the character where it begins in its context, so that ``context[start : start + len(text)]`` is
+the answer, always. ``squad`` has an answer to each question (Rajpurkar et al. 2016); ``squad2`` has questions without
+any (Rajpurkar et al. 2018), and right is then the empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import DataError, InputError
+from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.spans.metrics import AnswerPoints, answer_points, best_threshold, with_threshold
+
+Floats = npt.NDArray[np.float64]
+
+
+class Answer(NamedTuple):
+    """A right answer: ``context[start : start + len(text)] == text``."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The character behind it."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanExample:
+    """One question about one context.
+
+    id: as in the file; no two questions share one.
+    answers: in the file's order; empty where the question has no answer, None where the file does not say (test).
+    row: number of the question in the file, from 1; in JSONL the line, in Parquet the record.
+    source: the file it came from.
+    title: of the article, which groups contexts; may be empty.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] | None = None
+    row: int = 0
+    source: str = ""
+    title: str = ""
+
+    @property
+    def where(self) -> str:
+        """File, row and id for error messages."""
+        return f"{self.source}:{self.row} (id {self.id})"
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the file gives an answer."""
+        return bool(self.answers)
+
+    @property
+    def label(self) -> str | None:
+        """The first answer's text, empty where there is none; None where the file does not say."""
+        return None if self.answers is None else self.answers[0].text if self.answers else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanTask:
+    """Question answering by a span of the context.
+
+    name: as on the command line.
+    no_answers: questions may have no answer; the metrics are then those of v2.0.
+    version: what file names of this task say, where a folder holds both.
+    folders: names a data folder of this task may have.
+    about: one line for people.
+    notes: what should be told with the data, one sentence each.
+    """
+
+    form: ClassVar[str] = "span"
+
+    name: str
+    no_answers: bool
+    version: str
+    folders: tuple[str, ...] = ()
+    about: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of what :func:`score_answers` gives."""
+        halves = ("HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1") if self.no_answers else ()
+        return ("f1", "exact_match", *halves)
+
+    @property
+    def main_metric(self) -> str:
+        """F1, the metric of both papers that says more."""
+        return "f1"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a run folder's JSON; :meth:`from_dict` reads it back."""
+        return {"kind": self.form, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SpanTask:
+        """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
+        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
+        return cls(**plain)
+
+    def read(self, path: str | Path, split: Split) -> Examples[SpanExample]:
+        """The questions of one split; see :func:`bertkit.tasks.spans.reading.load_questions`."""
+        from bertkit.tasks.spans.reading import load_questions  # it imports this module
+
+        return load_questions(self, path, split)
+
+
+SQUAD = SpanTask(
+    name="squad",
+    about="where in the paragraph is the answer? (SQuAD v1.1, Rajpurkar et al. 2016)",
+    no_answers=False,
+    version="1.1",
+    folders=("squad", "squad1", "squad11", "squadv11"),
+)
+SQUAD2 = SpanTask(
+    name="squad2",
+    about="where in the paragraph is the answer, if it has one? (SQuAD v2.0, Rajpurkar et al. 2018)",
+    no_answers=True,
+    version="2.0",
+    folders=("squad2", "squadv2", "squad20", "squadv20", "squad"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerScores:
+    """Scores of predicted answers, from 0 to 1, and the threshold they were made with.
+
+    scores: by the names in :attr:`SpanTask.metrics`; a half without a question is absent.
+    threshold: a null score above it meant "no answer"; None where that is not asked.
+    """
+
+    scores: dict[str, float]
+    threshold: float | None = None
+
+
+def score_answers(
+    task: SpanTask,
+    examples: Sequence[SpanExample],
+    answers: Sequence[str],
+    null_scores: npt.ArrayLike | None = None,
+    threshold: float | None = None,
+) -> AnswerScores:
+    """Score one answer a question by the task's official rules.
+
+    Args:
+        task: says which rules.
+        examples: n labelled questions.
+        answers: n texts: of each question the best that is not empty, or with ``null_scores=None`` the final word.
+        null_scores: ``(n,)``, how much "no answer" is preferred to that text; only for a task with such questions.
+        threshold: above it "no answer" is taken; None takes the one that gives these questions the highest F1, as the
+            paper does on dev (Devlin et al. 2019, section 4.3).
+
+    Raises:
+        InputError: nothing to score, different lengths.
+        DataError: a question without a label.
+    """
+    if not examples:
+        raise InputError("nothing to score: no questions")
+    for example in examples:
+        if example.answers is None:
+            raise DataError(f"{example.where} has no 'answers', so it cannot be scored")
+    references = [[answer.text for answer in example.answers or ()] for example in examples]
+    points = answer_points(answers, references, no_answers=task.no_answers)
+    has_answer = np.array([example.has_answer for example in examples])
+    if task.no_answers and null_scores is not None:
+        nulls = np.asarray(null_scores, dtype=np.float64)
+        if threshold is None:
+            threshold, _ = best_threshold(points.f1, has_answer, nulls)
+        points = with_threshold(points, has_answer, nulls, threshold)
+    found = {"f1": float(points.f1.mean()), "exact_match": float(points.exact.mean())}
+    if task.no_answers:
+        found |= _halves(points, has_answer)
+    return AnswerScores(found, threshold if task.no_answers else None)
+
+
+def _halves(points: AnswerPoints, has_answer: npt.NDArray[np.bool_]) -> dict[str, float]:
+    found = {}
+    for prefix, chosen in (("HasAns", has_answer), ("NoAns", ~has_answer)):
+        if chosen.any():
+            found[f"{prefix}_exact"] = float(points.exact[chosen].mean())
+            found[f"{prefix}_f1"] = float(points.f1[chosen].mean())
+    return found

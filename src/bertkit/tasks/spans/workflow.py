@@ -1,0 +1,309 @@
+"""Question answering: the answer is a span of the context, or there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.scoring import Floats, token_outputs
+from bertkit.errors import DataError
+from bertkit.model.models import BertForQuestionAnswering
+from bertkit.model.padded import PackedModel
+from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.spans.baseline import overlap_baseline
+from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
+from bertkit.tasks.spans.features import SpanEncoder, SpanSettings, SpanWindows, collate_spans, featurize_spans
+from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
+from bertkit.tasks.spans.reading import load_questions, question_files, read_questions
+from bertkit.tasks.spans.report import QuestionReport, hold_out, question_report
+from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
+from bertkit.tasks.text.features import TextEncoder
+from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+#: Answers kept for each question, as in the paper's code.
+N_BEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SpanOutputs:
+    """What a model says of Q questions.
+
+    logits: float32 ``(T, 2)``, start and end logits of the windows' tokens, end to end.
+    answers: the best spans of each question, and its null score.
+    """
+
+    logits: Floats
+    answers: list[Answers]
+
+
+class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
+    """Answers of :class:`bertkit.tasks.spans.task.SpanTask`; a row is a window.
+
+    The decision holds how windows are cut and how long answers may be, and for ``squad2`` the ``null_threshold``.
+    """
+
+    task: SpanTask
+    model_class = BertForQuestionAnswering
+    default_max_length = 384
+
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        return ("doc_stride", "max_query_length", "max_answer_length")
+
+    def splits(self, data: str | Path) -> Collection[Split]:
+        return question_files(self.task, data)
+
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
+        return load_questions(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[SpanExample]:
+        return read_questions(self.task, path, "test")
+
+    def hold_out(
+        self, train: Examples[SpanExample], share: float, seed: int
+    ) -> tuple[Examples[SpanExample], Examples[SpanExample]]:
+        return hold_out(train, share, seed)
+
+    def texts_of(self, example: SpanExample) -> Sequence[str]:
+        return (example.context, example.question)
+
+    def content(self, example: SpanExample) -> object:
+        answers = None if example.answers is None else [tuple(answer) for answer in example.answers]
+        return example.id, example.question, example.context, answers
+
+    def has_labels(self, examples: Sequence[SpanExample]) -> bool:
+        return examples[0].answers is not None
+
+    def check_train(self, train: Examples[SpanExample]) -> None:
+        if not any(example.answers for example in train):
+            name = "" if train.path is None else train.path.name
+            raise DataError(f"{name}: none of {len(train):,} training questions has an answer to learn from")
+
+    def report(
+        self, splits: Mapping[str, Examples[SpanExample]], encoded: Mapping[str, SpanWindows], config: FinetuneConfig
+    ) -> QuestionReport:
+        return question_report(self.task, splits, encoded)
+
+    def encode(
+        self, examples: Sequence[SpanExample], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+    ) -> SpanWindows:
+        return featurize_spans(examples, cast(SpanEncoder, tokenizer), _settings(config), labelled=labelled)
+
+    def collate(self, encoded: SpanWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
+        return collate_spans(encoded, rows, labelled=labelled)
+
+    def new_model(
+        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+    ) -> PackedModel:
+        file = BertConfig.from_json_file(config_path(start))
+        same = any(name.endswith("ForQuestionAnswering") for name in file.architectures or ())
+        return BertForQuestionAnswering.from_pretrained(start, new_head=not same, seed=seed, device=device)
+
+    def loss_floor(self, model: BertForQuestionAnswering, train: SpanWindows) -> float:
+        """The share of windows without the answer is known; where they have one, each context token is as likely."""
+        assert train.ends is not None
+        holds = train.ends > 0
+        shares = np.array([holds.mean(), 1 - holds.mean()])
+        entropy = float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+        places = np.log(np.maximum(train.context_size[holds], 1))
+        return entropy + float(places.sum()) / len(train)
+
+    def outputs(
+        self, model: BertForQuestionAnswering, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
+    ) -> SpanOutputs:
+        def forward(batch: Batch) -> torch.Tensor:
+            out = model.forward_packed(batch)
+            assert out.start_logits is not None
+            assert out.end_logits is not None
+            return torch.stack([out.start_logits, out.end_logits], dim=-1)
+
+        def batch_of(rows: Sequence[int]) -> Batch:
+            return collate_spans(encoded, rows)
+
+        logits = token_outputs(model, encoded.lengths, batch_of, forward, check=check, label=label)
+        search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
+        return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
+
+    def decide(
+        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        decision: dict[str, Any] = asdict(encoded.settings)
+        if self.task.no_answers:
+            texts, margins = _best_texts(examples, outputs), _margins(outputs)
+            decision["null_threshold"] = score_answers(self.task, examples, texts, margins).threshold
+        return decision
+
+    def notes_on(self, decision: Decision) -> list[str]:
+        if "null_threshold" not in decision:
+            return []
+        return [
+            f"TUNED ON DEV: the threshold of 'no answer' ({self._threshold(decision):.4f} of the model in this folder) "
+            "was chosen for the best F1 on the questions that it is scored on, as the official best_f1 is; expect less "
+            "on others"
+        ]
+
+    def score(
+        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, decision: Decision
+    ) -> dict[str, float]:
+        texts, margins = _best_texts(examples, outputs), _margins(outputs)
+        nulls = margins if self.task.no_answers else None
+        scores = score_answers(self.task, examples, texts, nulls, self._threshold(decision)).scores
+        return {**scores, "loss": span_loss_of(encoded, outputs.logits)}
+
+    def prediction_rows(
+        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, decision: Decision
+    ) -> list[dict[str, Any]]:
+        points = self._points(examples, outputs, decision) if self.has_labels(examples) else None
+        rows = []
+        for number, (example, found) in enumerate(zip(examples, outputs.answers, strict=True)):
+            predicted, start, end, probability = self._final(example, found, decision)
+            row = {
+                "row": example.row,
+                "id": example.id,
+                "question": example.question,
+                "context": example.context,
+                "gold": None if example.answers is None else list(dict.fromkeys(a.text for a in example.answers)),
+                "predicted": predicted,
+                "start": start,
+                "end": end,
+                "probability": probability,
+            }
+            if self.task.no_answers:
+                row["null_margin"] = _finite(found.margin)
+            if points is not None:
+                row |= {"exact_match": float(points.exact[number]), "f1": float(points.f1[number])}
+            rows.append({**row, "windows": int(encoded.first_rows[number + 1] - encoded.first_rows[number])})
+        return rows
+
+    def badness(
+        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, decision: Decision
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        """What is missing to full points; of equally bad answers the surer one is worse."""
+        if not self.has_labels(examples):
+            return None
+        final = [self._final(*pair, decision) for pair in zip(examples, outputs.answers, strict=True)]
+        missing = 1.0 - self._points(examples, outputs, decision).f1
+        return np.asarray(missing * (1.0 + np.array([probability for *_, probability in final])))
+
+    def main_metric_of(
+        self,
+        examples: Sequence[SpanExample],
+        encoded: SpanWindows,
+        outputs: SpanOutputs,
+        decision: Decision,
+        draws: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64] | None:
+        return np.asarray(self._points(examples, outputs, decision).f1[draws].mean(axis=1))
+
+    def files(
+        self,
+        examples: Sequence[SpanExample],
+        encoded: SpanWindows,
+        outputs: SpanOutputs,
+        decision: Decision,
+        split: str,
+    ) -> dict[str, str]:
+        """What the official scripts read, and the n best answers of each question."""
+        pairs = list(zip(examples, outputs.answers, strict=True))
+        written: dict[str, Any] = {
+            f"answers-{split}.json": {pair[0].id: self._final(*pair, decision)[0] for pair in pairs},
+            f"n-best-{split}.json": {example.id: self._n_best(example, found) for example, found in pairs},
+        }
+        if self.task.no_answers:
+            written[f"null-odds-{split}.json"] = {example.id: _finite(found.margin) for example, found in pairs}
+        return {name: json.dumps(content, ensure_ascii=False) + "\n" for name, content in written.items()}
+
+    def baseline(self, train: Examples[SpanExample], dev: Examples[SpanExample], seed: int) -> dict[str, Any] | None:
+        return overlap_baseline(train, dev, self.task)
+
+    def card(self) -> Card:
+        none = ", or that it holds none" if self.task.no_answers else ""
+        return Card(
+            pipeline="question-answering",
+            predicts=f"the answer to a question, as a piece of a context{none}",
+            call='pipe(question="Who wrote it?", context="It was written by her.")',
+            limits="Contexts of any length are read in windows of {max_length} word pieces that overlap.",
+        )
+
+    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+        known = asdict(_settings(config))
+        del known["max_length"]
+        tuned = {"null_threshold": "tuned on dev for the highest F1"} if self.task.no_answers else {}
+        return {"what_it_predicts": "span of the context", **known, "n_best": N_BEST, **tuned}
+
+    def _threshold(self, decision: Decision) -> float:
+        """What was tuned on dev; of a model without a decision the original's default."""
+        return float(decision.get("null_threshold", 0.0))
+
+    def _final(self, example: SpanExample, found: Answers, decision: Decision) -> tuple[str, int, int, float]:
+        """Text, start, end and probability of the answer that counts."""
+        if not found.spans or (self.task.no_answers and found.is_null(self._threshold(decision))):
+            return "", 0, 0, found.null_probability
+        best = found.spans[0]
+        return example.context[best.start : best.end], best.start, best.end, best.probability
+
+    def _points(self, examples: Sequence[SpanExample], outputs: SpanOutputs, decision: Decision) -> AnswerPoints:
+        final = [self._final(*pair, decision)[0] for pair in zip(examples, outputs.answers, strict=True)]
+        references = [[answer.text for answer in example.answers or ()] for example in examples]
+        return answer_points(final, references, no_answers=self.task.no_answers)
+
+    def _n_best(self, example: SpanExample, found: Answers) -> list[dict[str, Any]]:
+        told = [
+            {"text": example.context[span.start : span.end], "start": span.start, "end": span.end}
+            | {"probability": span.probability, "score": span.score}
+            for span in found.spans
+        ]
+        if self.task.no_answers:
+            null = {"text": "", "start": 0, "end": 0}
+            told.append(null | {"probability": found.null_probability, "score": found.null_score})
+        return told
+
+
+def span_loss_of(windows: SpanWindows, logits: Floats) -> float:
+    """Mean over the windows of the two cross-entropies' mean: the training loss without dropout.
+
+    Args:
+        windows: R labelled rows, T tokens.
+        logits: ``(T, 2)``.
+    """
+    assert windows.starts is not None
+    assert windows.ends is not None
+    firsts = windows.rows.boundaries[:-1]
+    values = logits.astype(np.float64)
+    tops = np.maximum.reduceat(values, firsts)
+    masses = np.log(np.add.reduceat(np.exp(values - np.repeat(tops, windows.lengths, axis=0)), firsts)) + tops
+    chosen = np.stack([values[firsts + windows.starts, 0], values[firsts + windows.ends, 1]], axis=1)
+    return float((masses - chosen).mean())
+
+
+def _settings(config: FinetuneConfig) -> SpanSettings:
+    assert config.max_length is not None, "settings must be resolved"
+    return SpanSettings(config.max_length, config.doc_stride, config.max_query_length, config.max_answer_length)
+
+
+def _best_texts(examples: Sequence[SpanExample], outputs: SpanOutputs) -> list[str]:
+    """The best answer of each question that is not "no answer"."""
+    return [
+        example.context[found.spans[0].start : found.spans[0].end] if found.spans else ""
+        for example, found in zip(examples, outputs.answers, strict=True)
+    ]
+
+
+def _margins(outputs: SpanOutputs) -> npt.NDArray[np.float64]:
+    return np.array([_finite(found.margin) for found in outputs.answers])
+
+
+def _finite(margin: float) -> float:
+    """A context without tokens has no span at all: JSON and sums take a large number in the place of infinity."""
+    return min(max(margin, -1e9), 1e9)

@@ -1,0 +1,143 @@
+"""TF-IDF and a linear model: what a task gives without any BERT, in seconds. A score beside it says what BERT adds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import DataError
+from bertkit.tasks.examples import Example
+from bertkit.tasks.text.task import TextTask, score
+
+#: Fixed, so that nothing is tuned on dev; chosen on rows held out of train files (docs/decisions/0030).
+INVERSE_PENALTY = 3.0
+RIDGE_PENALTY = 3.0
+
+
+def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextTask) -> dict[str, Any]:
+    """Fit on train, score on dev. The same input gives the same numbers.
+
+    Features of one text: TF-IDF of words and pairs of neighbouring words, with logarithmic counts. Of a pair of
+    texts: the same for both together, for what they share and for what only one has, and a few numbers on how much
+    they overlap. The model is logistic regression, or ridge regression for scores.
+
+    Args:
+        train: labelled rows of at least two labels.
+        dev: labelled rows.
+        task: gives the metrics.
+
+    Returns:
+        ``model`` (in words), ``metrics``, ``train_rows``, ``dev_rows``, ``features`` (columns), ``seconds``.
+
+    Raises:
+        DataError: rows without labels, or one label only.
+    """
+    started = time.perf_counter()
+    right_train, right_dev = _labels(train, "train"), _labels(dev, "dev")
+    if task.multi_label:
+        right_train, right_dev = task.label_array(right_train.tolist()), task.label_array(right_dev.tolist())
+    elif len(np.unique(right_train)) < 2:
+        raise DataError("the baseline needs two labels or more in train")
+    build = pair_features if task.is_pair else _text_features
+    x_train, x_dev = build(train, dev)
+    predicted = _fit_and_predict(task, x_train, right_train, x_dev)
+    linear = "ridge regression" if task.is_regression else "logistic regression"
+    return {
+        "model": f"TF-IDF of words and word pairs{', overlap of the two texts' if task.is_pair else ''}; {linear}",
+        "metrics": score(task, predicted, right_dev),
+        "train_rows": len(train),
+        "dev_rows": len(dev),
+        "features": int(x_train.shape[1]),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _fit_and_predict(task: TextTask, x_train: Any, right: npt.NDArray[Any], x_dev: Any) -> npt.NDArray[Any]:
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    if task.multi_label:
+        return _fit_each_label(x_train, right, x_dev)
+    if task.is_regression:
+        predicted = Ridge(alpha=RIDGE_PENALTY, solver="sparse_cg", tol=1e-6).fit(x_train, right).predict(x_dev)
+        return np.clip(predicted, *task.score_range) if task.score_range else np.asarray(predicted)
+    model = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000).fit(x_train, right)
+    return np.asarray(model.predict(x_dev))
+
+
+def _fit_each_label(x_train: Any, right: npt.NDArray[Any], x_dev: Any) -> npt.NDArray[np.int64]:
+    """A logistic regression for each label; one that all training rows have, or none, is always given, or never."""
+    from sklearn.linear_model import LogisticRegression
+
+    predicted = np.zeros((x_dev.shape[0], right.shape[1]), dtype=np.int64)
+    for label, column in enumerate(right.T):
+        if len(np.unique(column)) < 2:
+            predicted[:, label] = int(column[0])
+        else:
+            predicted[:, label] = (
+                LogisticRegression(C=INVERSE_PENALTY, max_iter=1000).fit(x_train, column).predict(x_dev)
+            )
+    return predicted
+
+
+def _vectorizer() -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    # One-letter words and punctuation are kept: "I", "!" and ":(" say much about sentiment.
+    return TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True, min_df=1, token_pattern=r"(?u)\w+|[^\w\s]", dtype=np.float32
+    )
+
+
+def _text_features(train: Sequence[Example], dev: Sequence[Example]) -> tuple[Any, Any]:
+    vectorizer = _vectorizer()
+    return vectorizer.fit_transform([row.text for row in train]), vectorizer.transform([row.text for row in dev])
+
+
+def pair_features(train: Sequence[Example], dev: Sequence[Example]) -> tuple[Any, Any]:
+    """Sparse matrices of pairs of texts, one row a pair: both together, what they share, what only one has, overlap."""
+    vectorizer = _vectorizer()
+    vectorizer.fit([text for row in train for text in (row.text, row.text_pair or "")])
+    return _pair_matrix(vectorizer, train), _pair_matrix(vectorizer, dev)
+
+
+def _pair_matrix(vectorizer: Any, rows: Sequence[Example]) -> Any:
+    from scipy import sparse
+
+    first = vectorizer.transform([row.text for row in rows])
+    second = vectorizer.transform([row.text_pair or "" for row in rows])
+    shared = first.multiply(second).tocsr()
+    numbers = sparse.csr_matrix(_overlap(rows, np.asarray(shared.sum(axis=1)).ravel()))
+    return sparse.hstack([first + second, abs(first - second), shared, numbers], format="csr", dtype=np.float32)
+
+
+def _overlap(rows: Sequence[Example], cosine: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """``(rows, 6)``: TF-IDF cosine, Jaccard, containment both ways, ratio of lengths, same numbers in both."""
+    found = np.zeros((len(rows), 6), dtype=np.float32)
+    found[:, 0] = cosine
+    for row, example in enumerate(rows):
+        first, second = (set(text.casefold().split()) for text in (example.text, example.text_pair or ""))
+        common = len(first & second)
+        digits = [{word for word in words if any(c.isdigit() for c in word)} for words in (first, second)]
+        found[row, 1:] = (
+            common / max(len(first | second), 1),
+            common / max(len(first), 1),
+            common / max(len(second), 1),
+            min(len(first), len(second)) / max(len(first), len(second), 1),
+            float(digits[0] == digits[1]),
+        )
+    return found
+
+
+def _labels(rows: Sequence[Example], name: str) -> npt.NDArray[Any]:
+    labels = [row.label for row in rows]
+    if not labels or any(label is None for label in labels):
+        raise DataError(f"the baseline needs labelled {name} rows: {len(rows):,} rows, some without a label")
+    if isinstance(labels[0], tuple):
+        several = np.empty(len(labels), dtype=object)
+        several[:] = labels
+        return several
+    return np.array(labels)

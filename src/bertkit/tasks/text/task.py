@@ -1,0 +1,290 @@
+"""What a text task is: its columns, its labels in their official order, its metrics."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, shorten
+from bertkit.metrics.multilabel import MULTILABEL_METRICS
+from bertkit.metrics.scores import METRICS, accuracy
+from bertkit.tasks.examples import Columns, Example, Examples, Split
+from bertkit.tasks.text.multi_label import flagged_labels, indicators, label_numbers
+
+#: Label texts that mean "no label" wherever the other labels are numbers.
+_NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
+_LARGEST = float(np.finfo(np.float32).max)
+_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class TextTask:
+    """One text or a pair of texts -> a label, any number of labels, or a score.
+
+    name: as on the command line.
+    labels: names in the order of their numbers; None for regression.
+    metrics: names in :data:`bertkit.metrics.scores.METRICS`; ``main_metric``, one of them, chooses the best checkpoint.
+    columns: where texts and labels stand in a file.
+    raw_labels: what a file holds for each label; empty means the names themselves.
+    folders: names a data folder of this task may have.
+    score_range: lowest and highest score of a regression task, when it has bounds.
+    hub_labels: the task has copies on the Hugging Face Hub (JSON, Parquet), where a typed integer is the number of a
+        label and -1 in test means no label.
+    more_dev: further labelled sets beside dev, by the word that stands for ``matched`` in their files' names: a model
+        is scored on ``dev_mismatched`` as well as on ``dev_matched``.
+    multi_label: labels do not exclude each other: a row has any number of them, none included.
+    about: one line for people.
+    notes: what was guessed when the task was made from a user's file, one sentence each.
+    """
+
+    #: The kind of task, see :data:`bertkit.tasks.registry.TASK_CLASSES`.
+    form: ClassVar[str] = "text"
+
+    name: str
+    labels: tuple[str, ...] | None
+    metrics: tuple[str, ...]
+    main_metric: str
+    columns: Columns
+    raw_labels: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    score_range: tuple[float, float] | None = None
+    hub_labels: bool = False
+    more_dev: tuple[str, ...] = ()
+    multi_label: bool = False
+    about: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        known = MULTILABEL_METRICS if self.multi_label else METRICS
+        for metric in (*self.metrics, self.main_metric):
+            if metric not in known:
+                raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, known)}")
+        if self.multi_label and self.labels is None:
+            raise ConfigError(f"task {self.name}: several labels a row need labels=; a score is one number")
+        if self.main_metric not in self.metrics:
+            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
+        if self.labels is not None and len(set(self.labels)) != len(self.labels):
+            raise ConfigError(f"task {self.name}: a label is listed twice in {self.labels}")
+        if self.raw_labels and len(self.raw_labels) != len(self.labels or ()):
+            raise ConfigError(f"task {self.name}: {len(self.raw_labels)} raw labels for {len(self.labels or ())} names")
+
+    @property
+    def is_regression(self) -> bool:
+        """True when the label is a score."""
+        return self.labels is None
+
+    @property
+    def is_pair(self) -> bool:
+        """True when an example holds two texts."""
+        return bool(self.columns.text_pair)
+
+    @property
+    def kind(self) -> Literal["classification", "regression", "multi_label"]:
+        """The word :func:`bertkit.tasks.text.features.collate` takes."""
+        if self.multi_label:
+            return "multi_label"
+        return "regression" if self.labels is None else "classification"
+
+    @property
+    def problem_type(self) -> Literal["regression", "single_label_classification", "multi_label_classification"]:
+        """The word :class:`bertkit.BertConfig` takes."""
+        if self.multi_label:
+            return "multi_label_classification"
+        return "regression" if self.labels is None else "single_label_classification"
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs a model needs: the labels, or 1 for a score."""
+        return 1 if self.labels is None else len(self.labels)
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        """Name of each output; a regression task has the one output ``score``."""
+        return dict(enumerate(self.labels or ("score",)))
+
+    def label_of(self, value: object) -> int | float | tuple[int, ...] | None:
+        """The label number or score that a file's value stands for; None when the value says there is none.
+
+        Args:
+            value: a cell of CSV or TSV, or a typed value of JSON or Parquet; where labels have columns of their own,
+                the values of these as a tuple. An empty text says that none of several labels applies.
+
+        Raises:
+            DataError: a label that is not one of the task's, or a score that is not a finite number in range. The
+                message has no place in it: the caller knows the file and the row.
+        """
+        if self.multi_label and value is not None:
+            assert self.labels is not None
+            if self.columns.label_columns:
+                return flagged_labels(cast(Sequence[object], value), self.labels)
+            return label_numbers(value, self.labels, self.raw_labels or self.labels, self.columns.label_separator)
+        if is_missing(value):
+            return None
+        return self._score_of(value) if self.labels is None else self._number_of(value)
+
+    def _number_of(self, value: object) -> int:
+        assert self.labels is not None
+        written = self.raw_labels or self.labels
+        for text in (str(value).strip(), whole_text(value)):
+            for names in (written, self.labels):
+                if text in names:
+                    return names.index(text)
+        if self.hub_labels and isinstance(value, int) and 0 <= value < len(self.labels):
+            return int(value)
+        expected = shorten(dict.fromkeys(written), limit=12)
+        raise DataError(
+            f"label {_short(value)} is not one of {expected}{did_you_mean(str(value), written)}. "
+            "Correct the row, or check that this file belongs to the task"
+        )
+
+    def _score_of(self, value: object) -> float:
+        try:
+            score = float(str(value))
+        except ValueError:
+            raise DataError(f"score {_short(value)} is not a number; {self.name} predicts a number") from None
+        low, high = self.score_range or (-math.inf, math.inf)
+        if not abs(score) <= _LARGEST or not low <= score <= high:
+            bounds = f" from {low:g} to {high:g}" if self.score_range else " of 32 bits"
+            raise DataError(f"score {_short(value)} is not a finite number{bounds}")
+        return score
+
+    def label_array(self, labels: Sequence[int | float | tuple[int, ...] | None]) -> npt.NDArray[Any]:
+        """Labels of n examples as the task's loss takes them: int64 ``(n,)``, float32 ``(n,)`` for scores, or float32
+        ``(n, C)`` of 1 and 0 for several labels a row.
+        """
+        if self.multi_label:
+            return indicators(cast(Sequence[tuple[int, ...]], labels), self.num_labels)
+        # A file of whole-number scores is still regression.
+        return np.asarray(labels).astype(np.float32 if self.labels is None else np.int64, copy=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a run folder's JSON; :meth:`from_dict` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TextTask:
+        """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
+        plain = {key: _tuples(value) for key, value in values.items()}
+        return cls(**{**plain, "columns": Columns(**{k: _tuples(v) for k, v in values["columns"].items()})})
+
+    def read(self, path: str | Path, split: Split) -> Examples[Example]:
+        """The examples of one split; see :func:`bertkit.tasks.load_split`."""
+        from bertkit.tasks.text.reading import load_split  # reading.py imports this module
+
+        return load_split(self, path, split)
+
+
+def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike) -> dict[str, float]:
+    """Every metric of the task, in its order.
+
+    Args:
+        task: names the metrics.
+        predictions: n label numbers or label names, n scores for regression, or for several labels a row 1 and 0 of
+            shape ``(n, C)`` or n tuples of label numbers.
+        references: n right ones.
+
+    Returns:
+        Finite floats, fit for JSON. A correlation with constant predictions is undefined; it is reported as 0.0, as
+        Matthews is by definition, so that a dead run pulls a mean over seeds down instead of dropping out of it.
+        :func:`diagnose` says when that happened.
+
+    Raises:
+        InputError: nothing to score, different lengths, or a value that is not finite.
+    """
+    if task.multi_label:
+        given, true = _indicators(task, predictions), _indicators(task, references)
+        return {name: MULTILABEL_METRICS[name](given, true) for name in task.metrics}
+    predicted, right = _label_numbers(task, predictions), _label_numbers(task, references)
+    values = {name: METRICS[name](predicted, right) for name in task.metrics}
+    return {name: 0.0 if math.isnan(value) else value for name, value in values.items()}
+
+
+def diagnose(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike) -> list[str]:
+    """Sentences about predictions that no score should hide; empty when there is nothing to say."""
+    if task.multi_label:
+        return _diagnose_several(task, _indicators(task, predictions), _indicators(task, references))
+    predicted, right = _label_numbers(task, predictions), _label_numbers(task, references)
+    said = []
+    if len(predicted) > 1 and bool(np.all(predicted == predicted[0])):
+        value = f"{predicted[0]:.4g}" if task.labels is None else repr(task.labels[int(predicted[0])])
+        undefined = " A correlation with a constant is undefined and reported as 0." if task.labels is None else ""
+        said.append(f"all {len(predicted):,} predictions are {value}: the model has learned nothing.{undefined}")
+    elif task.labels is not None:
+        counts = np.bincount(right.astype(np.int64), minlength=len(task.labels))
+        share = float(counts.max() / counts.sum())
+        if len(predicted) > 1 and accuracy(predicted, right) <= share < 1.0:
+            name = task.labels[int(counts.argmax())]
+            said.append(f"accuracy is not above always answering {name!r} ({100 * share:.1f} %)")
+    if len(right) > 1 and bool(np.all(right == right[0])):
+        said.append(f"all {len(right):,} reference labels are the same: the scores say nothing")
+    return said
+
+
+def _indicators(task: TextTask, values: Any) -> npt.NDArray[Any]:
+    """0 and 1 of shape ``(n, C)``, of an array like that or of tuples of label numbers."""
+    if not isinstance(values, np.ndarray):
+        values = list(values)
+        if values and isinstance(values[0], tuple):
+            return indicators(values, task.num_labels)
+    return np.asarray(values)
+
+
+def _diagnose_several(task: TextTask, given: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[str]:
+    said = []
+    if len(given) > 1 and bool(np.all(given == given[0])):
+        names = [name for name, yes in zip(task.labels or (), given[0].tolist(), strict=True) if yes]
+        said.append(f"all {len(given):,} rows are given the same labels, {names}: the model has learned nothing")
+    found = right.sum(axis=0).tolist()
+    never = [name for name, count in zip(task.labels or (), found, strict=True) if not count]
+    if never:
+        said.append(f"no reference row has {shorten(never)}: the scores say nothing of it")
+    return said
+
+
+def _label_numbers(task: TextTask, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "US" or task.labels is None:
+        return array
+    known = {name: number for number, name in enumerate(task.labels)}
+    try:
+        return np.array([known[str(name)] for name in array.tolist()], dtype=np.int64)
+    except KeyError as error:
+        raise InputError(
+            f"{error.args[0]!r} is not a label of {task.name}{did_you_mean(str(error.args[0]), known)}; "
+            f"its labels are {shorten(task.labels, limit=12)}"
+        ) from None
+
+
+def is_missing(value: object) -> bool:
+    """True for None, NaN, and text that is empty or white space."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, (float, np.floating)) and math.isnan(value))
+
+
+def looks_missing(text: str) -> bool:
+    """True for texts such as ``NA`` that stand for a missing number."""
+    return text.strip().casefold() in _NO_VALUE
+
+
+def whole_text(value: object) -> str:
+    """``"1"`` for 1, 1.0, ``"1.0"`` and ``" 1 "``; other values, ``"01"`` among them, as stripped text."""
+    text = str(value).strip()
+    match = _WHOLE.fullmatch(text)
+    return str(int(text.partition(".")[0])) if match else text
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

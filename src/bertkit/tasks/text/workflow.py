@@ -1,0 +1,386 @@
+"""Texts and pairs of texts: one label, or a number."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.scoring import Floats, predict_logits, row_losses, score_logits
+from bertkit.errors import ConfigError, DataError
+from bertkit.metrics.probabilities import predictions_of
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.padded import PackedModel
+from bertkit.system.model_sources import resolve
+from bertkit.tasks import (
+    DataReport,
+    Example,
+    Examples,
+    Split,
+    TextTask,
+    data_report,
+    diagnose,
+    load_split,
+    score,
+    splits_of,
+)
+from bertkit.tasks.choices.features import GroupSet, collate_groups, featurize_windows
+from bertkit.tasks.duplicate_rows import carve
+from bertkit.tasks.prediction_rows import prediction_rows, with_examples
+from bertkit.tasks.reading.splits import beside
+from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.text.baseline import tfidf_baseline
+from bertkit.tasks.text.decoding import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
+from bertkit.tasks.text.features import FeatureSet, TextEncoder, Truncation, collate, featurize_texts
+from bertkit.tasks.text.reading import read_examples
+from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.training.finetuning.finetune_settings import LONG_TEXT_TASKS, FinetuneConfig
+
+#: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
+TextRows = FeatureSet | GroupSet
+
+
+class TextWorkflow(Workflow[Example, TextRows, Floats]):
+    """Classification and regression of :class:`bertkit.tasks.TextTask`; outputs are the logits ``(R, C)``.
+
+    A text in windows is trained on window by window, each with the label of its text, and answered with the mean of
+    their logits.
+    """
+
+    task: TextTask
+    model_class = BertForSequenceClassification
+    reads_vectors = True
+
+    def __init__(self, task: TextTask) -> None:
+        super().__init__(task)
+        self.default_max_length = LONG_TEXT_TASKS.get(task.name, 128)
+
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        task, own = self.task, []
+        if not task.is_regression:
+            own += ["class_weights", "calibrate"]
+        if task.multi_label or (task.num_labels == 2 and task.main_metric in TUNABLE):
+            own += ["tune_thresholds"]
+        if not task.is_pair:
+            own += ["long_texts", *(["overlap"] if config.long_texts == "windows" else [])]
+        return own
+
+    def splits(self, data: str | Path) -> Collection[Split]:
+        return splits_of(self.task, data)
+
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
+        return load_split(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[Example]:
+        return read_examples(self.task, path, "test")
+
+    def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[Example]]:
+        files = {name: beside(self.task, data, "dev", name) for name in self.task.more_dev}
+        there = {name: path for name, path in files.items() if path is not None}
+        return {name: load_split(self.task, path, "dev", on_error=on_error) for name, path in there.items()}
+
+    def texts_of(self, example: Example) -> Sequence[str]:
+        return (example.text,) if not example.text_pair else (example.text, example.text_pair)
+
+    def hold_out(
+        self, train: Examples[Example], share: float, seed: int
+    ) -> tuple[Examples[Example], Examples[Example]]:
+        return carve(train, share, seed)
+
+    def content(self, example: Example) -> object:
+        return example.text, example.text_pair, example.label
+
+    def has_labels(self, examples: Sequence[Example]) -> bool:
+        return examples[0].label is not None
+
+    def check_train(self, train: Examples[Example]) -> None:
+        if len({example.label for example in train}) < 2:
+            name = "" if train.path is None else train.path.name
+            raise DataError(
+                f"{name}: all {len(train):,} training rows have the same label; training needs at least two labels"
+            )
+
+    def report(
+        self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], config: FinetuneConfig
+    ) -> DataReport:
+        lengths = {name: features.num_tokens for name, features in encoded.items()}
+        limit = None if config.long_texts == "windows" else config.max_length
+        return data_report(self.task, splits, lengths=lengths, max_length=limit)
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+    ) -> TextRows:
+        pairs = [example.text_pair or "" for example in examples] if self.task.is_pair else None
+        rows = encode_texts([example.text for example in examples], pairs, tokenizer, config)
+        if not labelled:
+            return rows
+        return replace(rows, labels=self.task.label_array([example.label for example in examples]))
+
+    def collate(self, encoded: TextRows, rows: Sequence[int], *, labelled: bool) -> Batch:
+        if isinstance(encoded, GroupSet):
+            return collate_groups(encoded, rows, labelled=labelled, label_each=True)
+        return collate(encoded, rows, self.task.kind if labelled else None)
+
+    def new_model(
+        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+    ) -> PackedModel:
+        return new_classifier(start, self.task, seed=seed, device=device)
+
+    def check_model(self, model: PackedModel, name: str) -> None:
+        theirs = model.config.id2label
+        if self.task.is_regression and len(theirs) == 1:
+            return
+        if theirs != self.task.id2label:
+            raise ConfigError(
+                f"{name} predicts {list(theirs.values())[:10]}, task {self.task.name} has the labels "
+                f"{list(self.task.id2label.values())[:10]}; both must be the same, in the same order"
+            )
+
+    def set_up(self, model: BertForSequenceClassification, train: TextRows, config: FinetuneConfig) -> None:
+        model.class_weights = class_weights(self.task, train, config)
+
+    def loss_floor(self, model: BertForSequenceClassification, train: TextRows) -> float:
+        return label_entropy(self.task, train, model.class_weights)
+
+    def outputs(
+        self, model: BertForSequenceClassification, encoded: TextRows, *, check: Check = stop_nothing, label: str
+    ) -> Floats:
+        return text_logits(model, encoded, check=check, label=label)
+
+    def decide(
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        reading = reading_of(config)
+        if self.task.is_regression or not (config.calibrate or config.tune_thresholds):
+            return reading
+        labels, names, metric = encoded.labels, self._names, self.task.main_metric
+        assert labels is not None
+        decision = decide_labels(
+            outputs, labels, names, metric=metric, calibrate=config.calibrate, tune=config.tune_thresholds
+        )
+        if "thresholds" in decision:
+            given = {
+                "as_trained": LabelDecision().labels(outputs, several=self.task.multi_label),
+                "fitted": self._labels(outputs, decision),
+                "cross_fitted": cross_fitted_labels(outputs, labels, metric) if len(labels) > 1 else None,
+            }
+            told = {name: score(self.task, found, labels)[metric] for name, found in given.items() if found is not None}
+            decision = {**decision, "tuned": {"metric": metric, **told}}
+        return {**reading, **decision}
+
+    def notes_on(self, decision: Decision) -> list[str]:
+        tuned = decision.get("tuned")
+        if tuned is None:
+            return []
+        metric, others = tuned["metric"], tuned.get("cross_fitted")
+        apart = "" if others is None else f", {others:.4f} by thresholds that were chosen on other rows (cross-fitted)"
+        return [
+            f"TUNED ON DEV: thresholds were chosen on the rows that they are scored on; {metric} of the model in this "
+            f"folder is {tuned['as_trained']:.4f} without them, {tuned['fitted']:.4f} with them{apart}"
+        ]
+
+    def score(
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
+    ) -> dict[str, float]:
+        assert encoded.labels is not None
+        return score_logits(self.task, outputs, encoded.labels, self._labels(outputs, decision))
+
+    def prediction_rows(
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
+    ) -> list[dict[str, Any]]:
+        chosen = LabelDecision.of(decision, self._names)
+        rows = prediction_rows(outputs, self._shape(), encoded.truncated, chosen)
+        return with_examples(rows, examples, self.task.id2label)
+
+    def diagnose(
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
+    ) -> list[str]:
+        assert encoded.labels is not None
+        return diagnose(self.task, self._labels(outputs, decision), encoded.labels)
+
+    def badness(
+        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        return None if encoded.labels is None else row_losses(self.task, outputs, encoded.labels)
+
+    def main_metric_of(
+        self,
+        examples: Sequence[Example],
+        encoded: TextRows,
+        outputs: Floats,
+        decision: Decision,
+        draws: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64] | None:
+        assert encoded.labels is not None
+        predicted = self._labels(outputs, decision)
+        only = replace(self.task, metrics=(self.task.main_metric,))
+        found = [score(only, predicted[draw], encoded.labels[draw])[self.task.main_metric] for draw in draws]
+        return np.array(found)
+
+    def baseline(self, train: Examples[Example], dev: Examples[Example], seed: int) -> dict[str, Any] | None:
+        return tfidf_baseline(train, dev, self.task)
+
+    def card(self) -> Card:
+        task = self.task
+        labels = ", ".join(f"`{label}`" for label in task.id2label.values())
+        return Card(
+            pipeline="text-classification",
+            predicts=("a number" if task.is_regression else f"{'any' if task.multi_label else 'one'} of: {labels}")
+            + (" for a pair of texts" if task.is_pair else " for a text"),
+            call='pipe([("first text", "second text")])' if task.is_pair else 'pipe(["a text"])',
+            limits="Texts are read up to {max_length} word pieces; what happens to longer ones stands in "
+            "`metrics.json` (`long_texts`).",
+        )
+
+    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+        what = {"regression": "score", "classification": "label", "multi_label": "any number of labels"}
+        return {
+            "what_it_predicts": what[self.task.kind],
+            "text_pairs": self.task.is_pair,
+            "long_texts": config.long_texts,
+            **({"overlap": config.overlap} if config.long_texts == "windows" else {}),
+            "calibrated": config.calibrate,
+            "thresholds_tuned": config.tune_thresholds,
+        }
+
+    def draw(self, folder: Path) -> tuple[str, ...]:
+        from bertkit.training.trainer.run_folder import read_log
+        from bertkit.visualize import pictures as visualize
+
+        rows = read_log(folder / "predictions-dev.jsonl")
+        if self.task.labels is None:
+            visualize.regression(rows, folder / "scores.png")
+            return ("scores.png",)
+        visualize.reliability_of_rows(rows, self.task.labels, folder / "reliability.png")
+        if self.task.multi_label:
+            return ("reliability.png",)
+        visualize.confusion_of_rows(rows, self.task.labels, folder / "confusion.png")
+        return ("confusion.png", "reliability.png")
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self.task.id2label.values())
+
+    def _labels(self, outputs: Floats, decision: Decision) -> npt.NDArray[Any]:
+        """What is predicted: labels under the decision, or scores."""
+        if self.task.is_regression:
+            return predictions_of(outputs, self.task.problem_type)
+        return LabelDecision.of(decision, self._names).labels(outputs, several=self.task.multi_label)
+
+    def _shape(self) -> BertConfig:
+        """The labels as :func:`bertkit.tasks.prediction_rows.prediction_rows` reads them."""
+        return BertConfig(id2label=self.task.id2label, problem_type=self.task.problem_type)
+
+
+def new_classifier(
+    name_or_path: str | Path,
+    task: TextTask,
+    *,
+    seed: int,
+    device: str | torch.device | None = None,
+    revision: str | None = None,
+) -> BertForSequenceClassification:
+    """The checkpoint's encoder with a classifier for the task.
+
+    A checkpoint that already has a classifier for exactly these labels keeps it (training goes on); any other gets a
+    new one, drawn from ``seed``.
+    """
+    path = resolve(name_or_path, revision=revision)
+    file = BertConfig.from_json_file(config_path(path))
+    classifier = any(name.endswith("ForSequenceClassification") for name in file.architectures or ())
+    same = classifier and file.id2label == task.id2label
+    return BertForSequenceClassification.from_pretrained(
+        path, id2label=task.id2label, problem_type=task.problem_type, new_head=not same, seed=seed, device=device
+    )
+
+
+def reading_of(config: FinetuneConfig) -> dict[str, Any]:
+    """How texts are read, for ``decision.json``; a pipeline reads them so, unless it is told otherwise."""
+    windows = config.long_texts == "windows" and config.overlap is not None
+    known = {"max_length": config.max_length, "long_texts": config.long_texts}
+    return {**known, "overlap": config.overlap} if windows else known
+
+
+def encode_texts(
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    tokenizer: TextEncoder,
+    config: FinetuneConfig,
+    truncation: Truncation = "longest_first",
+) -> TextRows:
+    """Token ids of texts or pairs, long ones treated as the settings say.
+
+    Args:
+        texts: one or more.
+        pairs: the second texts, or None.
+        tokenizer: gives ``encode_ragged``.
+        config: ``max_length``, ``long_texts`` and ``overlap``.
+        truncation: anything but "longest_first" is done in place of what ``config.long_texts`` says.
+
+    Raises:
+        ConfigError: pairs of texts in windows, or cut in the middle.
+    """
+    if truncation == "longest_first" and config.long_texts != "cut":
+        if pairs is not None:
+            raise ConfigError(f"long_texts={config.long_texts!r} is for single texts; pairs of texts are cut")
+        if config.long_texts == "windows":
+            return featurize_windows(texts, tokenizer, config.max_length, overlap=config.overlap)
+        truncation = "head_tail"
+    return featurize_texts(texts, pairs, tokenizer, max_length=config.max_length, truncation=truncation)
+
+
+def text_logits(model: BertForSequenceClassification, rows: TextRows, **options: Any) -> Floats:
+    """Logits of every text ``(R, C)``, of one in windows their mean; options of :func:`predict_logits`."""
+    if isinstance(rows, GroupSet):
+        return rows.mean(predict_logits(model, rows.sequences, **options))
+    return predict_logits(model, rows, **options)
+
+
+def class_weights(task: TextTask, train: TextRows, config: FinetuneConfig) -> Tensor | None:
+    """``n / (C * count)`` for each label under ``class_weights="balanced"`` (scikit-learn's rule), else None.
+
+    Of several labels a row it is how many rows do not have the label for each that has it. A label that no training row
+    has, or of several that all have, gets 1: the rule would give it an infinite weight, or none.
+    """
+    if config.class_weights == "none" or task.is_regression:
+        return None
+    if task.multi_label:
+        have = np.asarray(train.labels).sum(axis=0)
+        lack = len(train) - have
+        return torch.tensor(np.where(have * lack > 0, lack / np.maximum(have, 1), 1.0), dtype=torch.float32)
+    counts = np.bincount(np.asarray(train.labels), minlength=task.num_labels)
+    weights = len(train) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    return torch.tensor(np.where(counts > 0, weights, 1.0), dtype=torch.float32)
+
+
+def label_entropy(task: TextTask, train: TextRows, weights: Tensor | None = None) -> float:
+    """Loss of the best answer that ignores the text: entropy of the weighted label frequencies in nats, or variance."""
+    labels = np.asarray(train.labels)
+    if isinstance(train, GroupSet):  # the loss counts windows
+        labels = np.repeat(labels, train.sizes, axis=0)
+    if task.multi_label:
+        return _entropy_of_each(labels, weights)
+    if task.is_regression:
+        return float(labels.astype(np.float64).var())
+    mass = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
+    if weights is not None:
+        mass *= weights.numpy()
+    shares = mass[mass > 0] / mass.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _entropy_of_each(labels: npt.NDArray[Any], weights: Tensor | None) -> float:
+    """Mean over labels of the best constant answer's binary cross-entropy; a label that is there weighs its weight."""
+    there = labels.astype(np.float64).mean(axis=0)
+    weighted = there if weights is None else there * weights.numpy()
+    share = np.clip(weighted / np.maximum(weighted + 1 - there, 1e-12), 1e-12, 1 - 1e-12)
+    return float(-(weighted * np.log(share) + (1 - there) * np.log(1 - share)).mean())

@@ -1,0 +1,195 @@
+"""CoNLL files: one word a line with its tag, a blank line after each sentence.
+
+What is understood, whatever the file's name::
+
+    -DOCSTART- -X- O O        begins a document; no sentence
+
+    # id = 7                  a comment: where a sentence may begin, "# " and no tag at the end
+    Ann     NNP  I-NP  B-PER  any number of columns, of which one holds words and one tags
+    spoke   VBD  I-VP  O
+
+Columns are separated by tabs where the first line of data has one, else by blanks. With tabs a word may hold blanks, or
+be empty. A line of white space alone ends a sentence. Text is UTF-8, with or without a byte order mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.errors import ConfigError, DataError, shorten
+from bertkit.tasks.reading.tables import BadRows, Lines
+
+#: What to do with a file of texts, where a file of words was expected that need not have tags.
+RUNNING_TEXT = ". Is this running text? bertkit tag --file reads one text a line"
+_DOCUMENT = "-DOCSTART-"
+_BLANKS = re.compile(r"[ \t]+")
+_TAG = re.compile(r"O|[BIESLUMW]-\S.*")
+
+
+@dataclass(frozen=True, slots=True)
+class ConllColumns:
+    """Where words and tags stand: numbers of columns, counted from 1, or from the end with -1.
+
+    delimiter: None means a tab where the first line of data has one, else runs of blanks.
+    """
+
+    word: int = 1
+    tag: int = -1
+    delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        if 0 in (self.word, self.tag):
+            raise ConfigError("columns are counted from 1, or from the end with -1; there is no column 0")
+
+
+@dataclass(slots=True)
+class Sentence:
+    """A sentence as the file has it.
+
+    tags: as written, or empty where the file has words alone. lines: the line of each word, from 1.
+    document: how many ``-DOCSTART-`` lines stand before it.
+    """
+
+    words: list[str]
+    tags: list[str]
+    lines: list[int]
+    document: int
+
+
+def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> Iterator[Sentence]:
+    """The sentences of a file, as a stream.
+
+    Args:
+        path: plain or compressed (``.xz``, ``.gz``, ``.bz2``).
+        columns: where words and tags stand.
+        bad: told of every bad line. Where that goes on, the whole sentence of the line is left out.
+        tagged: whether there must be tags; None: where the file has one column only, there are none.
+
+    Raises:
+        DataError: a bad line where they are not to be skipped, a file that cannot be read or holds no sentence.
+    """
+    lines = Lines(path, bad)
+    parser = _Parser(path, columns, bad, tagged)
+    num_sentences = 0
+    for text in lines:
+        if lines.damaged and lines.report_damage(lines.number, lines.number):
+            parser.spoiled = True
+            continue
+        sentence = parser.take(lines.number, text.rstrip("\r\n"))
+        if sentence is not None:
+            num_sentences += 1
+            yield sentence
+    last = parser.finish()
+    if last is not None:
+        num_sentences += 1
+        yield last
+    if not num_sentences:
+        if bad.skipped:
+            raise DataError(f"{path}: every sentence has a bad line; the first: {bad.skipped[0].message}")
+        raise DataError(f"{path} is empty: expected one word and its tag a line, and a blank line after each sentence")
+
+
+class _Parser:
+    """Lines to sentences. ``spoiled``: the sentence at hand has a bad line and is left out."""
+
+    def __init__(self, path: Path, columns: ConllColumns, bad: BadRows, tagged: bool | None) -> None:
+        self.spoiled = False
+        self._path = path
+        self._columns = columns
+        self._bad = bad
+        self._tagged = tagged
+        self._delimiter = columns.delimiter
+        self._width = 0
+        self._documents = 0
+        self._tags_seen: set[str] = set()
+        self._sentence = Sentence([], [], [], 0)
+
+    def take(self, line: int, text: str) -> Sentence | None:
+        """The sentence that ends at this line, if one does."""
+        if not text.strip():
+            return self.finish()
+        if text.startswith(_DOCUMENT):
+            ended = self.finish()
+            self._documents += 1
+            self._sentence.document = self._documents
+            return ended
+        if self._sentence.words or self.spoiled or not self._is_comment(text):
+            self._add(line, text)
+        return None
+
+    def finish(self) -> Sentence | None:
+        """The sentence at hand, if there is one and it is whole."""
+        ended, spoiled = self._sentence, self.spoiled
+        self._sentence, self.spoiled = Sentence([], [], [], self._documents), False
+        return ended if ended.words and not spoiled else None
+
+    def _is_comment(self, text: str) -> bool:
+        if not text.startswith("# "):
+            return False
+        fields = self._fields(text)
+        if len(fields) < 2 or len(fields) != self._width > 0:
+            return True
+        return fields[-1] not in self._tags_seen and _TAG.fullmatch(fields[-1]) is None
+
+    def _fields(self, text: str) -> list[str]:
+        tabs = "\t" in text if self._delimiter is None else self._delimiter == "\t"
+        if tabs:
+            return text.split("\t")
+        # Not str.split(): a no-break space or an ideographic one may well be a word.
+        return _BLANKS.split(text.strip(" \t")) if self._delimiter in (None, " ") else text.split(self._delimiter)
+
+    def _add(self, line: int, text: str) -> None:
+        if not self._width:
+            self._delimiter = self._delimiter or ("\t" if "\t" in text else " ")
+            self._width = len(self._fields(text))
+            self._check_width(line)
+        fields = self._fields(text)
+        if len(fields) != self._width:
+            self._report(line, "ragged line", self._ragged(fields))
+            return
+        if self._has_tags:
+            tag = fields[self._place(self._columns.tag)].strip()
+            if not tag:
+                self._report(line, "missing tag", f"no tag in column {self._columns.tag} of {fields}")
+                return
+            self._sentence.tags.append(tag)
+            self._tags_seen.add(tag)
+        self._sentence.words.append(fields[self._place(self._columns.word)])
+        self._sentence.lines.append(line)
+
+    @property
+    def _has_tags(self) -> bool:
+        return self._width > 1 if self._tagged is None else self._tagged
+
+    def _place(self, number: int) -> int:
+        return number - 1 if number > 0 else number
+
+    def _check_width(self, line: int) -> None:
+        """Whether the columns asked for are there; the first line decides for the whole file."""
+        wanted = {"word": self._columns.word, **({"tag": self._columns.tag} if self._has_tags else {})}
+        for what, number in wanted.items():
+            if abs(number) > self._width:
+                raise DataError(
+                    f"{self._path}:{line}: there are {self._width} columns, so none with the number {number} that was "
+                    f"given for the {what}"
+                )
+        places = {self._place(number) % self._width for number in wanted.values()}
+        if len(places) < len(wanted):
+            raise DataError(
+                f"{self._path}:{line}: one column only, where a word and its tag are expected. Separate them with a "
+                "tab or a blank, or name the columns (--word-column, --tag-column)"
+            )
+
+    def _ragged(self, fields: list[str]) -> str:
+        mark = "tabs" if self._delimiter == "\t" else "blanks" if self._delimiter == " " else repr(self._delimiter)
+        return (
+            f"the line has {len(fields)} columns, the file began with {self._width} (separated by {mark}): "
+            f"{shorten(fields, limit=6)}" + ("" if self._tagged else RUNNING_TEXT)
+        )
+
+    def _report(self, line: int, kind: str, message: str) -> None:
+        self._bad.report(self._path, line, kind, message)
+        self.spoiled = True

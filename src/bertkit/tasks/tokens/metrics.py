@@ -1,0 +1,171 @@
+"""Scores of entities, equal to those of ``seqeval`` (and ``conlleval``): precision, recall, F1, a table by type.
+
+An entity counts as found when its type, its first and its last word are all right. ``default`` mode reads any tags by
+the lenient rule of :mod:`bertkit.metrics.tags`; ``strict`` mode takes only entities that are spelled as their scheme
+demands.
+A ratio whose denominator is 0 is 0.0, as in ``seqeval``: nothing predicted has precision 0, nothing to find recall 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bertkit.errors import InputError, did_you_mean
+from bertkit.metrics.tags import Entity, Notation, notation_of, read_entities, read_strictly
+
+Mode = Literal["default", "strict"]
+MODES: tuple[Mode, ...] = ("default", "strict")
+Sentences = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How many entities were right, predicted, and there to be found; and the three scores that follow."""
+
+    right: int
+    predicted: int
+    support: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted entities that are right."""
+        return self.right / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of the entities that were found."""
+        return self.right / self.support if self.support else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of both."""
+        precision, recall = self.precision, self.recall
+        return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The three scores, and ``support``."""
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": self.support}
+
+
+@dataclass(frozen=True, slots=True)
+class EntityScores:
+    """Scores of a data set: by type, and over all types.
+
+    by_type: sorted by the type's name; every type that occurs on either side.
+    """
+
+    by_type: dict[str, Found]
+
+    @property
+    def micro(self) -> Found:
+        """All entities in one count: the score that is reported for CoNLL-2003 and its like."""
+        found = self.by_type.values()
+        return Found(sum(f.right for f in found), sum(f.predicted for f in found), sum(f.support for f in found))
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 of the types, each with the same weight; 0.0 without any type."""
+        return sum(found.f1 for found in self.by_type.values()) / len(self.by_type) if self.by_type else 0.0
+
+    @property
+    def weighted_f1(self) -> float:
+        """Mean F1 of the types, each with the weight of its entities; 0.0 where there is none to be found."""
+        support = sum(found.support for found in self.by_type.values())
+        return sum(found.f1 * found.support for found in self.by_type.values()) / support if support else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: ``by_type`` and ``micro`` (see :meth:`Found.to_dict`), ``macro_f1``, ``weighted_f1``."""
+        return {
+            "by_type": {kind: found.to_dict() for kind, found in self.by_type.items()},
+            "micro": self.micro.to_dict(),
+            "macro_f1": self.macro_f1,
+            "weighted_f1": self.weighted_f1,
+        }
+
+    def render(self) -> str:
+        """A table, one line a type, the sum in the last."""
+        rows = [*self.by_type.items(), ("all", self.micro)]
+        width = max(len("type"), *(len(kind) for kind, _ in rows))
+        lines = [f"{'type':<{width}}  precision  recall      f1  entities"]
+        lines += [
+            f"{kind:<{width}}  {found.precision:9.4f}  {found.recall:6.4f}  {found.f1:6.4f}  {found.support:8,}"
+            for kind, found in rows
+        ]
+        return "\n".join(lines)
+
+
+def entity_scores(
+    predictions: Sentences,
+    references: Sentences,
+    *,
+    mode: Mode = "default",
+    scheme: Literal["BIO", "BIOES"] = "BIO",
+) -> EntityScores:
+    """Compare the tags of n sentences.
+
+    Args:
+        predictions: tags of each sentence.
+        references: the right tags of each, as many.
+        mode: see the module; ``seqeval``'s ``mode=None`` and ``mode="strict"``.
+        scheme: of strict mode; ``seqeval``'s ``IOB2`` and ``IOBES``.
+
+    Raises:
+        InputError: an unknown mode or scheme, sentences of different lengths, a flat list of tags, nothing to score; in
+            strict mode a tag that does not belong to the scheme.
+    """
+    if mode not in MODES:
+        raise InputError(f"unknown mode {mode!r}{did_you_mean(str(mode), MODES)}; use default or strict")
+    check_tags(predictions, references)
+    notation = notation_of({tag for side in (predictions, references) for tags in side for tag in tags})
+    read = _strict_reader(scheme) if mode == "strict" else read_entities
+    right: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    support: Counter[str] = Counter()
+    for guessed, correct in zip(predictions, references, strict=True):
+        ours, theirs = set(read(guessed, notation)), set(read(correct, notation))
+        predicted.update(entity.type for entity in ours)
+        support.update(entity.type for entity in theirs)
+        right.update(entity.type for entity in ours & theirs)
+    kinds = sorted(predicted.keys() | support.keys())
+    return EntityScores({kind: Found(right[kind], predicted[kind], support[kind]) for kind in kinds})
+
+
+def tag_accuracy(predictions: Sentences, references: Sentences) -> float:
+    """Share of the words whose tag is right. Most words are ``O``, so it is high for a model that finds nothing.
+
+    Raises:
+        InputError: as :func:`entity_scores`.
+    """
+    check_tags(predictions, references)
+    pairs = [
+        pair for ours, theirs in zip(predictions, references, strict=True) for pair in zip(ours, theirs, strict=True)
+    ]
+    return sum(ours == theirs for ours, theirs in pairs) / len(pairs)
+
+
+def check_tags(predictions: Sentences, references: Sentences) -> None:
+    """Refuse tags that cannot be compared.
+
+    Raises:
+        InputError: as :func:`entity_scores`.
+    """
+    for name, side in (("predictions", predictions), ("references", references)):
+        if any(isinstance(tags, str) for tags in side):
+            raise InputError(f"{name} must be a list of sentences, each a list of tags; got a flat list of tags")
+    if len(predictions) != len(references):
+        raise InputError(f"{len(predictions):,} predicted sentences but {len(references):,} right ones")
+    for number, (ours, theirs) in enumerate(zip(predictions, references, strict=True)):
+        if len(ours) != len(theirs):
+            raise InputError(f"sentence {number} has {len(theirs)} words, but {len(ours)} predicted tags")
+    if not any(len(tags) for tags in references):
+        raise InputError("nothing to score: no words")
+
+
+def _strict_reader(scheme: Literal["BIO", "BIOES"]) -> Any:
+    def read(tags: Sequence[str], notation: Notation) -> list[Entity]:
+        return read_strictly(tags, scheme, notation)
+
+    return read

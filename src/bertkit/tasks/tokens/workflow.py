@@ -1,0 +1,326 @@
+"""Token classification: a BIO tag for each word, entities from the tags, long sentences in windows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.scoring import Floats, token_outputs
+from bertkit.errors import ConfigError, DataError, shorten
+from bertkit.metrics.tags import OUTSIDE, read_entities
+from bertkit.model.models import BertForTokenClassification
+from bertkit.model.padded import PackedModel
+from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.text.features import TextEncoder
+from bertkit.tasks.tokens.baseline import majority_baseline
+from bertkit.tasks.tokens.decoding import shares_piece, word_labels
+from bertkit.tasks.tokens.features import (
+    IGNORED,
+    OVERLAP,
+    OffsetTokenizer,
+    TokenWindows,
+    collate_tokens,
+    windows_of_words,
+)
+from bertkit.tasks.tokens.held_out import hold_out_sentences
+from bertkit.tasks.tokens.metrics import Found, entity_scores
+from bertkit.tasks.tokens.report import PieceCounts, TaggedReport, tagged_report
+from bertkit.tasks.tokens.tagged_files import tagged_files
+from bertkit.tasks.tokens.task import TaggedExample, TokenTask, load_tagged, read_tagged, score_tags
+from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+
+class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
+    """Sentences of :class:`bertkit.tasks.tokens.task.TokenTask`; outputs are the logits of all pieces ``(P, C)``.
+
+    A row is a window: one for most sentences. Each word counts once, in the loss and in the scores.
+    """
+
+    task: TokenTask
+    model_class = BertForTokenClassification
+
+    # ------------------------------------------------------------------------------------------------------ data
+
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        return ("label_all_pieces",)
+
+    def splits(self, data: str | Path) -> Collection[Split]:
+        return tagged_files(data)
+
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
+        return load_tagged(self.task, data, split, on_error=on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[TaggedExample]:
+        return read_tagged(self.task, path, "test")
+
+    def hold_out(
+        self, train: Examples[TaggedExample], share: float, seed: int
+    ) -> tuple[Examples[TaggedExample], Examples[TaggedExample]]:
+        return hold_out_sentences(train, share, seed)
+
+    def texts_of(self, example: TaggedExample) -> Sequence[str]:
+        return (example.text,)
+
+    def content(self, example: TaggedExample) -> object:
+        entities = None if example.entities is None else [tuple(entity) for entity in example.entities]
+        return example.words, example.joiner, entities
+
+    def has_labels(self, examples: Sequence[TaggedExample]) -> bool:
+        return examples[0].entities is not None
+
+    def check_train(self, train: Examples[TaggedExample]) -> None:
+        if not any(example.entities for example in train):
+            name = "" if train.path is None else train.path.name
+            raise DataError(
+                f"{name}: none of {len(train):,} training sentences has an entity; there is nothing to learn"
+            )
+
+    def report(
+        self,
+        splits: Mapping[str, Examples[TaggedExample]],
+        encoded: Mapping[str, TokenWindows],
+        config: FinetuneConfig,
+    ) -> TaggedReport:
+        assert config.max_length is not None
+        counts = {
+            name: PieceCounts(
+                windows.text_tokens,
+                len(windows),
+                int((_first_pieces(windows) < 0).sum()),
+                int(shares_piece(_first_pieces(windows)).sum()),
+            )
+            for name, windows in encoded.items()
+        }
+        return tagged_report(self.task, splits, counts, max_length=config.max_length)
+
+    # -------------------------------------------------------------------------------------------------- features
+
+    def encode(
+        self, examples: Sequence[TaggedExample], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+    ) -> TokenWindows:
+        assert config.max_length is not None
+        return windows_of_words(
+            [example.text for example in examples],
+            [example.spans for example in examples],
+            cast(OffsetTokenizer, tokenizer),
+            max_length=config.max_length,
+            labels=[self.task.numbers_of(example.tags) for example in examples] if labelled else None,
+            inner_labels=self._inner_labels() if config.label_all_pieces else None,
+        )
+
+    def _inner_labels(self) -> list[int]:
+        """``I-PER`` for ``B-PER``: what the further pieces of a word with that label get."""
+        return self.task.numbers_of([re.sub("^B-", "I-", label) for label in self.task.labels])
+
+    def collate(self, encoded: TokenWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
+        return collate_tokens(encoded, rows, labelled=labelled)
+
+    # ----------------------------------------------------------------------------------------------------- model
+
+    def new_model(
+        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+    ) -> PackedModel:
+        file = BertConfig.from_json_file(config_path(start))
+        tagger = any(name.endswith("ForTokenClassification") for name in file.architectures or ())
+        same = tagger and file.id2label == self.task.id2label
+        return self.model_class.from_pretrained(
+            start, id2label=self.task.id2label, new_head=not same, seed=seed, device=device
+        )
+
+    def check_model(self, model: PackedModel, name: str) -> None:
+        theirs = set(model.config.id2label.values())
+        if theirs != set(self.task.labels):
+            raise ConfigError(
+                f"{name} predicts {shorten(sorted(theirs), limit=9)}; task {self.task.name} has the labels "
+                f"{shorten(self.task.labels, limit=9)}. Both must have the same types, tagged in BIO"
+            )
+
+    def loss_floor(self, model: BertForTokenClassification, train: TokenWindows) -> float:
+        assert train.labels is not None
+        counts = np.bincount(train.labels[train.labels != IGNORED]).astype(np.float64)
+        shares = counts[counts > 0] / counts.sum()
+        return float(-(shares * np.log(shares)).sum())
+
+    # ------------------------------------------------------------------------------------------ outputs and scores
+
+    def outputs(
+        self, model: BertForTokenClassification, encoded: TokenWindows, *, check: Check = stop_nothing, label: str
+    ) -> Floats:
+        def batch_of(rows: Sequence[int]) -> Batch:
+            return self.collate(encoded, rows, labelled=False)
+
+        def forward(batch: Batch) -> Any:
+            return model.forward_packed(batch).logits
+
+        logits_TC = token_outputs(model, encoded.lengths, batch_of, forward, check=check, label=label)
+        number = {name: index for index, name in model.config.id2label.items()}
+        return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
+
+    def decide(
+        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        return {"max_length": config.max_length}
+
+    def score(
+        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
+    ) -> dict[str, float]:
+        predicted, right = self._tags(encoded, outputs), [example.tags for example in examples]
+        losses, targets = _piece_losses(encoded, outputs)
+        return {**score_tags(self.task, predicted, right), "loss": float(losses[targets].mean())}
+
+    def prediction_rows(
+        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
+    ) -> list[dict[str, Any]]:
+        return [
+            {
+                "row": example.row,
+                "text": example.text,
+                "words": list(example.words),
+                **({} if example.entities is None else {"gold": example.tags}),
+                "predicted": tags,
+                "entities": _in_text(example, tags),
+            }
+            for example, tags in zip(examples, self._tags(encoded, outputs), strict=True)
+        ]
+
+    def badness(
+        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        if encoded.labels is None:
+            return None
+        losses, _ = _piece_losses(encoded, outputs)
+        ends = np.concatenate([[0.0], np.cumsum(losses)])
+        return np.diff(ends[encoded.pieces.boundaries])
+
+    def main_metric_of(
+        self,
+        examples: Sequence[TaggedExample],
+        encoded: TokenWindows,
+        outputs: Floats,
+        decision: Decision,
+        draws: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64] | None:
+        main = self.task.main_metric
+        if main not in ("f1", "precision", "recall"):
+            return None
+        found = [
+            entity_scores([tags], [example.tags]).micro if example.words else Found(0, 0, 0)
+            for example, tags in zip(examples, self._tags(encoded, outputs), strict=True)
+        ]
+        counts = np.array([(f.right, f.predicted, f.support) for f in found], dtype=np.int64)
+        return np.array([getattr(Found(*counts[draw].sum(axis=0).tolist()), main) for draw in draws])
+
+    def table(
+        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
+    ) -> str:
+        return entity_scores(self._tags(encoded, outputs), [example.tags for example in examples]).render()
+
+    def files(
+        self,
+        examples: Sequence[TaggedExample],
+        encoded: TokenWindows,
+        outputs: Floats,
+        decision: Decision,
+        split: str,
+    ) -> dict[str, str]:
+        if not self.has_labels(examples):
+            return {}
+        predicted, right = self._tags(encoded, outputs), [example.tags for example in examples]
+        table = {
+            "task": self.task.name,
+            "split": split,
+            "default": entity_scores(predicted, right).to_dict(),
+            "strict": entity_scores(predicted, right, mode="strict").to_dict(),
+        }
+        lines = (
+            "".join(
+                f"{_one_field(word)}\t{gold}\t{tag}\n" for word, gold, tag in zip(e.words, e.tags, tags, strict=True)
+            )
+            for e, tags in zip(examples, predicted, strict=True)
+        )
+        return {
+            f"entities-{split}.json": json.dumps(table, indent=2, ensure_ascii=False) + "\n",
+            f"predictions-{split}.conll": "\n".join(lines),
+        }
+
+    def baseline(
+        self, train: Examples[TaggedExample], dev: Examples[TaggedExample], seed: int
+    ) -> dict[str, Any] | None:
+        return majority_baseline(train, dev, self.task)
+
+    # ----------------------------------------------------------------------------------------------------- words
+
+    def card(self) -> Card:
+        kinds = ", ".join(f"`{kind}`" for kind in self.task.types)
+        return Card(
+            pipeline="token-classification",
+            predicts=f"which words of a text name one of: {kinds}",
+            call='pipe("a text", aggregation_strategy="first")',
+            limits="Longer texts are read in overlapping windows of {max_length} word pieces; nothing is cut off.",
+        )
+
+    def draw(self, folder: Path) -> tuple[str, ...]:
+        from bertkit.visualize import pictures as visualize
+
+        table = json.loads((folder / "entities-dev.json").read_text(encoding="utf-8"))["default"]
+        visualize.scores_by_type(table["by_type"], folder / "types.png")
+        return ("types.png",)
+
+    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+        return {
+            "what_it_predicts": "entities",
+            "tagging": "BIO",
+            "entity_scores": "seqeval default (conlleval); strict_f1: seqeval strict, IOB2",
+            "labelled_pieces": "all of a word" if config.label_all_pieces else "first of a word",
+            "predicted_pieces": "first of a word",
+            "window_overlap": OVERLAP,
+        }
+
+    def _tags(self, encoded: TokenWindows, outputs: Floats) -> list[list[str]]:
+        """The tag of each word as the model says it, not repaired."""
+        numbers = word_labels(outputs, encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
+        return [[self.task.labels[number] for number in row.tolist()] for row in numbers]
+
+
+def _first_pieces(windows: TokenWindows) -> npt.NDArray[np.int64]:
+    assert windows.first_pieces is not None, "windows were made with words"
+    return windows.first_pieces
+
+
+def _piece_losses(encoded: TokenWindows, outputs: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Loss of each piece ``(P,)``, 0 where there is no target, and where there is one."""
+    assert encoded.labels is not None, "rows were encoded with labels"
+    labels_P = encoded.labels[encoded.places]
+    targets = labels_P != IGNORED
+    x_PC = outputs.astype(np.float64)
+    x_PC -= x_PC.max(axis=1, keepdims=True)
+    right_P = x_PC[np.arange(len(x_PC)), np.where(targets, labels_P, 0)]
+    losses = np.where(targets, np.log(np.exp(x_PC).sum(axis=1)) - right_P, 0.0)
+    return losses, targets
+
+
+def _in_text(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any]]:
+    """The entities with their places in the text."""
+    text, spans = example.text, example.spans
+    found = []
+    for kind, first, end in read_entities(tags):
+        start, stop = spans[first][0], spans[end - 1][1]
+        found.append({"type": kind, "start": start, "end": stop, "word": text[start:stop]})
+    return found
+
+
+def _one_field(word: str) -> str:
+    """A word that may stand in a column: without tabs and line ends, and not empty."""
+    return re.sub(r"\s+", " ", word) or " "

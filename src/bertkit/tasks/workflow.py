@@ -1,0 +1,361 @@
+"""What fine-tuning has to know of a kind of task: how its files become batches, and outputs become scores and answers.
+
+:func:`bertkit.training.finetuning.finetune.finetune`, ``evaluate_run`` and ``predict`` are one engine for texts,
+spans, tokens and
+choices; a :class:`Workflow` is what differs. Its unit is the row: what the encoder sees at once and a batch counts. A
+text is one row, a long context several (its windows), a question with all its choices one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertkit.batch import Batch
+from bertkit.errors import ConfigError
+from bertkit.model.encoder_model import HeadModel
+from bertkit.model.padded import PackedModel
+from bertkit.tasks.examples import Examples, ExampleT, Split
+from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.registry import Task
+from bertkit.tasks.text.features import Ints, TextEncoder
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+#: The workflow of each kind of task (:attr:`bertkit.tasks.registry.Task.form`); loaded when first used.
+WORKFLOWS: Mapping[str, str] = {
+    "text": "bertkit.tasks.text.workflow:TextWorkflow",
+    "span": "bertkit.tasks.spans.workflow:SpanWorkflow",
+    "token": "bertkit.tasks.tokens.workflow:TokenWorkflow",
+    "choice": "bertkit.tasks.choices.workflow:ChoiceWorkflow",
+}
+
+#: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
+SPECIAL_SETTINGS: Mapping[str, str] = {
+    "class_weights": "texts with one label, or any number of them",
+    "calibrate": "texts with one label, or any number of them",
+    "tune_thresholds": "texts with any number of labels, or one of two and the main metric accuracy, f1 or matthews",
+    "long_texts": "single texts, not pairs",
+    "overlap": "single texts with long_texts='windows'",
+    "doc_stride": "question answering (squad, squad2)",
+    "max_query_length": "question answering (squad, squad2)",
+    "max_answer_length": "question answering (squad, squad2)",
+    "label_all_pieces": "token classification (ner)",
+}
+
+#: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
+Decision = Mapping[str, Any]
+#: Called before each batch of a long computation; may raise to stop it.
+Check = Callable[[], None]
+
+
+def stop_nothing() -> None:
+    """The check of a computation that is not to be stopped."""
+
+
+class Encoded(Protocol):
+    """Examples as token ids: R rows, one or several per example."""
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each row ``(R,)``; of a row that is several sequences, their sum."""
+
+    @property
+    def num_tokens(self) -> Ints:
+        """Tokens of each row before truncation ``(R,)``."""
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
+
+    def __len__(self) -> int:
+        """R."""
+        ...
+
+
+class Report(Protocol):
+    """What is in the data; :class:`bertkit.tasks.DataReport` is one."""
+
+    @property
+    def overlap(self) -> Mapping[str, int]:
+        """For each split other than train, the examples that also stand in train."""
+
+    def render(self) -> str:
+        """As text for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the model card says of a kind of task.
+
+    pipeline: name of the pipeline that uses the model, also the Hub's tag.
+    predicts: what comes out and for what, as the end of a sentence: "one of: `a`, `b` for a text".
+    call: a line of Python that uses ``pipe``.
+    limits: a sentence on what happens to long input.
+    """
+
+    pipeline: str
+    predicts: str
+    call: str
+    limits: str
+
+
+EncodedT = TypeVar("EncodedT", bound=Encoded)
+OutputsT = TypeVar("OutputsT")
+
+
+class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
+    """One kind of task. What has a body here is a default that a kind may keep.
+
+    Args:
+        task: the task. A workflow holds nothing else and can be made anew at any time.
+    """
+
+    #: The model with the kind's head.
+    model_class: ClassVar[type[HeadModel]]
+    #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
+    reads_vectors: ClassVar[bool] = False
+    #: Longest input where the user says nothing; the model's positions bound it.
+    default_max_length: int = 128
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+        """Which of :data:`SPECIAL_SETTINGS` this task has a use for."""
+        return ()
+
+    def check_settings(self, config: FinetuneConfig) -> None:
+        """See that nothing was set that would be recorded but not done.
+
+        Raises:
+            ConfigError: a setting that this task has no use for has another value than its default.
+        """
+        understood, defaults = self.own_settings(config), FinetuneConfig()
+        for name, what in SPECIAL_SETTINGS.items():
+            value = getattr(config, name)
+            if name not in understood and value != getattr(defaults, name):
+                raise ConfigError(
+                    f"{name}={value!r} would do nothing in task {self.task.name}: it is for {what}. Leave {name} out"
+                )
+
+    # ------------------------------------------------------------------------------------------------------ data
+
+    @abstractmethod
+    def splits(self, data: str | Path) -> Collection[Split]:
+        """The splits that a folder or file has."""
+
+    @abstractmethod
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ExampleT]:
+        """The examples of one split; those of test may be without their answers.
+
+        Raises:
+            DataError: no such split, or a bad row: file, row, found, expected.
+        """
+
+    @abstractmethod
+    def read_unlabelled(self, path: Path) -> Examples[ExampleT]:
+        """The examples of one file whatever its name says, which may be without their answers; as :meth:`read`."""
+
+    def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[ExampleT]]:
+        """Further labelled sets that a finished model is scored on, by name; their scores are ``METRIC_NAME``."""
+        return {}
+
+    @abstractmethod
+    def hold_out(
+        self, train: Examples[ExampleT], share: float, seed: int
+    ) -> tuple[Examples[ExampleT], Examples[ExampleT]]:
+        """What stays in train and what becomes dev, where a task has no dev file; nothing of one is in the other."""
+
+    @abstractmethod
+    def content(self, example: ExampleT) -> object:
+        """All that a model and its scores can see of an example, in plain values: what the data's hash is of."""
+
+    @abstractmethod
+    def has_labels(self, examples: Sequence[ExampleT]) -> bool:
+        """Whether the examples can be scored."""
+
+    def check_train(self, train: Examples[ExampleT]) -> None:
+        """See that there is something to learn.
+
+        Raises:
+            DataError: there is not.
+        """
+        return
+
+    def texts_of(self, example: ExampleT) -> Sequence[str]:
+        """What a masked language model can be trained on of a training example: running texts; by default none."""
+        return ()
+
+    @abstractmethod
+    def report(
+        self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], config: FinetuneConfig
+    ) -> Report:
+        """What is in the data, before anything is trained on it."""
+
+    # -------------------------------------------------------------------------------------------------- features
+
+    @abstractmethod
+    def encode(
+        self, examples: Sequence[ExampleT], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+    ) -> EncodedT:
+        """Token ids of all examples, and with ``labelled`` what the loss compares with.
+
+        Args:
+            examples: at least one.
+            tokenizer: of the start checkpoint.
+            config: resolved; ``max_length`` is set.
+            labelled: False for prediction: targets are left out, whether the examples have them or not.
+        """
+
+    @abstractmethod
+    def collate(self, encoded: EncodedT, rows: Sequence[int], *, labelled: bool) -> Batch:
+        """A packed batch of some rows, with targets if ``labelled``."""
+
+    # ----------------------------------------------------------------------------------------------------- model
+
+    @abstractmethod
+    def new_model(
+        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+    ) -> PackedModel:
+        """The start checkpoint with a head for the task.
+
+        A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
+        """
+
+    def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
+        """A checkpoint that has the head already.
+
+        Raises:
+            CheckpointError: it has not.
+        """
+        return self.model_class.from_pretrained(path, device=device)
+
+    def check_model(self, model: PackedModel, name: str) -> None:
+        """See that a loaded model fits the task.
+
+        Raises:
+            ConfigError: its labels are others; ``name`` says whose.
+        """
+        return
+
+    def set_up(self, model: Any, train: EncodedT, config: FinetuneConfig) -> None:
+        """What the model's loss has to know of the training rows, such as class weights."""
+        return
+
+    @abstractmethod
+    def loss_floor(self, model: Any, train: EncodedT) -> float:
+        """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
+
+    # ------------------------------------------------------------------------------------------ outputs and scores
+
+    @abstractmethod
+    def outputs(self, model: Any, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
+        """What the model says of every row, in the rows' order, in numpy.
+
+        Args:
+            model: put into eval mode, and left in it.
+            encoded: the rows.
+            check: called before each batch.
+            label: what the progress bar says.
+        """
+
+    def decide(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, config: FinetuneConfig
+    ) -> dict[str, Any]:
+        """How input is read, and what is chosen on dev, by labelled examples; applied ever after.
+
+        Plain values for ``decision.json``.
+        """
+        return {}
+
+    def notes_on(self, decision: Decision) -> list[str]:
+        """What one should know of dev scores under a decision that was made on dev: sentences for the result."""
+        return []
+
+    @abstractmethod
+    def score(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> dict[str, float]:
+        """Every metric of the task, and ``loss``, the mean loss without class weights."""
+
+    @abstractmethod
+    def prediction_rows(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> list[dict[str, Any]]:
+        """One line for each example: where it stands, the input, ``gold`` where it is known, ``predicted``."""
+
+    def badness(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> npt.NDArray[np.floating[Any]] | None:
+        """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: there is none."""
+        return None
+
+    def main_metric_of(
+        self,
+        examples: Sequence[ExampleT],
+        encoded: EncodedT,
+        outputs: OutputsT,
+        decision: Decision,
+        draws: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64] | None:
+        """The main metric of K sets of examples, drawn with replacement; None: no interval is told.
+
+        ``draws`` has the numbers of the examples of each set, ``(K, len(examples))``; the result is ``(K,)``.
+        """
+        return None
+
+    def diagnose(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
+    ) -> list[str]:
+        """Sentences about the answers that no score should hide, such as that they are all the same."""
+        return []
+
+    def table(self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision) -> str:
+        """More than the metrics for people, such as scores by type: lines of text, or nothing."""
+        return ""
+
+    def files(
+        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision, split: str
+    ) -> dict[str, str]:
+        """Further files of a scored split, content by name, such as predictions in an official format."""
+        return {}
+
+    def baseline(self, train: Examples[ExampleT], dev: Examples[ExampleT], seed: int) -> dict[str, Any] | None:
+        """Dev scores without a neural network: ``model`` (in words), ``name`` (a column's head), ``metrics``."""
+        return None
+
+    # ----------------------------------------------------------------------------------------------------- words
+
+    @abstractmethod
+    def card(self) -> Card:
+        """What the model card says."""
+
+    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+        """What the protocol block says of this kind of task beside what it says of all."""
+        return {}
+
+    def draw(self, folder: Path) -> tuple[str, ...]:
+        """Pictures of ``predictions-dev.jsonl`` in a run folder; names of the files written.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        return ()
+
+
+#: A workflow whose kind does not matter: what the engine handles.
+AnyWorkflow = Workflow[Any, Any, Any]
+
+
+def workflow_of(task: Task) -> AnyWorkflow:
+    """The workflow of a task, by its kind."""
+    module, _, name = WORKFLOWS[task.form].partition(":")
+    return cast(AnyWorkflow, getattr(import_module(module), name)(task))

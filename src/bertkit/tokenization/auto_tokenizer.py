@@ -1,0 +1,155 @@
+"""``AutoTokenizer``: the right tokenizer for the files at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from bertkit.errors import CheckpointError, InputError, did_you_mean
+from bertkit.system.model_sources import resolve
+from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
+from bertkit.tokenization.formats.tokenizer_files import ANY_CLASS, read_json, read_json_if_there
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.roberta_tokenizer import RobertaTokenizer
+from bertkit.tokenization.unigram_tokenizers import (
+    AlbertTokenizer,
+    CamembertTokenizer,
+    UnigramTokenizer,
+    XLMRobertaTokenizer,
+)
+
+#: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
+CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
+    "AlbertTokenizer": AlbertTokenizer,
+    "BertTokenizer": BertTokenizer,
+    "CamembertTokenizer": CamembertTokenizer,
+    "ConvBertTokenizer": BertTokenizer,
+    "DistilBertTokenizer": DistilBertTokenizer,
+    "ElectraTokenizer": ElectraTokenizer,
+    "MobileBertTokenizer": BertTokenizer,
+    "RobertaTokenizer": RobertaTokenizer,
+    "XLMRobertaTokenizer": XLMRobertaTokenizer,
+}
+#: What ``model_type`` of config.json says.
+MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
+    "albert": AlbertTokenizer,
+    "bert": BertTokenizer,
+    "camembert": CamembertTokenizer,
+    "distilbert": DistilBertTokenizer,
+    "electra": ElectraTokenizer,
+    "mobilebert": BertTokenizer,
+    "roberta": RobertaTokenizer,
+    "xlm-roberta": XLMRobertaTokenizer,
+}
+#: Files that tell the kind of tokenizer by themselves.
+_FILES: Mapping[str, type[PreTrainedTokenizer]] = {
+    "vocab.txt": BertTokenizer,
+    "merges.txt": RobertaTokenizer,
+    "spiece.model": AlbertTokenizer,
+}
+#: What to fetch from the Hub.
+AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() for name in each.files))
+
+
+class AutoTokenizer:
+    """Chooses the tokenizer of a checkpoint; makes no object of its own."""
+
+    def __new__(cls) -> Self:
+        raise InputError("AutoTokenizer is not a tokenizer: call AutoTokenizer.from_pretrained(name_or_path)")
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: str | Path, *, revision: str | None = None, **overrides: Any
+    ) -> PreTrainedTokenizer:
+        """Read the tokenizer of a folder, a file or a Hub name.
+
+        The class is what ``tokenizer_class`` of ``tokenizer_config.json`` or ``config.json`` says; else what
+        ``model_type`` of ``config.json`` asks for, unless ``tokenizer.json`` holds another kind of model (a BERT with
+        XLM-R's vocabulary, say); else what the files can only be.
+
+        Args:
+            name_or_path: see :meth:`PreTrainedTokenizer.from_pretrained`.
+            revision: branch, tag or commit on the Hub.
+            overrides: arguments of the class, in the place of what the files say.
+
+        Raises:
+            CheckpointError: nothing says which tokenizer it is, or a class that bertkit does not have; and as the
+                class itself.
+        """
+        path = resolve(name_or_path, files=AUTO_FILES, revision=revision)
+        return class_of(path).from_pretrained(path, **overrides)
+
+
+def class_of(path: Path) -> type[PreTrainedTokenizer]:
+    """The class that reads a folder, or a file that holds a whole tokenizer.
+
+    Raises:
+        CheckpointError: as :meth:`AutoTokenizer.from_pretrained`.
+    """
+    if not path.is_dir():
+        return _class_of_file(path)
+    model_type = None
+    for name in ("tokenizer_config.json", "config.json"):
+        file = path / name
+        values = read_json_if_there(file)
+        named = values.get("tokenizer_class")
+        if named is not None and str(named).removesuffix("Fast") not in _WITHOUT_A_KIND:
+            return _class_named(str(named), file)
+        model_type = values.get("model_type", model_type)
+    json_file = path / "tokenizer.json"
+    if str(model_type) in MODEL_TYPES:
+        usual = MODEL_TYPES[str(model_type)]
+        found = _class_of_json(json_file) if json_file.is_file() else usual
+        return usual if _model_of(found) is _model_of(usual) else found
+    for name, found in _FILES.items():
+        if (path / name).is_file():
+            return found
+    if json_file.is_file():
+        return _class_of_json(json_file)
+    if (path / XLMRobertaTokenizer.model_file).is_file():
+        raise CheckpointError(
+            f"{path} has a {XLMRobertaTokenizer.model_file}, but nothing says whose: load it with XLMRobertaTokenizer "
+            "or CamembertTokenizer, or add a config.json"
+        )
+    wanted = ", ".join((*_FILES, XLMRobertaTokenizer.model_file))
+    raise CheckpointError(f"{path} is not a tokenizer's folder: it has no tokenizer.json and none of {wanted}")
+
+
+def _model_of(each: type[PreTrainedTokenizer]) -> type[PreTrainedTokenizer]:
+    """The class that stands for all with the same kind of model: WordPiece, BPE or unigram."""
+    return next(kind for kind in (BertTokenizer, RobertaTokenizer, UnigramTokenizer) if issubclass(each, kind))
+
+
+_WITHOUT_A_KIND = {name.removesuffix("Fast") for name in ANY_CLASS}
+
+
+def _class_named(name: str, file: Path) -> type[PreTrainedTokenizer]:
+    found = CLASSES.get(name.removesuffix("Fast"))
+    if found is None:
+        near = did_you_mean(name, sorted(CLASSES))
+        raise CheckpointError(
+            f"{file}: tokenizer_class is {name!r}, which bertkit does not have{near}; there are {', '.join(CLASSES)}"
+        )
+    return found
+
+
+def _class_of_file(path: Path) -> type[PreTrainedTokenizer]:
+    if path.suffix == ".json":
+        return _class_of_json(path)
+    return _FILES.get(path.name, AlbertTokenizer if path.suffix == ".model" else BertTokenizer)
+
+
+def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:
+    """By the algorithm; of unigram ones by a token that only one family has."""
+    model = read_json(path).get("model")
+    model = model if isinstance(model, dict) else {}
+    vocab = model.get("vocab")
+    if model.get("type") == "BPE" or "merges" in model:
+        return RobertaTokenizer
+    if model.get("type") == "Unigram" or isinstance(vocab, list):
+        first = {str(piece[0]) for piece in list(vocab or ())[:10] if isinstance(piece, list) and piece}
+        if "[CLS]" in first:
+            return AlbertTokenizer
+        return CamembertTokenizer if "<s>NOTUSED" in first else XLMRobertaTokenizer
+    return BertTokenizer

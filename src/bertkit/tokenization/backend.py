@@ -1,0 +1,213 @@
+"""The ``tokenizers`` package set up as each tokenizer: what gives offsets, words and windows of long texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import AddedToken as EngineToken
+from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE, Unigram, WordPiece
+
+from bertkit.errors import CheckpointError, InputError
+from bertkit.tokenization.fast.chunk_cache import Int64
+from bertkit.tokenization.ragged import Template, kept_lengths
+from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, UnigramVocabulary, Vocabulary
+
+_surrogate = re.compile("[\ud800-\udfff]")
+#: A text, or its words.
+Text = str | Sequence[str]
+
+
+def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
+    """The engine for a vocabulary: one that is complete, and one that adds no special tokens.
+
+    The second makes encodings that are still to be cut, before the first puts special tokens around them. They share
+    the vocabulary.
+
+    Raises:
+        CheckpointError: the added tokens cannot have the ids they are said to have.
+    """
+    model = WordPiece(
+        dict(vocabulary.vocab),
+        unk_token=vocabulary.unk_token,
+        max_input_chars_per_word=vocabulary.max_input_chars_per_word,
+        continuing_subword_prefix=vocabulary.prefix,
+    )
+    engine, bare = _without_template(vocabulary, model), _without_template(vocabulary, model)
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    engine.post_processor = processors.TemplateProcessing(
+        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
+        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
+    )
+    return engine, bare
+
+
+def _without_template(vocabulary: Vocabulary, model: WordPiece) -> Tokenizer:
+    engine = Tokenizer(model)
+    engine.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=vocabulary.tokenize_chinese_chars,
+        strip_accents=vocabulary.strip_accents,
+        lowercase=vocabulary.do_lower_case,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
+    _add_tokens(engine, vocabulary)
+    return engine
+
+
+def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
+    """Make the tokens known that are never split."""
+    for token in sorted(vocabulary.never_split, key=lambda token: token.id):
+        engine.add_tokens(
+            [
+                EngineToken(
+                    token.content,
+                    single_word=token.single_word,
+                    lstrip=token.lstrip,
+                    rstrip=token.rstrip,
+                    normalized=token.normalized,
+                    special=token.special,
+                )
+            ]
+        )
+        if engine.token_to_id(token.content) != token.id:
+            raise CheckpointError(
+                f"{vocabulary.source}: the added token {token.content!r} is said to have the id {token.id}, but it has "
+                f"{engine.token_to_id(token.content)} by the order of the vocabulary"
+            )
+
+
+def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engine for RoBERTa's vocabulary: as :func:`build`, and one that knows no added tokens.
+
+    The last is for parts of text, and never puts a blank before them.
+
+    Raises:
+        CheckpointError: as :func:`build`.
+    """
+    # Without the empty affixes transformers would write other files than it does.
+    model = BPE(
+        dict(vocabulary.vocab),
+        list(vocabulary.merges),
+        continuing_subword_prefix="",
+        end_of_word_suffix="",
+        fuse_unk=False,
+    )
+    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare):
+        each.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=vocabulary.add_prefix_space)
+        each.decoder = decoders.ByteLevel()
+        _add_tokens(each, vocabulary)
+    parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    engine.post_processor = processors.RobertaProcessing(
+        (sep, vocabulary.id_of(sep)),
+        (cls, vocabulary.id_of(cls)),
+        trim_offsets=vocabulary.trim_offsets,
+        add_prefix_space=vocabulary.add_prefix_space,
+    )
+    return engine, bare, parts
+
+
+def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engine for a unigram vocabulary: as :func:`build_bpe`; the last is for parts of text between white space.
+
+    Raises:
+        CheckpointError: as :func:`build`.
+    """
+    model = Unigram(list(vocabulary.pieces), unk_id=vocabulary.vocab[vocabulary.unk_token], byte_fallback=False)
+    normalizer = _unigram_normalizer(vocabulary)
+    scheme = "always" if vocabulary.add_prefix_space else "never"
+    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare, parts):
+        if normalizer is not None:
+            each.normalizer = normalizer
+        each.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
+        )
+        each.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    for each in (engine, bare):
+        _add_tokens(each, vocabulary)
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    last = 1 if template.segments else 0
+    between = [f"{sep}:0"] * template.between
+    engine.post_processor = processors.TemplateProcessing(
+        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
+        pair=[f"{cls}:0", "$A:0", *between, f"$B:{last}", f"{sep}:{last}"],
+        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
+    )
+    return engine, bare, parts
+
+
+def _unigram_normalizer(vocabulary: UnigramVocabulary) -> normalizers.Normalizer | None:
+    steps: list[normalizers.Normalizer] = []
+    if vocabulary.replace_quotes:
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not vocabulary.keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if vocabulary.do_lower_case:
+        steps.append(normalizers.Lowercase())
+    if vocabulary.charsmap:
+        steps.append(normalizers.Precompiled(vocabulary.charsmap))
+    return normalizers.Sequence(steps) if len(steps) > 1 else steps[0] if steps else None
+
+
+def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
+    """Each text (or list of words) by itself, without special tokens. Never fails on any ``str``.
+
+    A lone surrogate, which no UTF-8 text can hold, is replaced by U+FFFD (which BERT's cleaning removes).
+    """
+    if words:
+        whole = [[_surrogate.sub("\ufffd", word) for word in text] for text in texts]
+        return bare.encode_batch(whole, is_pretokenized=True)
+    return bare.encode_batch([_surrogate.sub("\ufffd", str(text)) for text in texts])
+
+
+def lengths_of(encodings: Sequence[Encoding]) -> Int64:
+    """Tokens of each encoding, int64 ``(B,)``."""
+    return np.array([len(encoding) for encoding in encodings], np.int64)
+
+
+def cut_and_join(
+    engine: Tokenizer,
+    first: Sequence[Encoding],
+    second: Sequence[Encoding] | None,
+    *,
+    max_length: int | None,
+    strategy: str,
+    stride: int,
+    windows: bool,
+    add_special_tokens: bool,
+    from_left: bool,
+) -> list[Encoding]:
+    """Cut encodings to ``max_length``, put special tokens around them and pairs side by side.
+
+    What is cut off stays reachable as windows (``encoding.overflowing``) that overlap by ``stride`` tokens; ``windows``
+    tells that they are wanted.
+
+    Raises:
+        InputError: as :func:`~bertkit.tokenization.ragged.kept_lengths`; ``stride`` not shorter than a window.
+    """
+    if max_length is not None:
+        num_special = engine.num_special_tokens_to_add(second is not None) if add_special_tokens else 0
+        sizes = lengths_of(first), None if second is None else lengths_of(second)
+        kept = kept_lengths(*sizes, max_length, num_special, strategy)
+        for encodings, lengths in zip((first, second), kept, strict=True):
+            if encodings is None or lengths is None:
+                continue
+            for row, (encoding, length) in enumerate(zip(encodings, lengths.tolist(), strict=True)):
+                if length < len(encoding):
+                    if windows and stride >= length:
+                        raise InputError(
+                            f"text {row} would be cut into windows of {length} tokens, which must be more than "
+                            f"stride={stride}, the tokens that windows share; raise max_length={max_length}"
+                        )
+                    encoding.truncate(
+                        length, stride=stride if windows else 0, direction="left" if from_left else "right"
+                    )
+    pairs = [None] * len(first) if second is None else second
+    return [engine.post_process(a, b, add_special_tokens) for a, b in zip(first, pairs, strict=True)]

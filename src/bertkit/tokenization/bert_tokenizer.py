@@ -1,0 +1,160 @@
+"""``BertTokenizer``, and the tokenizers of DistilBERT and ELECTRA, which are the same: word pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from tokenizers import Tokenizer
+
+from bertkit.errors import InputError
+from bertkit.tokenization import backend as engines
+from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
+from bertkit.tokenization.fast.fast_wordpiece import fast_encoder
+from bertkit.tokenization.formats.wordpiece_files import (
+    TOKENIZER_FILES,
+    check_uncased,
+    read_tokenizer,
+    read_vocab,
+    write_tokenizer,
+)
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, AddedToken, Vocabulary
+
+
+class BertTokenizer(PreTrainedTokenizer):
+    """BERT's WordPiece tokenizer, equal to that of transformers in ids, offsets and word numbers.
+
+    Calling it is for use with :class:`~bertkit.BertModel` and for offsets; :meth:`encode_ragged` is for bulk. Neither
+    fails on any ``str``: control characters, U+FFFD and lone surrogates are removed from text. It can be pickled, and
+    shared between threads.
+
+    Args:
+        vocab: token to id, or the path of a ``vocab.txt``.
+        do_lower_case: for models called "uncased"; also strips accents, unless ``strip_accents`` says otherwise.
+        strip_accents: None means as ``do_lower_case``.
+        tokenize_chinese_chars: make each Chinese character a word.
+        vocab_file: the path of a ``vocab.txt``, in the place of ``vocab``.
+        unk_token, sep_token, pad_token, cls_token, mask_token: names of the special tokens. In a text they are kept
+            whole and given their own ids, wherever they stand.
+        added_tokens: more tokens that are never split.
+        max_input_chars_per_word: longer words become ``unk_token``.
+        prefix: what tokens that continue a word begin with.
+        model_max_length: length for ``truncation`` and ``padding="max_length"`` where a call gives none.
+        padding_side, truncation_side: ``"right"`` or ``"left"``.
+        clean_up_tokenization_spaces: decode contractions without spaces (``do n't`` as ``don't``).
+        source: how error messages name the vocabulary.
+
+    Raises:
+        CheckpointError: a special token that the vocabulary lacks, ids that are not 0 ... n-1, a damaged file.
+        InputError: neither or both of ``vocab`` and ``vocab_file``, or another wrong argument.
+    """
+
+    files = TOKENIZER_FILES
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int] | str | Path | None = None,
+        do_lower_case: bool = True,
+        strip_accents: bool | None = None,
+        tokenize_chinese_chars: bool = True,
+        *,
+        vocab_file: str | Path | None = None,
+        unk_token: str = "[UNK]",
+        sep_token: str = "[SEP]",
+        pad_token: str = "[PAD]",
+        cls_token: str = "[CLS]",
+        mask_token: str = "[MASK]",
+        added_tokens: Iterable[AddedToken] = (),
+        max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD,
+        prefix: str = "##",
+        model_max_length: int = 512,
+        padding_side: str = "right",
+        truncation_side: str = "right",
+        clean_up_tokenization_spaces: bool = False,
+        source: str | None = None,
+    ) -> None:
+        given = vocab if vocab_file is None else vocab_file
+        if given is None or (vocab is not None and vocab_file is not None):
+            raise InputError("pass either vocab (token to id) or vocab_file (the path of a vocab.txt)")
+        vocabulary = Vocabulary(
+            dict(given) if isinstance(given, Mapping) else read_vocab(Path(given)),
+            tuple(added_tokens),
+            do_lower_case,
+            strip_accents,
+            tokenize_chinese_chars,
+            unk_token,
+            sep_token,
+            pad_token,
+            cls_token,
+            mask_token,
+            max_input_chars_per_word,
+            prefix,
+            source or ("the vocabulary" if isinstance(given, Mapping) else str(given)),
+        )
+        super().__init__(
+            vocabulary,
+            model_max_length=model_max_length,
+            padding_side=padding_side,
+            truncation_side=truncation_side,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+        )
+
+    def _set_up(self, vocabulary: Vocabulary, clean_up_tokenization_spaces: bool) -> None:
+        super()._set_up(vocabulary, clean_up_tokenization_spaces)
+        self._vocabulary: Vocabulary = vocabulary
+        self.do_lower_case = vocabulary.do_lower_case
+        self.strip_accents = vocabulary.strip_accents
+        self.tokenize_chinese_chars = vocabulary.tokenize_chinese_chars
+
+    def _engines(self, vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        return (*engines.build(vocabulary), fast_encoder(vocabulary))
+
+    def __repr__(self) -> str:
+        case = "uncased" if self.do_lower_case else "cased"
+        return f"{type(self).__name__}({len(self):,} tokens, {case})"
+
+    # Loading and saving
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **overrides: Any) -> Self:
+        """Read a tokenizer.
+
+        Args:
+            name_or_path: a folder with ``vocab.txt`` or ``tokenizer.json`` (and ``tokenizer_config.json``,
+                ``special_tokens_map.json``, ``added_tokens.json`` where there are any), one of the first two files, or
+                a name on the Hugging Face Hub. Truncation and padding stored in a ``tokenizer.json`` are ignored.
+            revision: branch, tag or commit on the Hub.
+            overrides: arguments of the class, in the place of what the files say.
+
+        Raises:
+            CheckpointError: nothing there, damaged or contradicting files, another kind of tokenizer; names file and
+                line. Also where nothing says whether to lower-case and the vocabulary has capital letters.
+        """
+        return super().from_pretrained(name_or_path, revision=revision, **overrides)
+
+    @classmethod
+    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = {**read_tokenizer(path), **overrides}
+        if "do_lower_case" not in arguments:
+            check_uncased(arguments["vocab"], path)
+        return arguments
+
+    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
+        """Write ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``.
+
+        transformers reads them back as the same tokenizer. Returns the paths written.
+        """
+        settings = {"tokenizer_class": type(self).__name__, **self._settings()}
+        return write_tokenizer(Path(folder), self._vocabulary, self._engine, settings)
+
+
+class DistilBertTokenizer(BertTokenizer):
+    """BERT's tokenizer for a model without segments: a call gives no ``token_type_ids`` unless asked to."""
+
+    model_input_names = ("input_ids", "attention_mask")
+
+
+class ElectraTokenizer(BertTokenizer):
+    """BERT's tokenizer, under the name that ELECTRA's files give it."""

@@ -1,0 +1,176 @@
+"""What a call of the tokenizer asks for: the texts it is given and the meaning of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bertkit.errors import InputError, did_you_mean
+from bertkit.tokenization.backend import Text
+from bertkit.tokenization.ragged import STRATEGIES
+
+PADDINGS = ("longest", "max_length", "do_not_pad")
+SIDES = ("right", "left")
+#: A ``model_max_length`` above this means that the tokenizer's files name no limit.
+NO_LIMIT = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The texts of a call.
+
+    first, second: B texts, or lists of words; ``second`` None where there are no pairs.
+    batched: whether the user gave a batch, so that the result has rows even for one text.
+    """
+
+    first: list[Any]
+    second: list[Any] | None
+    batched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The arguments of a call, made definite.
+
+    strategy: how to cut rows of more than ``max_length`` tokens; None: do not.
+    padding: ``"longest"``, ``"max_length"`` or None.
+    multiple: pad to a multiple of this; None or 0: any length.
+    """
+
+    strategy: str | None
+    padding: str | None
+    max_length: int | None
+    multiple: int | None
+    stride: int
+    add_special_tokens: bool
+    words: bool
+    windows: bool
+    pad_left: bool
+    cut_left: bool
+
+    def pad_to(self, longest: int) -> int | None:
+        """Length that rows are padded to, given that of the longest; None: do not pad."""
+        if self.padding is None:
+            return None
+        length = self.max_length if self.padding == "max_length" and self.max_length is not None else longest
+        return length if not self.multiple else -(-length // self.multiple) * self.multiple
+
+
+def request(
+    *,
+    padding: bool | str,
+    truncation: bool | str | None,
+    max_length: int | None,
+    model_max_length: int,
+    pad_to_multiple_of: int | None,
+    padding_side: str,
+    truncation_side: str,
+    stride: int,
+    **flags: bool,
+) -> Request:
+    """Give the arguments of a call their meaning, which is that of transformers.
+
+    ``max_length`` alone (``truncation=None`` and no padding) asks for truncation. A length that is needed and not given
+    is ``model_max_length``; without such a limit nothing is cut and ``padding="max_length"`` does nothing.
+    """
+    for name, number in (("max_length", max_length), ("stride", stride), ("pad_to_multiple_of", pad_to_multiple_of)):
+        if number is not None and (isinstance(number, bool) or not hasattr(number, "__index__") or number < 0):
+            raise InputError(f"{name} must be a whole number from 0, got {number!r}")
+    for name, side in (("padding_side", padding_side), ("truncation_side", truncation_side)):
+        _one_of(name, side, SIDES)
+    if truncation is None:
+        truncation = max_length is not None and padding is False
+    cut = "longest_first" if truncation is True else truncation or "do_not_truncate"
+    _one_of("truncation", cut, (*STRATEGIES, "do_not_truncate"))
+    pad = "longest" if padding is True else padding or "do_not_pad"
+    _one_of("padding", pad, PADDINGS)
+    strategy = None if cut == "do_not_truncate" else cut
+    if max_length is None and model_max_length <= NO_LIMIT:
+        limit: int | None = int(model_max_length)
+    else:
+        limit = max_length
+    if limit is None:
+        strategy, pad = None, pad if pad == "longest" else "do_not_pad"
+    padded = pad != "do_not_pad"
+    if strategy and padded and pad_to_multiple_of and limit is not None and limit % pad_to_multiple_of:
+        raise InputError(
+            f"max_length={limit} is not a multiple of pad_to_multiple_of={pad_to_multiple_of}: rows cannot be both cut "
+            f"to the one and padded to the other; pass max_length={limit - limit % pad_to_multiple_of}"
+        )
+    return Request(
+        strategy,
+        pad if padded else None,
+        limit,
+        pad_to_multiple_of,
+        stride,
+        pad_left=padding_side == "left",
+        cut_left=truncation_side == "left",
+        **flags,
+    )
+
+
+def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
+
+
+def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
+    """The texts of a call in one form.
+
+    Args:
+        text: a text; a sequence of texts; a sequence of pairs of texts (tuples). With ``words`` a sequence of words in
+            the place of each text.
+        text_pair: the second texts, in the same form. For a single text, an empty ``text_pair`` is as good as none.
+        words: whether texts are given as their words.
+
+    Raises:
+        InputError: another form, or as many second texts as there are not first ones; names the row.
+    """
+    text, text_pair = _as_list(text), _as_list(text_pair)
+    is_text = _is_words if words else _is_string
+    batched = isinstance(text, list) and (bool(text) and not isinstance(text[0], str) if words else True)
+    if not batched:
+        if not is_text(text) or not (text_pair is None or is_text(text_pair)):
+            wrong = text if not is_text(text) else text_pair
+            form = "words (a list of str)" if words else "a str"
+            raise InputError(f"a text must be {form}, or a list of such, got {type(wrong).__name__} {wrong!r:.80}")
+        return Texts([text], [text_pair] if text_pair else None, batched=False)
+    if text_pair is None and text and all(isinstance(row, tuple) and len(row) == 2 for row in text):
+        text, text_pair = [row[0] for row in text], [row[1] for row in text]
+    check_texts(text, is_text)
+    if text_pair is not None:
+        if not isinstance(text_pair, list):
+            raise InputError("a batch of texts needs a list of as many second texts, got one text_pair")
+        check_texts(text_pair, is_text)
+        if len(text) != len(text_pair):
+            raise InputError(f"there are {len(text)} texts but {len(text_pair)} in text_pair; give as many of each")
+    return Texts(text, text_pair, batched=True)
+
+
+def check_texts(texts: Sequence[Any], is_text: Any = None) -> None:
+    """Refuse what is not a text, by its row."""
+    for row, text in enumerate(texts):
+        if not (isinstance(text, str) if is_text is None else is_text(text)):
+            raise InputError(f"text {row} is not a text: got {type(text).__name__} {text!r:.80}")
+
+
+def _is_string(text: Any) -> bool:
+    return isinstance(text, str)
+
+
+def _is_words(text: Any) -> bool:
+    return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
+
+
+def _as_list(texts: Any) -> Any:
+    """Tuples, numpy arrays and table columns as lists; anything else as it is."""
+    if isinstance(texts, tuple):
+        return list(texts)
+    for name in ("tolist", "to_list", "to_pylist"):
+        if hasattr(texts, name) and not isinstance(texts, str):
+            return getattr(texts, name)()
+    return texts
+
+
+__all__ = ["Request", "Text", "Texts", "check_texts", "parse_texts", "request"]

@@ -1,0 +1,211 @@
+"""Text to WordPiece ids, fast: the same result as the readable reference, without offsets.
+
+White space separates everything else in BERT's tokenization (marks do not move across it, words do not span it), so a
+run of text between white space has the same ids wherever it stands, and :mod:`bertkit.tokenization.fast.chunk_cache`
+can look it
+up. The chunks of a stretch of text that are new are normalized together with one ``str.translate`` and cut into pieces
+by the word-piece model of the ``tokenizers`` package.
+
+What white space is differs between BERT and ``str.split``: U+001C..U+001F and U+0085 split words in Python, and are
+removed from text in BERT. Both agree on text of printable characters, where U+0020 is the only white space; other text
+is cleaned first.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import compress
+
+import numpy as np
+from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers.models import WordPiece
+
+from bertkit.tokenization.characters import FROZEN, REORDERED
+from bertkit.tokenization.fast import chunk_cache as chunks
+from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder, Int32, Int64
+from bertkit.tokenization.reference.normalize import BasicTokenizer
+from bertkit.tokenization.vocabulary import Vocabulary
+
+#: Characters whose normalized form is remembered.
+MAX_CHARS = 1 << 16
+#: Characters of normalized text that are cut into pieces at a time.
+SLICE_CHARS = 1 << 18
+
+#: Punctuation that often stands beside a word.
+COMMON_SIGNS = ",.()\"'-"
+
+_reordered = re.compile(REORDERED)
+
+
+def _space_out(text: str, signs: str) -> str:
+    """Blanks around each of ``signs``."""
+    for sign in signs:
+        if sign in text:
+            text = text.replace(sign, f" {sign} ")
+    return text
+
+
+class _Cleaned(dict[int, int | str | None]):
+    """``str.translate`` table: control characters go, white space becomes a blank."""
+
+    def __missing__(self, point: int) -> int | str | None:
+        char = chr(point)
+        cleaned = None if FROZEN.is_removed(char) else " " if FROZEN.is_space(char) else point
+        self[point] = cleaned
+        return cleaned
+
+
+class _Normalized(dict[int, str]):
+    """``str.translate`` table: each character normalized, with blanks around it where it is a word of its own."""
+
+    def __init__(self, basic: BasicTokenizer) -> None:
+        self._basic = basic
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every character."""
+        self.clear()
+        self[ord(END)] = f" {END} "
+
+    def __missing__(self, point: int) -> str:
+        chars = [char for char, _ in self._basic.normalize(chr(point))]
+        spaced = "".join(f" {char} " if FROZEN.is_punctuation(char) else char for char in chars)
+        self[point] = spaced
+        return spaced
+
+
+class FastEncoder(ChunkEncoder):
+    """Texts to the ids of word pieces."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._basic = BasicTokenizer(
+            vocabulary.do_lower_case, vocabulary.strip_accents, vocabulary.tokenize_chinese_chars
+        )
+        self._cleaned = _Cleaned()
+        self._normalized = _Normalized(self._basic)
+        self._too_long = re.compile(f"([^ ]{{{vocabulary.max_input_chars_per_word + 1}}})[^ ]+")
+        self._end_id = len(vocabulary.vocab) + len(vocabulary.added)  # no token has it
+        whole = {token.content: token.id for token in vocabulary.never_split}
+        self._marks = {token: f" {END}{number} " for number, token in enumerate(whole)}
+        longest_first = sorted(whole, key=len, reverse=True)
+        self._whole_pattern = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        # Most texts have no "[" at all, which is quicker to see than that no token matches.
+        starts = {token[0] for token in whole}
+        self._sign = starts.pop() if len(starts) == 1 else ""
+        super().__init__(
+            {self._marks[token].strip(" "): number for token, number in whole.items()} | self._words_known()
+        )
+
+    def _words_known(self) -> dict[str, int]:
+        """Words of the vocabulary.
+
+        Beside saving time, this puts frequent words next to each other in memory, for vocabularies begin with them.
+        """
+        lower, limit = self._basic.do_lower_case, self._vocabulary.max_input_chars_per_word
+        known: dict[str, int] = {}
+        for token, number in self._vocabulary.vocab.items():
+            is_word = (
+                token.isascii()
+                and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
+                and len(token) <= limit
+            )
+            if is_word and not (lower and token != token.lower()):
+                known[token] = number
+        return known
+
+    def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
+        """The texts, prepared, with ``END`` after each, some thousand characters at a time.
+
+        What is done to them does not change their ids, and makes chunks repeat more often: ASCII punctuation, always
+        a word of its own, is given blanks around it; ASCII text is lower-cased where that is to happen anyway.
+        """
+        lower, sign, has_whole = self._basic.do_lower_case, self._sign, self._whole_pattern.search
+        block: list[str] = []
+        size = 0
+        for text in texts:
+            if len(self._cleaned) > MAX_CHARS:
+                self._cleaned.clear()
+            if sign in text and has_whole(text):
+                text = self._mark_whole(text)
+            elif not text.isprintable():
+                text = text.translate(self._cleaned)
+            block.append(text.lower() if lower and text.isascii() else text)
+            size += len(text)
+            if size > chunks.BLOCK_CHARS:
+                yield _space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
+                block, size = [], 0
+        yield _space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
+
+    def _mark_whole(self, text: str) -> str:
+        """Clean a text with special tokens in it; marks, which no cleaned text can have, take their places."""
+        parts = self._whole_pattern.split(text)
+        for place, part in enumerate(parts):
+            parts[place] = self._marks[part] if place % 2 else part.translate(self._cleaned)
+        return "".join(parts)
+
+    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Int64, Int32, Int64]]:
+        ascii_only = np.fromiter(map(str.isascii, new), bool, len(new))
+        for group, normalize in ((ascii_only, self._normalize_ascii), (~ascii_only, self._normalize)):
+            if group.any():
+                pieces = self._pieces(normalize(list(compress(new, group))))
+                ends = np.flatnonzero(pieces == self._end_id)
+                sizes = np.diff(ends - np.arange(len(ends)), prepend=0)
+                yield np.flatnonzero(group), pieces[pieces != self._end_id], sizes
+
+    def _pieces(self, text: str) -> Int32:
+        """Ids of the word pieces of normalized text, some thousand characters at a time: the engine needs memory."""
+        found = [np.zeros(0, np.int32)]
+        start = 0
+        while start < len(text):
+            end = text.find(" ", start + SLICE_CHARS)
+            end = len(text) if end < 0 else end
+            words = text[start:end]
+            if len(words) > 2 * SLICE_CHARS:  # with a word of absurd length: its beginning is too long already
+                words = self._too_long.sub(r"\1", words)
+            (encoding,) = self._words.encode_batch_fast([words])
+            found.append(np.array(encoding.ids, np.int32))
+            start = end
+        return np.concatenate(found)
+
+    @cached_property
+    def _words(self) -> Tokenizer:
+        """The word-piece model for words that blanks separate, with ``END`` as one more word."""
+        vocabulary = self._vocabulary
+        model = WordPiece(
+            {**vocabulary.vocab, END: self._end_id},
+            unk_token=vocabulary.unk_token,
+            max_input_chars_per_word=vocabulary.max_input_chars_per_word,
+            continuing_subword_prefix=vocabulary.prefix,
+        )
+        words = Tokenizer(model)
+        words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return words
+
+    def _normalize(self, some: Sequence[str]) -> str:
+        """Chunks with ``END`` after each: normalized, blanks between words."""
+        if len(self._normalized) > MAX_CHARS:
+            self._normalized.reset()
+        text = END.join(some) + END
+        if self._basic.strip_accents and _reordered.search(text):
+            text = END.join(self._reorder(chunk) if _reordered.search(chunk) else chunk for chunk in some) + END
+        return text.translate(self._normalized)
+
+    def _normalize_ascii(self, some: Sequence[str]) -> str:
+        """The same for ASCII, where little can happen: lower-casing, and punctuation that is a word of its own."""
+        text = END.join(some) + END
+        return _space_out(text.lower() if self._basic.do_lower_case else text, string.punctuation + END)
+
+    def _reorder(self, chunk: str) -> str:
+        """Normalize a chunk in which marks may change places. To normalize the result again changes nothing."""
+        return "".join(char for char, _ in self._basic.normalize(chunk))
+
+
+def fast_encoder(vocabulary: Vocabulary) -> FastEncoder | None:
+    """The fast path; None where a token is to be found in normalized text or takes white space with it."""
+    if not all(token.is_plain for token in vocabulary.never_split):
+        return None
+    return FastEncoder(vocabulary)

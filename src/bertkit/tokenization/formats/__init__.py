@@ -1,0 +1,1 @@
+"""The files tokenizers come in: vocab.txt, tokenizer.json, merges.txt, SentencePiece models."""

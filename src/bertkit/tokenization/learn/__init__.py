@@ -1,0 +1,1 @@
+"""Learning a vocabulary: word counts of a corpus, then WordPiece merges."""

@@ -1,0 +1,283 @@
+"""How often each word of a corpus appears, in bounded memory: what a vocabulary is learned from.
+
+Words are those of :class:`~bertkit.tokenization.BasicTokenizer`, found by the ``tokenizers`` package. Texts are cut at
+white space first and the different chunks counted; each is normalized and split once. Counts are whole numbers of
+Python, which do not overflow. When the table is full it is written to a temporary file, sorted; the files are merged
+when the words are asked for. Sums do not depend on the order of what is added, so the result is the same for any order
+of the texts, any number of workers and any bound on memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import multiprocessing
+import re
+import tempfile
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tokenizers import normalizers, pre_tokenizers
+
+from bertkit.errors import ConfigError, InputError
+from bertkit.system.console import amount_of
+from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
+
+#: Bytes that counting may use, where nobody says otherwise.
+DEFAULT_MEMORY = 4 << 30
+MIN_MEMORY = 16 << 20
+#: Bytes of memory for each entry of the two tables, generously: a string, its number, its place in the dictionary.
+BYTES_PER_WORD = 512
+BYTES_PER_CHUNK = 1024
+#: Characters of text that may be waiting in the table of chunks, as a share of the memory: text that hardly has white
+#: space (Chinese) fills it with long chunks.
+BYTES_PER_CHAR = 16
+#: Chunks whose words are remembered for the next flush.
+CACHED_CHUNKS = 1 << 17
+#: Characters of text handed to a worker at a time, and how many such batches may wait for each worker.
+BATCH_CHARS = 1 << 21
+BATCHES_PER_WORKER = 2
+#: Longer texts are split a part at a time.
+PART_CHARS = 1 << 20
+#: Always words of their own; with blanks around them chunks repeat more often.
+_SIGNS = ",.()\"'-"
+
+_surrogate = re.compile("[\ud800-\udfff]")
+_special = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
+
+
+class _Splitter:
+    """Texts to chunks and chunks to words, for one kind of normalization."""
+
+    def __init__(self, do_lower_case: bool) -> None:
+        self._lower = do_lower_case
+        self._clean = normalizers.BertNormalizer(
+            clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False
+        )
+        self._normalize = normalizers.BertNormalizer(
+            clean_text=True, handle_chinese_chars=True, strip_accents=do_lower_case, lowercase=do_lower_case
+        )
+        self._split = pre_tokenizers.BertPreTokenizer()
+        self.words = lru_cache(CACHED_CHUNKS)(self._words)
+
+    def chunks(self, text: str) -> Iterator[list[str]]:
+        """The runs of text between white space. Special tokens are left out: no tokenizer cuts them."""
+        if not text.isprintable():
+            text = self._clean.normalize_str(_surrogate.sub("", text))
+        if "[" in text:
+            text = _special.sub(" ", text)
+        if self._lower and text.isascii():
+            text = text.lower()
+        for sign in _SIGNS:
+            text = text.replace(sign, f" {sign} ")
+        start = 0
+        while start < len(text):
+            end = text.find(" ", start + PART_CHARS)
+            end = len(text) if end < 0 else end
+            yield text[start:end].split()
+            start = end
+
+    def _words(self, chunk: str) -> tuple[str, ...]:
+        return tuple(word for word, _ in self._split.pre_tokenize_str(self._normalize.normalize_str(chunk)))
+
+    def add_words(self, chunks: Mapping[str, int], words: Counter[str]) -> None:
+        """Count the words of counted chunks."""
+        for chunk, count in chunks.items():
+            for word in self.words(chunk):
+                words[word] += count
+
+
+class WordCounter:
+    """A table of words and how often they appear. Use it in a ``with`` block: it may own temporary files.
+
+    Args:
+        do_lower_case: count the words of an uncased tokenizer: lower-cased, accents stripped.
+        memory: bytes that the tables may take, at least 16 MiB; what is over goes to temporary files.
+        folder: where these are made; None means the system's place.
+
+    Raises:
+        ConfigError: too little memory to be of use.
+    """
+
+    def __init__(
+        self, do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY, folder: str | Path | None = None
+    ) -> None:
+        if memory < MIN_MEMORY:
+            raise ConfigError(
+                f"--memory must be at least {amount_of(MIN_MEMORY)} for counting words, got {amount_of(memory)}"
+            )
+        self.memory = memory
+        self.do_lower_case = do_lower_case
+        self._splitter = _Splitter(do_lower_case)
+        self._chunks: Counter[str] = Counter()
+        self._waiting_chars = 0
+        self._words: Counter[str] = Counter()
+        self._folder = folder
+        self._spill: tempfile.TemporaryDirectory[str] | None = None
+        self._runs: list[Path] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._spill is not None:
+            self._spill.cleanup()
+            self._spill, self._runs = None, []
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Count the words of texts.
+
+        Raises:
+            InputError: one string instead of several, or something that is no string.
+        """
+        for text in _checked(texts):
+            for chunks in self._splitter.chunks(text):
+                self._chunks.update(chunks)
+            self._waiting_chars += len(text)
+            if (
+                self._waiting_chars > self.memory // BYTES_PER_CHAR
+                or len(self._chunks) > self.memory // BYTES_PER_CHUNK
+            ):
+                self._flush()
+
+    def add_counts(self, counts: Mapping[str, int]) -> None:
+        """Add words that were counted elsewhere."""
+        for word, count in counts.items():
+            self._words[word] += count
+        self._bound()
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        """Every word once, with its count, sorted by word (by code point)."""
+        self._flush()
+        runs = [_read_run(path) for path in self._runs]
+        # Sorting by the word alone would do, but tuples need no key function.
+        merged = heapq.merge(*runs, sorted(self._words.items()))
+        return ((word, sum(count for _, count in same)) for word, same in groupby(merged, key=itemgetter(0)))
+
+    def most_frequent(self, limit: int) -> dict[str, int]:
+        """The ``limit`` words with the highest counts, most frequent first; of equal ones the first by code point."""
+        best = heapq.nsmallest(limit, ((-count, word) for word, count in self.items()))
+        return {word: -count for count, word in best}
+
+    def _flush(self) -> None:
+        self._splitter.add_words(self._chunks, self._words)
+        self._chunks = Counter()
+        self._waiting_chars = 0
+        self._bound()
+
+    def _bound(self) -> None:
+        """Write the table to a file when it is full."""
+        if len(self._words) <= self.memory // BYTES_PER_WORD:
+            return
+        if self._spill is None:
+            self._spill = tempfile.TemporaryDirectory(prefix="bertkit-words-", dir=self._folder)
+        path = Path(self._spill.name) / f"run-{len(self._runs):05d}"
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{word} {count}\n" for word, count in sorted(self._words.items()))
+        self._runs.append(path)
+        self._words = Counter()
+
+
+def count_words(
+    texts: Iterable[str],
+    do_lower_case: bool = True,
+    *,
+    memory: int = DEFAULT_MEMORY,
+    workers: int = 1,
+    folder: str | Path | None = None,
+) -> WordCounter:
+    """Count the words of a corpus.
+
+    Args:
+        texts: read once, lazily.
+        do_lower_case: see :class:`WordCounter`.
+        memory: see :class:`WordCounter`.
+        workers: processes that count; with more than one, a script must guard its main part by
+            ``if __name__ == "__main__"``, as always with processes.
+        folder: see :class:`WordCounter`.
+
+    Raises:
+        ConfigError: ``workers`` below 1, or too little memory.
+        InputError: as :meth:`WordCounter.add`.
+    """
+    if workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}")
+    counter = WordCounter(do_lower_case, memory=memory, folder=folder)
+    try:
+        if workers == 1:
+            counter.add(texts)
+        else:
+            _count_with_workers(counter, texts, workers)
+    except BaseException:
+        counter.__exit__(None, None, None)
+        raise
+    return counter
+
+
+def _count_with_workers(counter: WordCounter, texts: Iterable[str], workers: int) -> None:
+    # Not "fork": the tokenizers package and Arrow have threads, which do not survive it.
+    context = multiprocessing.get_context("spawn")
+    waiting: deque[Future[Counter[str]]] = deque()
+    with ProcessPoolExecutor(workers, context, _start_worker, (counter.do_lower_case,)) as pool:
+        for batch in _batches(_checked(texts)):
+            if len(waiting) >= BATCHES_PER_WORKER * workers:
+                counter.add_counts(waiting.popleft().result())
+            waiting.append(pool.submit(_count_batch, batch))
+        while waiting:
+            counter.add_counts(waiting.popleft().result())
+
+
+_worker: _Splitter | None = None
+
+
+def _start_worker(do_lower_case: bool) -> None:
+    global _worker
+    _worker = _Splitter(do_lower_case)
+
+
+def _count_batch(texts: list[str]) -> Counter[str]:
+    assert _worker is not None
+    chunks: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    for text in texts:
+        for part in _worker.chunks(text):
+            chunks.update(part)
+    _worker.add_words(chunks, words)
+    return words
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= BATCH_CHARS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    if isinstance(texts, str):
+        raise InputError("texts must be several texts, got one string; pass [text], or the lines of a file")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"text {number} must be a string, got {type(text).__name__}")
+        yield text
+
+
+def _read_run(path: Path) -> Iterator[tuple[str, int]]:
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            word, _, count = line.rpartition(" ")
+            yield word, int(count)

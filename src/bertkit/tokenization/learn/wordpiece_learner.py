@@ -1,0 +1,330 @@
+"""Learn the vocabulary of a WordPiece tokenizer from text.
+
+Pieces are joined as in byte-pair encoding (Sennrich et al. 2016, section 3.2): words begin as characters, those after
+the first written with ``##``, and the pair of neighbours that appears most often becomes a new piece, again and again.
+The original learner was never published; the paper it is described in (Schuster and Nakajima 2012) joins the pair that
+raises the likelihood of a language model most. Counting is what every public trainer does, and greedy longest-match
+tokenization uses its pieces well; see ``docs/decisions/0060-vocabulary-learner.md``.
+
+The result is a pure function of the words and their counts. Of pairs with equal counts the one whose pieces were made
+first wins, and characters are numbered by code point, so nothing depends on the order of texts, dictionaries or sets.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.tokenization.characters import FROZEN
+from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY, count_words
+from bertkit.tokenization.reference.wordpiece import WordpieceTokenizer
+from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD
+
+#: Size of the vocabulary of bert-base-uncased.
+DEFAULT_SIZE = 30522
+PREFIX = "##"
+#: Share of all characters of the text that the alphabet covers: one word in some thousands has a rarer one.
+CHARACTER_COVERAGE = 0.99995
+#: Bytes of memory for each word while pieces are joined; rarer words than fit are left out.
+BYTES_PER_WORD = 2048
+#: The least number of alphabet entries that is never refused for lack of room.
+SMALL_ALPHABET = 256
+
+_unused = re.compile(r"\[unused\d+\]")
+
+
+def reserved_tokens(num_unused: int = 994) -> list[str]:
+    """``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]`` and ``[unusedN]`` in the places of bert-base-uncased.
+
+    Args:
+        num_unused: how many ``[unusedN]``, from 99 (which brings ``[UNK]`` to its place 100) to 994, the original's.
+
+    Raises:
+        ConfigError: fewer than 99.
+    """
+    if num_unused < 99:
+        raise ConfigError(f"num_unused must be at least 99, so that [UNK] has its place 100, got {num_unused}")
+    unused = [f"[unused{number}]" for number in range(num_unused)]
+    return ["[PAD]", *unused[:99], "[UNK]", "[CLS]", "[SEP]", "[MASK]", *unused[99:]]
+
+
+def learn_vocabulary(
+    texts: Iterable[str],
+    size: int = DEFAULT_SIZE,
+    do_lower_case: bool = True,
+    *,
+    extend: Sequence[str] | None = None,
+    memory: int = DEFAULT_MEMORY,
+    workers: int = 1,
+    num_unused: int | None = None,
+) -> list[str]:
+    """Learn a vocabulary; the same for any order and division of the texts and any number of workers.
+
+    Args:
+        texts: read once, lazily; sentences, lines or whole documents.
+        size: most tokens in all. A small corpus may give fewer.
+        do_lower_case: learn for an uncased tokenizer.
+        extend: the tokens of a vocabulary, in order, to which words are added: see :func:`extend_counts`.
+        memory: bytes to use for counting words. When a corpus has more than ``memory / 2048`` different words, the
+            rarest are left out; otherwise it has no influence.
+        workers: processes that count words.
+        num_unused: see :func:`reserved_tokens`; None takes 994, or 99 where that would be over an eighth of ``size``.
+
+    Returns:
+        Tokens in the order of their ids.
+
+    Raises:
+        ConfigError: a size too small, or too little memory.
+        DataError: no text has a word.
+        InputError: texts that are no texts, or a vocabulary with repeated tokens.
+    """
+    with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
+        counts = words.most_frequent(memory // BYTES_PER_WORD)
+    return vocabulary_from_counts(counts, size, extend=extend, num_unused=num_unused)
+
+
+def vocabulary_from_counts(
+    counts: Mapping[str, int],
+    size: int = DEFAULT_SIZE,
+    *,
+    extend: Sequence[str] | None = None,
+    num_unused: int | None = None,
+) -> list[str]:
+    """As :func:`learn_vocabulary`, from words (as ``BasicTokenizer`` gives them) and how often each appears."""
+    counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
+    if not counts:
+        raise DataError("there is no word in the text to learn a vocabulary from")
+    if extend is not None:
+        return extend_counts(counts, extend, size)
+    if num_unused is None:
+        num_unused = 994 if size >= 8 * len(reserved_tokens(994)) else 99
+    reserved = reserved_tokens(num_unused)
+    room = size - len(reserved)
+    if room < 1:
+        raise ConfigError(
+            f"size must be over {len(reserved)}, the number of special and [unused] tokens that come first, got {size}"
+        )
+    chars = _frequent_characters(counts)
+    alphabet = _alphabet(chars, max(room // 2, min(room, SMALL_ALPHABET)))
+    return [*reserved, *_Joiner(counts, alphabet).learn(room)]
+
+
+def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> list[str]:
+    """Add whole words, and characters that are missing, to a vocabulary; every other token keeps its id.
+
+    New tokens first take the places of ``[unusedN]``, so that with ``size=len(base)`` a model's embedding table keeps
+    its shape, then follow at the end. Words are taken by the number of pieces they save in all.
+
+    Args:
+        counts: words and how often each appears.
+        base: the vocabulary, in order.
+        size: most tokens in all, at least ``len(base)``.
+
+    Raises:
+        ConfigError: ``size`` smaller than ``base``.
+        InputError: ``base`` has a token twice.
+    """
+    known = dict(zip(base, range(len(base)), strict=True))
+    if len(known) != len(base):
+        twice = next(token for token, times in Counter(base).items() if times > 1)
+        raise InputError(f"the vocabulary to extend has {twice!r} more than once")
+    if size < len(base):
+        raise ConfigError(f"size must be at least that of the vocabulary to extend, {len(base):,}, got {size:,}")
+    free = [number for number, token in enumerate(base) if _unused.fullmatch(token)]
+    room = len(free) + size - len(base)
+    new = [entry for char in _frequent_characters(counts) for entry in _entries(char) if entry not in known]
+    new = new[: room // 2]
+    known.update(dict.fromkeys(new, 0))
+    saved = _saved_pieces(counts, known)
+    new += heapq.nsmallest(room - len(new), saved, key=lambda word: (-saved[word], word))
+    extended = list(base)
+    for place, token in zip(free, new, strict=False):
+        extended[place] = token
+    return extended + new[len(free) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Fertility:
+    """How a vocabulary fits a text.
+
+    words: words of the text, punctuation marks included.
+    pieces: tokens that they become; an unknown word is one.
+    unknown: words that become ``[UNK]``.
+    """
+
+    words: int
+    pieces: int
+    unknown: int
+
+    @property
+    def pieces_per_word(self) -> float:
+        """Tokens of an average word; 1 is the least."""
+        return self.pieces / max(self.words, 1)
+
+    @property
+    def unknown_rate(self) -> float:
+        """Share of words that become ``[UNK]``, from 0 to 1."""
+        return self.unknown / max(self.words, 1)
+
+
+def fertility(counts: Iterable[tuple[str, int]], vocabulary: Iterable[str]) -> Fertility:
+    """Measure a vocabulary on counted words, those of a text that it was not learned from."""
+    tokens = dict.fromkeys(vocabulary, 0)
+    tokenizer = WordpieceTokenizer(tokens)
+    words = pieces = unknown = 0
+    for word, count in counts:
+        found = [word] if word in tokens else [piece.token for piece in tokenizer.pieces(word)]
+        words += count
+        pieces += count * len(found)
+        unknown += count * (found == [tokenizer.unk_token])
+    return Fertility(words, pieces, unknown)
+
+
+def _frequent_characters(counts: Mapping[str, int]) -> list[str]:
+    """Characters, most frequent first, as many as cover the text."""
+    chars: Counter[str] = Counter()
+    for word, count in counts.items():
+        for char in word:
+            chars[char] += count
+    wanted = CHARACTER_COVERAGE * chars.total()
+    kept: list[str] = []
+    covered = 0
+    for char, count in sorted(chars.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= wanted:
+            break
+        kept.append(char)
+        covered += count
+    return kept
+
+
+def _entries(char: str) -> list[str]:
+    """What a character needs in the vocabulary: one entry if it is always a word of its own, else two."""
+    return [char] if FROZEN.is_chinese(char) or FROZEN.is_punctuation(char) else [char, PREFIX + char]
+
+
+def _alphabet(chars: Iterable[str], room: int) -> list[str]:
+    """Entries of the first characters that fit: those that begin a word, then those that continue one."""
+    entries: list[str] = []
+    for char in chars:
+        if len(entries) + len(_entries(char)) > room:
+            break
+        entries += _entries(char)
+    return sorted(entries, key=lambda entry: (len(entry), entry))
+
+
+def _saved_pieces(counts: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """For each word that a vocabulary would cut, how many pieces the text would have less with the word in it."""
+    tokenizer = WordpieceTokenizer(known)
+    saved: dict[str, int] = {}
+    for word, count in counts.items():
+        # A word that appears once is more often a slip than a word.
+        if count > 1 and word not in known and (gain := len(tokenizer.pieces(word)) - 1):
+            saved[word] = count * gain
+    return saved
+
+
+#: Two neighbouring pieces in one number, which is quicker to look up than a tuple and needs less memory.
+_SHIFT = 32
+_LOW = (1 << _SHIFT) - 1
+
+
+class _Joiner:
+    """Words as lists of pieces, and how often each pair of neighbours appears.
+
+    Args:
+        counts: words and their counts. Words with a character outside the alphabet can never be tokenized and are
+            left out.
+        alphabet: the first pieces.
+    """
+
+    def __init__(self, counts: Mapping[str, int], alphabet: Sequence[str]) -> None:
+        self.pieces = list(alphabet)
+        self.numbers = {piece: number for number, piece in enumerate(alphabet)}
+        self.words: list[list[int]] = []
+        self.counts: list[int] = []
+        self.pair_counts: dict[int, int] = {}
+        #: Words that have, or once had, a pair.
+        self.places: dict[int, set[int]] = {}
+        for word, count in counts.items():
+            entries = [word[0], *(PREFIX + char for char in word[1:])]
+            if len(entries) > 1 and all(entry in self.numbers for entry in entries):
+                self._add([self.numbers[entry] for entry in entries], count)
+        # A heap of what each count was when it last rose; counts that fell since are put back when they come up.
+        self.heap = [(-count, pair) for pair, count in self.pair_counts.items()]
+        heapq.heapify(self.heap)
+
+    def _add(self, word: list[int], count: int) -> None:
+        for left, right in pairwise(word):
+            pair = left << _SHIFT | right
+            self.pair_counts[pair] = self.pair_counts.get(pair, 0) + count
+            self.places.setdefault(pair, set()).add(len(self.words))
+        self.words.append(word)
+        self.counts.append(count)
+
+    def learn(self, size: int) -> list[str]:
+        """Join pairs until there are ``size`` pieces, or no pair appears twice."""
+        while len(self.pieces) < size and self.heap:
+            seen, pair = heapq.heappop(self.heap)
+            count = self.pair_counts.get(pair, 0)
+            if count < 2:
+                continue
+            if count != -seen:
+                heapq.heappush(self.heap, (-count, pair))
+                continue
+            self._join(pair)
+        return self.pieces
+
+    def _join(self, pair: int) -> None:
+        """Make one piece of a pair wherever it stands."""
+        left, right = pair >> _SHIFT, pair & _LOW
+        piece = self.pieces[left] + self.pieces[right].removeprefix(PREFIX)
+        # Other pieces may have been joined to the same one before.
+        number = self.numbers.setdefault(piece, len(self.pieces))
+        if number == len(self.pieces):
+            self.pieces.append(piece)
+        changes: dict[int, int] = {}
+        for place in self.places.pop(pair):
+            before, count = self.words[place], self.counts[place]
+            after = _joined(before, left, right, number)
+            if len(after) == len(before):
+                continue
+            for first, second in pairwise(before):
+                changed = first << _SHIFT | second
+                changes[changed] = changes.get(changed, 0) - count
+            for first, second in pairwise(after):
+                changed = first << _SHIFT | second
+                changes[changed] = changes.get(changed, 0) + count
+                if number in (first, second):
+                    self.places.setdefault(changed, set()).add(place)
+            self.words[place] = after
+        self._update(changes)
+
+    def _update(self, changes: Mapping[int, int]) -> None:
+        for pair, change in changes.items():
+            if change == 0:
+                continue
+            count = self.pair_counts[pair] = self.pair_counts.get(pair, 0) + change
+            assert count >= 0
+            if change > 0:
+                heapq.heappush(self.heap, (-count, pair))
+            elif count == 0:
+                del self.pair_counts[pair]
+
+
+def _joined(word: Sequence[int], left: int, right: int, number: int) -> list[int]:
+    """The word with ``number`` in the place of each ``left, right``, from its beginning on."""
+    joined: list[int] = []
+    at = 0
+    while at < len(word):
+        if word[at] == left and at + 1 < len(word) and word[at + 1] == right:
+            joined.append(number)
+            at += 2
+        else:
+            joined.append(word[at])
+            at += 1
+    return joined

@@ -1,0 +1,389 @@
+"""The call that users of transformers know, for every kind of tokenizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from bertkit.errors import InputError, did_you_mean
+from bertkit.system.model_sources import resolve
+from bertkit.tokenization import backend as engines
+from bertkit.tokenization.batch_encoding import BatchEncoding, columns_of, columns_of_ragged, pad_columns
+from bertkit.tokenization.call_arguments import Request, Texts, check_texts, parse_texts, request
+from bertkit.tokenization.fast.chunk_cache import ChunkEncoder, Int32, Int64
+from bertkit.tokenization.id_lookup import Decoder
+from bertkit.tokenization.ragged import Ragged, assemble, kept_lengths
+from bertkit.tokenization.vocabulary import TokenTable
+
+
+class PreTrainedTokenizer(Decoder):
+    """What :class:`~bertkit.tokenization.BertTokenizer` and its relatives share: the call, bulk encoding, padding.
+
+    Calling a tokenizer is for use with a model and for offsets; :meth:`encode_ragged` is for bulk. Neither fails on
+    any ``str``. A tokenizer can be pickled, and shared between threads.
+
+    A subclass has a vocabulary of its own kind, engines for it (:meth:`_engines`), and files (:meth:`_read`,
+    :meth:`save_pretrained`).
+
+    Args:
+        vocabulary: what the tokenizer is made of.
+        model_max_length: length, from 1, for ``truncation`` and ``padding="max_length"`` where a call gives none.
+        padding_side, truncation_side: ``"right"`` or ``"left"``.
+        clean_up_tokenization_spaces: decode contractions without spaces (``do n't`` as ``don't``).
+    """
+
+    #: What to fetch from the Hub.
+    files: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        vocabulary: TokenTable,
+        *,
+        model_max_length: int = 512,
+        padding_side: str = "right",
+        truncation_side: str = "right",
+        clean_up_tokenization_spaces: bool = False,
+    ) -> None:
+        self._set_up(vocabulary, clean_up_tokenization_spaces)
+        self.model_max_length = _checked_length(model_max_length)
+        self.padding_side = padding_side
+        self.truncation_side = truncation_side
+        self._request(padding=False, truncation=False, max_length=None)  # checks the sides
+
+    def _set_up(self, vocabulary: Any, clean_up_tokenization_spaces: bool) -> None:
+        """Make the engines; all that a pickle does not hold."""
+        engine, self._bare, self._fast = self._engines(vocabulary)
+        Decoder.__init__(self, vocabulary, engine, clean_up_tokenization_spaces)
+
+    def _engines(self, vocabulary: Any) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        """The complete engine, one that adds no special tokens, and the fast path where there is one."""
+        raise NotImplementedError
+
+    # Loading and saving
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **overrides: Any) -> Self:
+        """Read a tokenizer. Truncation and padding stored in a ``tokenizer.json`` are ignored.
+
+        Args:
+            name_or_path: a folder, one of the files that hold a whole tokenizer, or a name on the Hugging Face Hub.
+            revision: branch, tag or commit on the Hub.
+            overrides: arguments of the class, in the place of what the files say. ``use_fast``, which transformers
+                takes, changes nothing.
+
+        Raises:
+            CheckpointError: nothing there, damaged or contradicting files, another kind of tokenizer; names file and
+                line.
+            InputError: an argument that the class does not have.
+        """
+        overrides.pop("use_fast", None)
+        cls._check_arguments(overrides)
+        path = resolve(name_or_path, files=cls.files, revision=revision)
+        return cls(**cls._read(path, overrides))
+
+    @classmethod
+    def _check_arguments(cls, given: Iterable[str]) -> None:
+        classes = [each for each in cls.__mro__ if issubclass(each, PreTrainedTokenizer) and "__init__" in vars(each)]
+        known = {name for each in classes[:-1] for name in signature(each).parameters}
+        for name in given:
+            if name not in known:
+                raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
+
+    @classmethod
+    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of the class: what a folder, or one file, says, and ``overrides`` in its place."""
+        raise NotImplementedError
+
+    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
+        """Write files that :meth:`from_pretrained` and transformers read back as the same tokenizer; their paths."""
+        raise NotImplementedError
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "model_max_length": self.model_max_length,
+            "padding_side": self.padding_side,
+            "truncation_side": self.truncation_side,
+            "clean_up_tokenization_spaces": self.clean_up_tokenization_spaces,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"vocabulary": self._vocabulary, **self._settings()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_up(state.pop("vocabulary"), state.pop("clean_up_tokenization_spaces"))
+        self.__dict__.update(state)
+
+    @property
+    def backend_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the ``tokenizers`` package that computes offsets. Do not change its settings."""
+        return self._engine
+
+    # Text to ids
+
+    def __call__(
+        self,
+        text: Any,
+        text_pair: Any = None,
+        add_special_tokens: bool = True,
+        padding: bool | str = False,
+        truncation: bool | str | None = None,
+        max_length: int | None = None,
+        stride: int = 0,
+        is_split_into_words: bool = False,
+        pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
+        return_tensors: str | None = None,
+        return_token_type_ids: bool | None = None,
+        return_attention_mask: bool | None = None,
+        return_overflowing_tokens: bool = False,
+        return_special_tokens_mask: bool = False,
+        return_offsets_mapping: bool = False,
+        return_length: bool = False,
+    ) -> BatchEncoding:
+        """Token ids and what goes with them.
+
+        Args:
+            text: a text, a list of texts, or a list of tuples of two texts.
+            text_pair: the second texts of pairs, in the same form.
+            add_special_tokens: such as ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``; see ``template``.
+            padding: True or ``"longest"``: to the longest row; ``"max_length"``: to ``max_length``.
+            truncation: True or ``"longest_first"``, ``"only_first"``, ``"only_second"``: cut rows to ``max_length``;
+                False: never; None: only if ``max_length`` is given and no padding asked for.
+            max_length: tokens a row may have, special tokens included; None: ``model_max_length``.
+            stride: tokens that neighbouring windows share, with ``return_overflowing_tokens``.
+            is_split_into_words: texts are lists of words; offsets and word numbers refer to these.
+            pad_to_multiple_of: make padded rows a multiple of this long.
+            padding_side: in the place of the tokenizer's own.
+            return_tensors: ``"pt"`` or ``"np"``: int64 ``(B, S)``, also for one text; None: lists.
+            return_token_type_ids: True to have this column, False to leave it out; None: if the model reads it.
+            return_attention_mask: False to leave this column out.
+            return_overflowing_tokens: a row for each window of a long text, ``overflow_to_sample_mapping`` its text.
+            return_special_tokens_mask: 1 for [CLS], [SEP] and padding.
+            return_offsets_mapping: ``(start, end)`` of each token in the text it comes from.
+            return_length: tokens of each row, padding included.
+
+        Returns:
+            ``model_input_names`` and what was asked for: rows, or lists of numbers for one text that is not in a list
+            (but rows with ``return_tensors`` or windows).
+
+        Raises:
+            InputError: wrong arguments; rows that cannot be cut as asked; rows of different lengths for a tensor.
+        """
+        texts = parse_texts(text, text_pair, words=is_split_into_words)
+        self._check_words(is_split_into_words)
+        asked = self._request(
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            pad_to_multiple_of=pad_to_multiple_of,
+            padding_side=padding_side,
+            stride=stride,
+            add_special_tokens=add_special_tokens,
+            words=is_split_into_words,
+            windows=return_overflowing_tokens,
+        )
+        with_types = "token_type_ids" in self.model_input_names
+        wanted = {
+            "input_ids": True,
+            "token_type_ids": with_types if return_token_type_ids is None else return_token_type_ids,
+            "attention_mask": return_attention_mask is not False,
+            "special_tokens_mask": return_special_tokens_mask,
+            "offset_mapping": return_offsets_mapping,
+            "length": return_length,
+        }
+        keys = [key for key, want in wanted.items() if want]
+        if is_split_into_words or return_overflowing_tokens or return_offsets_mapping:
+            result = self._with_offsets(texts, asked, keys)
+        else:
+            columns = self._columns(texts, asked)
+            result = BatchEncoding({key: columns[key] for key in keys}, lambda: self._encodings(texts, asked)[0])
+        if not (texts.batched or return_tensors or return_overflowing_tokens):
+            _unwrap(result)
+        return result.convert_to_tensors(return_tensors)
+
+    def _check_words(self, words: bool) -> None:
+        """Refuse texts given as words where they would not be tokenized as the words of a text are."""
+
+    def _with_offsets(self, texts: Texts, asked: Request, keys: list[str]) -> BatchEncoding:
+        """The columns ``keys`` by the engine, which knows offsets, words and windows."""
+        encodings, samples = self._encodings(texts, asked)
+        paired, special = texts.second is not None, asked.add_special_tokens
+        columns = columns_of(encodings, paired=paired, special=special, template=self.template)
+        if asked.windows:
+            keys, columns = [*keys, "overflow_to_sample_mapping"], {**columns, "overflow_to_sample_mapping": samples}
+        return BatchEncoding({key: columns[key] for key in keys}, lambda: encodings)
+
+    def _request(self, *, padding_side: str | None = None, **arguments: Any) -> Request:
+        defaults: dict[str, Any] = {"pad_to_multiple_of": None, "stride": 0, "add_special_tokens": True}
+        return request(
+            **{**defaults, "words": False, "windows": False, **arguments},
+            model_max_length=self.model_max_length,
+            padding_side=padding_side or self.padding_side,
+            truncation_side=self.truncation_side,
+        )
+
+    def _columns(self, texts: Texts, asked: Request) -> dict[str, list[Any]]:
+        """The columns by the fast path, which knows no offsets."""
+        ragged = self._ragged(texts.first, texts.second, asked)
+        columns = columns_of_ragged(ragged, special=asked.add_special_tokens, template=self.template)
+        length = asked.pad_to(max(columns["length"], default=0))
+        if length is None:
+            return columns
+        fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
+        padded = pad_columns(columns, length, fill=fill, left=asked.pad_left)
+        return {**padded, "length": [max(length, own) for own in columns["length"]]}
+
+    def _encodings(self, texts: Texts, asked: Request) -> tuple[list[Encoding], list[int]]:
+        """Rows from the engine, padded, and the number of the text of each."""
+        first = engines.encode(self._bare, texts.first, words=asked.words)
+        second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
+        joined = engines.cut_and_join(
+            self._engine,
+            first,
+            second,
+            max_length=asked.max_length if asked.strategy else None,
+            strategy=asked.strategy or "",
+            stride=asked.stride,
+            windows=asked.windows,
+            add_special_tokens=asked.add_special_tokens,
+            from_left=asked.cut_left,
+        )
+        rows: list[Encoding] = []
+        samples: list[int] = []
+        for sample, encoding in enumerate(joined):
+            windows = [encoding, *encoding.overflowing] if asked.windows else [encoding]
+            rows += windows
+            samples += [sample] * len(windows)
+        length = asked.pad_to(max(map(len, joined), default=0))
+        if length is not None:
+            side = "left" if asked.pad_left else "right"
+            for row in rows:
+                row.pad(length, direction=side, pad_id=self.pad_token_id, pad_type_id=0, pad_token=self.pad_token)
+        return rows, samples
+
+    def encode_ragged(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        add_special_tokens: bool = True,
+        max_length: int | None = None,
+        truncation: bool | str = "longest_first",
+    ) -> Ragged:
+        """Token ids of many texts as one array: the fast way where offsets are not needed.
+
+        Words already seen are looked up in dictionaries of bounded size, so a second call on like text is faster than
+        the first. The ids are those of calling the tokenizer.
+
+        Args:
+            texts: B texts.
+            text_pairs: B second texts, or None.
+            add_special_tokens: such as ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``; see ``template``.
+            max_length: tokens a row may have, special tokens included; None: do not cut, whatever ``truncation``.
+            truncation: as in a call; False: do not cut.
+
+        Raises:
+            InputError: something that is not a text; rows that cannot be cut as asked.
+        """
+        if isinstance(texts, str) or isinstance(text_pairs, str):
+            raise InputError("encode_ragged takes a list of texts; put the one text into a list")
+        texts = texts if isinstance(texts, list | tuple) else list(texts)
+        check_texts(texts)
+        if text_pairs is not None:
+            text_pairs = text_pairs if isinstance(text_pairs, list | tuple) else list(text_pairs)
+            check_texts(text_pairs)
+            if len(texts) != len(text_pairs):
+                raise InputError(f"there are {len(texts)} texts but {len(text_pairs)} text_pairs; give as many of each")
+        asked = self._request(
+            padding=False,
+            truncation=False if max_length is None else truncation,
+            max_length=max_length,
+            add_special_tokens=add_special_tokens,
+        )
+        return self._ragged(texts, text_pairs, asked)
+
+    def _ragged(self, texts: Sequence[str], text_pairs: Sequence[str] | None, asked: Request) -> Ragged:
+        bodies = [self._bodies(texts)] if text_pairs is None else [self._bodies(texts), self._bodies(text_pairs)]
+        lengths = [length for _, length in bodies]
+        if asked.strategy and asked.max_length is not None:
+            num_special = self.num_special_tokens_to_add(len(bodies) > 1) if asked.add_special_tokens else 0
+            second = None if text_pairs is None else lengths[1]
+            kept = kept_lengths(lengths[0], second, asked.max_length, num_special, asked.strategy)
+            lengths = [length for length in kept if length is not None]
+        specials = (self.cls_token_id, self.sep_token_id) if asked.add_special_tokens else None
+        return assemble(bodies, lengths, specials, template=self.template, from_left=asked.cut_left)
+
+    def _bodies(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+        if self._fast is not None:
+            return self._fast.encode(texts)
+        encodings = engines.encode(self._bare, texts, words=False)
+        ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
+        return np.concatenate([np.zeros(0, np.int32), *ids]), engines.lengths_of(encodings)
+
+    def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False) -> list[str]:
+        """Tokens of a text (and its pair)."""
+        ids: list[int] = self(text, pair, add_special_tokens=add_special_tokens)["input_ids"]
+        return self.convert_ids_to_tokens(ids)
+
+    def encode(self, text: Any, text_pair: Any = None, **arguments: Any) -> Any:
+        """The ``input_ids`` of a call."""
+        return self(text, text_pair, **arguments)["input_ids"]
+
+    def pad(
+        self,
+        encoded: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        padding: bool | str = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
+        return_tensors: str | None = None,
+    ) -> BatchEncoding:
+        """Pad rows that were encoded before, as a collate function for torch's DataLoader does.
+
+        Args:
+            encoded: a dict of columns, or a list of dicts of one row each, with ``input_ids``; columns that padding
+                does not know (labels) must be numbers.
+            padding: as in a call.
+            max_length: as in a call.
+            pad_to_multiple_of: as in a call.
+            padding_side: as in a call.
+            return_tensors: as in a call.
+        """
+        if not isinstance(encoded, Mapping):
+            encoded = {key: [row[key] for row in encoded] for key in (encoded[0] if encoded else {})}
+        if not all(np.ndim(row) == 1 for row in encoded.get("input_ids", [0])):
+            raise InputError(f"pad needs rows of input_ids, got {', '.join(encoded) or 'nothing'}")
+        columns = {key: [np.asarray(row).tolist() for row in rows] for key, rows in encoded.items()}
+        columns.setdefault("attention_mask", [[1] * len(row) for row in columns["input_ids"]])
+        asked = self._request(
+            padding=padding,
+            truncation=False,
+            max_length=max_length,
+            pad_to_multiple_of=pad_to_multiple_of,
+            padding_side=padding_side,
+        )
+        length = asked.pad_to(max(map(len, columns["input_ids"]), default=0)) or 0
+        fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
+        return BatchEncoding(pad_columns(columns, length, fill=fill, left=asked.pad_left)).convert_to_tensors(
+            return_tensors
+        )
+
+
+def _unwrap(result: BatchEncoding) -> None:
+    """The one row of each column in the place of a list of rows."""
+    for key, rows in result.items():
+        result[key] = rows[0] if isinstance(rows[0], list) else rows
+
+
+def _checked_length(length: Any) -> int:
+    """``model_max_length`` as a whole number; 1e30, which many files have, means that there is no limit."""
+    is_number = isinstance(length, int | float | np.number) and not isinstance(length, bool)
+    if not is_number or not 1 <= length < math.inf:
+        raise InputError(f"model_max_length must be a finite number from 1, got {length!r:.80}")
+    return int(length)

@@ -1,0 +1,1 @@
+"""The readable tokenizers: what the fast paths are tested against."""

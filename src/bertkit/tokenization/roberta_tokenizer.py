@@ -1,0 +1,161 @@
+"""``RobertaTokenizer``: byte-level BPE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from bertkit.errors import InputError
+from bertkit.tokenization import backend as engines
+from bertkit.tokenization import ragged
+from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
+from bertkit.tokenization.fast.fast_bpe import fast_bpe
+from bertkit.tokenization.formats.bpe_files import (
+    BPE_FILES,
+    read_bpe_tokenizer,
+    read_bpe_vocab,
+    read_merges,
+    write_bpe_tokenizer,
+)
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary
+
+
+class BeginAndEnd:
+    """Second names of the special tokens, as RoBERTa's family has them."""
+
+    cls_token: str
+    cls_token_id: int
+    sep_token: str
+    sep_token_id: int
+
+    @property
+    def bos_token(self) -> str:
+        """The same as ``cls_token``."""
+        return self.cls_token
+
+    @property
+    def bos_token_id(self) -> int:
+        """The same as ``cls_token_id``."""
+        return self.cls_token_id
+
+    @property
+    def eos_token(self) -> str:
+        """The same as ``sep_token``."""
+        return self.sep_token
+
+    @property
+    def eos_token_id(self) -> int:
+        """The same as ``sep_token_id``."""
+        return self.sep_token_id
+
+
+class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
+    """RoBERTa's byte-level BPE tokenizer, equal to that of transformers in ids, offsets and word numbers.
+
+    A word is tokenized with the blank before it, so ``"Hello"`` and ``" Hello"`` have different ids. No text is lost or
+    unknown; a lone surrogate, which no UTF-8 text can hold, becomes U+FFFD. Rows are ``<s> A </s>`` and
+    ``<s> A </s></s> B </s>``; there are no segments (all ``token_type_ids`` are 0, and given only when asked for).
+
+    Args:
+        vocab: token to id, or the path of a ``vocab.json``.
+        merges: pairs of tokens, the most important first, or the path of a ``merges.txt``.
+        vocab_file, merges_file: the paths, in the place of ``vocab`` and ``merges``.
+        add_prefix_space: put a blank before each text, so that its first word is tokenized as the others are. Needed
+            for texts given as lists of words.
+        trim_offsets: leave white space out of offsets.
+        unk_token, sep_token, pad_token, cls_token, mask_token: names of the special tokens. In a text they are kept
+            whole and given their own ids, wherever they stand; the mask takes the white space before it with it.
+        added_tokens: more tokens that are never split.
+        model_max_length, padding_side, truncation_side, clean_up_tokenization_spaces: see :class:`PreTrainedTokenizer`.
+        source, merges_source: how error messages name the vocabulary and the merges.
+
+    Raises:
+        CheckpointError: a special token or a byte that the vocabulary lacks, ids that are not 0 ... n-1, merges of
+            another vocabulary, a damaged file.
+        InputError: neither or both of ``vocab`` and ``vocab_file``, or of ``merges`` and ``merges_file``.
+    """
+
+    files = BPE_FILES
+    model_input_names = ("input_ids", "attention_mask")
+    template = ragged.ROBERTA
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int] | str | Path | None = None,
+        merges: Iterable[tuple[str, str]] | str | Path | None = None,
+        *,
+        vocab_file: str | Path | None = None,
+        merges_file: str | Path | None = None,
+        add_prefix_space: bool = False,
+        trim_offsets: bool = True,
+        unk_token: str = "<unk>",
+        sep_token: str = "</s>",
+        pad_token: str = "<pad>",
+        cls_token: str = "<s>",
+        mask_token: str = "<mask>",
+        added_tokens: Iterable[AddedToken] = (),
+        model_max_length: int = 512,
+        padding_side: str = "right",
+        truncation_side: str = "right",
+        clean_up_tokenization_spaces: bool = False,
+        source: str | None = None,
+        merges_source: str | None = None,
+    ) -> None:
+        if (vocab is None) == (vocab_file is None) or (merges is None) == (merges_file is None):
+            raise InputError("pass vocab and merges, or vocab_file and merges_file (vocab.json and merges.txt)")
+        tokens = vocab_file if vocab is None else vocab
+        pairs = merges_file if merges is None else merges
+        vocabulary = BpeVocabulary(
+            read_bpe_vocab(Path(tokens)) if isinstance(tokens, str | Path) else dict(tokens or {}),
+            read_merges(Path(pairs)) if isinstance(pairs, str | Path) else tuple((a, b) for a, b in pairs or ()),
+            tuple(added_tokens),
+            add_prefix_space,
+            trim_offsets,
+            unk_token,
+            sep_token,
+            pad_token,
+            cls_token,
+            mask_token,
+            source or (str(tokens) if isinstance(tokens, str | Path) else "the vocabulary"),
+            merges_source or (str(pairs) if isinstance(pairs, str | Path) else "the merges"),
+        )
+        super().__init__(
+            vocabulary,
+            model_max_length=model_max_length,
+            padding_side=padding_side,
+            truncation_side=truncation_side,
+            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
+        )
+
+    def _set_up(self, vocabulary: BpeVocabulary, clean_up_tokenization_spaces: bool) -> None:
+        super()._set_up(vocabulary, clean_up_tokenization_spaces)
+        self._vocabulary: BpeVocabulary = vocabulary
+        self.add_prefix_space = vocabulary.add_prefix_space
+        self.trim_offsets = vocabulary.trim_offsets
+
+    def _engines(self, vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        engine, bare, parts = engines.build_bpe(vocabulary)
+        return engine, bare, fast_bpe(vocabulary, parts)
+
+    @classmethod
+    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        return {**read_bpe_tokenizer(path), **overrides}
+
+    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
+        """Write ``vocab.json``, ``merges.txt``, ``tokenizer.json`` and the files of settings.
+
+        transformers reads them back as the same tokenizer. Returns the paths written.
+        """
+        settings = {"tokenizer_class": type(self).__name__, **self._settings()}
+        return write_bpe_tokenizer(Path(folder), self._vocabulary, self._engine, settings)
+
+    def _check_words(self, words: bool) -> None:
+        if words and not self.add_prefix_space:
+            raise InputError(
+                f"{type(self).__name__} takes words without the blank before them for parts of words; for texts given "
+                "as words load it with add_prefix_space=True"
+            )

@@ -1,0 +1,234 @@
+"""BERT as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from bertkit.errors import InputError
+from bertkit.system.console import quiet
+
+Texts = Sequence[str] | Sequence[Sequence[str]] | npt.NDArray[Any] | Iterable[str]
+
+
+class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Fine-tune a BERT to tell texts, or pairs of texts, apart.
+
+    ``X`` is a list, array or pandas series of strings, or of pairs of strings (also an array ``(n, 2)``); ``y`` holds
+    the labels, of any type. Works in ``Pipeline``, ``GridSearchCV`` and ``cross_val_score``, can be cloned and
+    pickled. For a run with a dev set, checkpoints and reports use
+    :func:`bertkit.training.finetuning.finetune.finetune`.
+
+    Args:
+        model: start checkpoint: a folder, a safetensors file, or a name on the Hub.
+        learning_rate: peak rate; None chooses by the size of the model.
+        epochs: passes over the data; None means 3, more for small data (about 1,000 updates, at most 20 epochs).
+        batch_size: sequences in an optimizer step.
+        max_length: word pieces after which a text is cut.
+        freeze_encoder: train only the head, on features computed once: minutes become seconds.
+        class_weight: "balanced" makes rare labels weigh more; None does not.
+        seed: data order, new head and dropout; the same seed gives the same model.
+        device: "cpu" or "cuda"; None is the CPU.
+        verbose: show progress.
+
+    Attributes (after ``fit``): ``classes_`` (sorted labels), ``model_``, ``tokenizer_``, ``config_`` (settings used).
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "bert-base-uncased",
+        *,
+        learning_rate: float | None = None,
+        epochs: int | None = None,
+        batch_size: int = 32,
+        max_length: int = 128,
+        freeze_encoder: bool = False,
+        class_weight: Literal["balanced"] | None = None,
+        seed: int = 0,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.model = model
+        self.learning_rate = learning_rate
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.freeze_encoder = freeze_encoder
+        self.class_weight = class_weight
+        self.seed = seed
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Texts, y: npt.ArrayLike) -> BertClassifier:
+        """Fine-tune from the start checkpoint, whatever was fitted before.
+
+        Args:
+            X: n texts or pairs.
+            y: n labels, at least two different ones.
+
+        Raises:
+            InputError: X or y have another form or length.
+            CheckpointError: the start checkpoint cannot be used.
+        """
+        # Imported here: scikit-learn tools import this class long before anything is fitted.
+        from bertkit.tasks.text.features import featurize_texts
+        from bertkit.tokenization import AutoTokenizer
+        from bertkit.training.finetuning.fit import fit_classifier, new_classifier
+        from bertkit.training.trainer.generators import seeded
+
+        texts, pairs = _columns(X)
+        labels = _labels(y, len(texts))
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(f"BertClassifier needs at least 2 classes in y; got 1 class: {self.classes_[0]!r}")
+        task = self._task()
+        with seeded(self.seed), quiet(not self.verbose):
+            model = new_classifier(self.model, task, seed=self.seed, device=self.device)
+            self.tokenizer_ = AutoTokenizer.from_pretrained(self.model)
+            self.config_ = self._settings().resolved(task="text", model=model.config, num_train_rows=len(texts))
+            features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
+            features = _with_labels(features, numbers.astype(np.int64))
+            self.model_ = fit_classifier(model, task, features, None, self.config_, seed=self.seed).model
+        self.pairs_ = pairs is not None
+        return self
+
+    def predict(self, X: Texts) -> npt.NDArray[Any]:
+        """The most probable label of each text, ``(n,)``, in the type of ``y``."""
+        logits = self._logits(X)
+        predicted: npt.NDArray[Any] = self.classes_[logits.argmax(axis=1)]
+        return predicted
+
+    def predict_proba(self, X: Texts) -> npt.NDArray[Any]:
+        """Probability of each label of ``classes_``, float64 ``(n, C)``; rows sum to 1."""
+        from bertkit.metrics.probabilities import softmax
+
+        return softmax(self._logits(X).astype(np.float64))
+
+    def decision_function(self, X: Texts) -> npt.NDArray[Any]:
+        """Logits, float64 ``(n, C)``; for two labels, as in scikit-learn, how far the second leads: ``(n,)``."""
+        logits = self._logits(X).astype(np.float64)
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def _logits(self, X: Texts) -> npt.NDArray[Any]:
+        from bertkit.engine.scoring import predict_logits
+        from bertkit.tasks.text.features import featurize_texts
+
+        check_is_fitted(self, "model_")
+        texts, pairs = _columns(X)
+        if (pairs is not None) != self.pairs_:
+            kinds = ("single texts", "pairs of texts")
+            raise InputError(f"fitted on {kinds[self.pairs_]}, got {kinds[not self.pairs_]}")
+        with quiet(not self.verbose):
+            features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
+            return predict_logits(self.model_, features)
+
+    def _settings(self) -> Any:
+        from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+        if self.class_weight not in (None, "balanced"):
+            raise InputError(f'class_weight must be "balanced" or None, got {self.class_weight!r}')
+        return FinetuneConfig(
+            learning_rate=self.learning_rate,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            max_length=self.max_length,
+            freeze_encoder=self.freeze_encoder,
+            class_weights=self.class_weight or "none",
+            baseline=False,
+        )
+
+    def _task(self) -> Any:
+        from bertkit.tasks import Columns, TextTask
+
+        names = tuple(str(label) for label in self.classes_)
+        if len(set(names)) < len(names):  # 1 and "1" in one object array
+            names = tuple(f"{label!r}" for label in self.classes_)
+        return TextTask("text", names, ("accuracy",), "accuracy", Columns(text=("text",)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Weights travel as safetensors bytes, so a pickle of this object holds no pickled tensors."""
+        state: dict[str, Any] = dict(super().__getstate__())  # a copy: it may be this object's own dictionary
+        if "model_" in state:
+            from safetensors.torch import save
+
+            model = state.pop("model_")
+            state["_weights"] = save({name: p.detach().cpu().contiguous() for name, p in model.named_parameters()})
+            state["_shape"] = model.config.model_dump()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        weights, shape = state.pop("_weights", None), state.pop("_shape", None)
+        super().__setstate__(state)
+        if weights is not None:
+            self.model_ = _rebuild(weights, shape, self.device)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = True
+        tags.no_validation = True
+        tags.non_deterministic = False
+        return tags
+
+
+def _rebuild(weights: bytes, shape: dict[str, Any], device: str | None) -> Any:
+    import torch
+    from safetensors.torch import load
+
+    from bertkit.config.bert_config import BertConfig
+    from bertkit.model.models import BertForSequenceClassification
+
+    with torch.device("meta"):
+        model = BertForSequenceClassification(BertConfig(**shape))
+    model.load_state_dict(load(weights), strict=True, assign=True)
+    return model.to(device or "cpu").eval()
+
+
+def _columns(X: Any) -> tuple[list[str], list[str] | None]:
+    """Texts and second texts (None for single ones)."""
+    if isinstance(X, (str, bytes)):
+        raise InputError("X must be a list of texts, got one string: put it in a list")
+    if hasattr(X, "to_numpy"):  # pandas, polars
+        X = np.asarray(X.to_numpy(), dtype=object)
+    rows = X.tolist() if isinstance(X, np.ndarray) else list(X)
+    if not rows:
+        raise InputError("X is empty: found 0 sample(s), a minimum of 1 is required")
+    if all(isinstance(row, str) for row in rows):
+        return rows, None
+    for number, row in enumerate(rows):
+        pair = isinstance(row, (list, tuple, np.ndarray)) and len(row) == 2
+        if not pair or not all(isinstance(part, str) for part in row):
+            raise InputError(f"X must hold strings, or pairs of strings throughout; row {number} is {row!r:.80}")
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def _labels(y: Any, num_rows: int) -> npt.NDArray[Any]:
+    if y is None:
+        raise InputError("BertClassifier requires y to be passed, but the target y is None")
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or len(labels) != num_rows:
+        raise InputError(f"y must have one label for each of the {num_rows} texts, got shape {labels.shape}")
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return labels
+
+
+def _with_labels(features: Any, labels: npt.NDArray[np.int64]) -> Any:
+    from dataclasses import replace
+
+    return replace(features, labels=labels)
+
+
+__all__ = ["BertClassifier"]

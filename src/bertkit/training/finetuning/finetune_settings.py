@@ -1,0 +1,179 @@
+"""What a fine-tuning run can be told: plain, frozen, checked data. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import ConfigError
+from bertkit.system.validated_settings import Settings
+
+#: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
+LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
+#: Fewest updates a run makes, because small data sets fail from too few steps (Zhang et al. 2021), and the most epochs
+#: this rule may ask for.
+MIN_UPDATES, MAX_EPOCHS = 1000, 20
+#: The same for a linear head on frozen features, where a step costs almost nothing.
+MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
+
+
+class FinetuneConfig(Settings):
+    """Settings of one fine-tuning run. ``None`` means "choose for me"; :meth:`resolved` shows the choice.
+
+    Raises:
+        ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
+    """
+
+    protocol: Annotated[
+        Literal["sane", "original"],
+        Field(
+            description="sane: AdamW with bias correction, enough steps; original: the 2018 recipe "
+            "(no bias correction, warm-up from 0; rate of 2e-5, 3e-5, 5e-5 and epochs of 2, 3, 4 chosen on dev)"
+        ),
+    ] = "sane"
+    learning_rate: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, 1e-2 frozen encoder"),
+    ] = None
+    epochs: Annotated[
+        int | None, Field(ge=1, le=1000, description="passes over the data; default 3, more on small data")
+    ] = None
+    batch_size: Annotated[int, Field(ge=1, le=65_536, description="sequences in a batch")] = 32
+    accumulation: Annotated[int, Field(ge=1, le=4096, description="batches in one optimizer step")] = 1
+    max_length: Annotated[
+        int | None,
+        Field(ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, squad 384, csv 256"),
+    ] = None
+    max_tokens: Annotated[
+        int, Field(ge=1, description="tokens in memory at once; larger batches are split, with the same result")
+    ] = 4096
+    warmup: Annotated[float, Field(ge=0, lt=1, description="share of the steps in which the rate rises")] = 0.1
+    weight_decay: Annotated[float, Field(ge=0, le=1, description="decay of weights; never of LayerNorm and bias")] = (
+        0.01
+    )
+    layer_decay: Annotated[
+        float | None, Field(gt=0, le=1, description="learning-rate factor from a layer to the one below")
+    ] = None
+    max_grad_norm: Annotated[float, Field(gt=0, description="gradients longer than this are scaled down to it")] = 1.0
+    seed: Annotated[int, Field(ge=0, lt=2**31, description="first seed: data order, new head, dropout")] = 0
+    seeds: Annotated[int, Field(ge=1, le=1000, description="runs, with seed, seed + 1, ...")] = 1
+    class_weights: Annotated[
+        Literal["none", "balanced"], Field(description="balanced: rare labels weigh more in the loss")
+    ] = "none"
+    freeze_encoder: Annotated[bool, Field(description="train only the head, on features computed once")] = False
+    patience: Annotated[
+        int | None, Field(ge=1, description="stop after this many epochs without a better dev score")
+    ] = None
+    max_train_rows: Annotated[
+        int | None, Field(ge=1, description="use a random sample of the training rows; metrics.json states it")
+    ] = None
+    on_error: Annotated[
+        Literal["raise", "skip"],
+        Field(description="raise: stop at the first bad row; skip: leave it out and report it"),
+    ] = "raise"
+    dev_share: Annotated[
+        float, Field(gt=0, le=0.5, description="share of the training rows kept for dev when there is no dev split")
+    ] = 0.1
+    baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
+    search: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Optuna trials over rate, epochs, batch size and warm-up (those not given), judged on dev, "
+            "before the seeds run",
+        ),
+    ] = None
+    restarts: Annotated[
+        int,
+        Field(ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"),
+    ] = 3
+    worst: Annotated[int, Field(ge=0, description="worst dev examples that errors-dev.jsonl lists")] = 50
+    doc_stride: Annotated[
+        int, Field(ge=1, description="squad: tokens from one window of a long context to the next")
+    ] = 128
+    max_query_length: Annotated[int, Field(ge=1, description="squad: tokens of a question; the rest is cut off")] = 64
+    max_answer_length: Annotated[int, Field(ge=1, description="squad: most tokens of an answer")] = 30
+    long_texts: Annotated[
+        Literal["cut", "head_tail", "windows"],
+        Field(
+            description="texts over max_length: cut; keep beginning and end; or read all in windows, whose logits are "
+            "averaged"
+        ),
+    ] = "cut"
+    overlap: Annotated[
+        int | None, Field(ge=0, description="tokens that two neighbouring windows share; default 128 or a quarter")
+    ] = None
+    calibrate: Annotated[
+        bool,
+        Field(description="fit a temperature on dev, so that probabilities mean what they say; kept with the model"),
+    ] = False
+    tune_thresholds: Annotated[
+        bool, Field(description="choose on dev from which probability on a label is given; kept with the model")
+    ] = False
+    label_all_pieces: Annotated[
+        bool, Field(description="ner: the loss looks at every piece of a word; otherwise at the first only")
+    ] = False
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"],
+        Field(description="number format of the products in training; weights and every evaluation stay fp32"),
+    ] = "fp32"
+    checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.freeze_encoder and self.precision != "fp32":
+            raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
+        if self.freeze_encoder and self.layer_decay is not None:
+            raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
+        if self.protocol == "original" and self.patience is not None:
+            raise ValueError("patience has no meaning with protocol 'original', which keeps what the last step left")
+        return self
+
+    @property
+    def keeps_best_epoch(self) -> bool:
+        """Whether a seed's model is that of its best epoch on dev, and not what the last step left."""
+        return self.protocol != "original"
+
+    def resolved(
+        self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
+    ) -> FinetuneConfig:
+        """The same settings with every choice made, as they are used and recorded.
+
+        Args:
+            task: name of the task.
+            model: shape of the encoder; its positions bound ``max_length``.
+            num_train_rows: training rows after any cut; of examples that are several rows each, all of these.
+            longest: ``max_length`` where nothing is set; None: by the name of the task.
+            head: kind of the head; a frozen encoder's learns at another rate where it is more than a linear layer.
+        """
+        updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
+        default = longest or LONG_TEXT_TASKS.get(task, 128)
+        max_length = self.max_length or min(default, model.max_input_length)
+        if max_length > model.max_input_length:
+            raise ConfigError(
+                f"max_length={max_length} but the model has {model.max_input_length} positions; give at most that many"
+            )
+        return self.model_copy(
+            update={
+                "learning_rate": self.learning_rate or self._default_learning_rate(model, head),
+                "epochs": self.epochs or self._default_epochs(updates_per_epoch),
+                "max_length": max_length,
+            }
+        )
+
+    def _default_learning_rate(self, model: BertConfig, head: str) -> float:
+        if self.freeze_encoder:
+            return 1e-3 if head in model.family.poolers else 1e-2
+        if self.protocol == "original" or model.hidden_size >= 1024:
+            return 2e-5
+        return 1e-4 if model.num_hidden_layers <= 8 and model.hidden_size <= 512 else 3e-5
+
+    def _default_epochs(self, updates_per_epoch: int) -> int:
+        if self.freeze_encoder:
+            return min(MAX_HEAD_EPOCHS, max(10, math.ceil(MIN_HEAD_UPDATES / updates_per_epoch)))
+        if self.protocol == "original":
+            return 3
+        return min(MAX_EPOCHS, max(3, math.ceil(MIN_UPDATES / updates_per_epoch)))

@@ -1,0 +1,199 @@
+"""A head on a frozen encoder: every text is encoded once, not once an epoch.
+
+The features are what ``BertForSequenceClassification`` feeds its head, so the trained head put back into the full model
+predicts the same: the pooled [CLS] vectors of BERT and ALBERT, whose pooler comes with the encoder; the [CLS] vectors
+of the families whose classifier has a layer of its own in the pooler's place (RoBERTa, DistilBERT, ELECTRA), and of a
+checkpoint without a pooler, for that layer is new and is trained with the rest of the head. They are kept in a cache on
+disk, keyed by the hash of the weights that give them and of the token ids, and bounded in size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from torch import Tensor, nn
+
+from bertkit.batch import Batch
+from bertkit.engine.scoring import Floats, encode_rows
+from bertkit.errors import ResourceError
+from bertkit.model.encoder_model import HeadModel
+from bertkit.model.losses import class_loss
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.output import ModelOutput
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.console import say
+from bertkit.tasks.choices.features import GroupSet
+from bertkit.tasks.text.features import FeatureSet
+
+#: The cache keeps the features used last, up to this many bytes.
+CACHE_BYTES = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """Rows of frozen features: ``vectors`` float ``(B, D)``, ``targets["labels"]`` ``(B,)``."""
+
+    vectors: Tensor
+    targets: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to(self, device: torch.device | str) -> VectorBatch:
+        """The same batch on ``device``."""
+        moved = {name: target.to(device) for name, target in self.targets.items()}
+        return VectorBatch(self.vectors.to(device), moved)
+
+
+class FrozenHead(nn.Module):
+    """The head of a full model, trained on vectors. It shares the model's parameters, so nothing is copied back.
+
+    Args:
+        model: its ``dropout`` and ``classifier`` are used, and its pooler where that is the head's own; its encoder is
+            not touched.
+    """
+
+    def __init__(self, model: BertForSequenceClassification) -> None:
+        super().__init__()
+        self.pooler = model.bert.pooler if model.has_own_pooler else None
+        self.dropout = model.dropout
+        self.classifier = model.classifier
+        self._owner = (model,)  # in a tuple, so that the encoder does not become a part of this module
+
+    def forward_packed(self, batch: VectorBatch) -> ModelOutput:
+        """Logits ``(B, C)``; with targets also the loss."""
+        model = self._owner[0]
+        pooled_BD = batch.vectors if self.pooler is None else self.pooler(batch.vectors)
+        logits = self.classifier(self.dropout(pooled_BD))
+        if not batch.targets:
+            return ModelOutput(logits=logits)
+        term = class_loss(logits, batch.targets["labels"], model.config.problem_type, model.class_weights)
+        return ModelOutput(logits=logits, loss=term.mean(), loss_terms={"loss": term})
+
+    def num_targets(self, batch: VectorBatch) -> dict[str, float]:
+        """As the full model counts them."""
+        return self._owner[0].num_targets(batch)  # type: ignore[arg-type]
+
+    def logits(self, vectors: Floats, features: FeatureSet | GroupSet) -> Floats:
+        """Logits of all rows without gradients: float32 ``(n, C)``; of a row in windows, the mean of theirs.
+
+        Args:
+            vectors: of :func:`frozen_vectors`.
+            features: the rows that they are of.
+        """
+        self.eval()
+        with torch.inference_mode():
+            given = torch.from_numpy(vectors).to(self.classifier.weight.device)
+            found = self.forward_packed(VectorBatch(given)).logits
+            assert found is not None
+            out: Floats = found.cpu().numpy()
+        windows = windows_apart(self._owner[0], features)
+        return out if windows is None else windows.mean(out)
+
+
+def windows_apart(model: BertForSequenceClassification, features: FeatureSet | GroupSet) -> GroupSet | None:
+    """The rows, where each is in windows that have a vector each; None where a row has one vector.
+
+    The mean of logits is the logits of the mean vector where the head is linear, so that one vector is enough; a head
+    with a layer of its own needs them all.
+    """
+    return features if isinstance(features, GroupSet) and model.has_own_pooler else None
+
+
+def frozen_vectors(
+    model: BertForSequenceClassification,
+    features: FeatureSet | GroupSet,
+    *,
+    cache: Path | None = None,
+    check: Callable[[], None] = lambda: None,
+    label: str = "encoding",
+) -> Floats:
+    """The vector that the head reads of every row, float32 ``(n, D)``.
+
+    Of a row in windows it is the mean of theirs, or there is one of each window; see :func:`windows_apart`.
+
+    Args:
+        model: put into eval mode.
+        features: the rows.
+        cache: folder to look in first and to write to; None computes always. See :func:`cache_folder`.
+        check: called before each batch; may raise to stop.
+        label: what the progress bar says.
+    """
+    if isinstance(features, GroupSet):
+        vectors = frozen_vectors(model, features.sequences, cache=cache, check=check, label=label)
+        return vectors if windows_apart(model, features) else features.mean(vectors)
+    file = None if cache is None else cache / f"{_key(model, features)}.safetensors"
+    if file is not None and (found := _read(file, (len(features), model.config.hidden_size))) is not None:
+        say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
+        return found
+
+    def forward(batch: Batch) -> Tensor | None:
+        return (
+            model.bert.forward_first(batch) if model.has_own_pooler else model.bert.forward_pooled(batch).pooler_output
+        )
+
+    vectors = encode_rows(model, features, forward, check=check, label=label)
+    if file is not None:
+        _write(file, vectors)
+    return vectors
+
+
+def freeze_encoder(model: HeadModel) -> None:
+    """Leave everything but the head's own parts out of training, for heads that :class:`FrozenHead` does not fit."""
+    prefixes = tuple(
+        prefix for prefix in model.head_prefixes if model.has_own_pooler or not prefix.startswith("bert.pooler.")
+    )
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(prefixes))
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/bertkit/features``, by default below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "bertkit" / "features"
+
+
+def _key(model: BertForSequenceClassification, features: FeatureSet) -> str:
+    digest = hashlib.sha256(b"first-1" if model.has_own_pooler else b"pooled-1")
+    digest.update(model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures"}).encode())
+    for name, parameter in model.bert.named_parameters():
+        if model.has_own_pooler and name.startswith("pooler."):
+            continue  # of the head: its vectors come before it
+        digest.update(name.encode())
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    for array in (features.input_ids, features.token_type_ids, features.boundaries):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _read(file: Path, shape: tuple[int, int]) -> Floats | None:
+    try:
+        vectors = load_file(file)["vectors"]
+    except FileNotFoundError:
+        return None
+    except (OSError, SafetensorError, KeyError) as error:
+        say(f"the feature cache {file} cannot be used and is computed again: {error}")
+        return None
+    if vectors.shape != shape or vectors.dtype != np.float32:
+        return None
+    os.utime(file)  # the oldest are deleted first
+    return vectors
+
+
+def _write(file: Path, vectors: Floats) -> None:
+    """Keep the features for the next run. A cache that cannot be written costs time, never a result."""
+    try:
+        write_atomically(file, save({"vectors": vectors}))
+    except (OSError, ResourceError) as error:
+        say(f"the features are not cached: {error}")
+        return
+    kept = 0
+    for old in sorted(file.parent.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True):
+        kept += old.stat().st_size
+        if kept > CACHE_BYTES and old != file:
+            old.unlink(missing_ok=True)

@@ -1,0 +1,175 @@
+"""Choose settings on dev before the seeds run: the grid of the 2018 recipe, or a search with Optuna."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import require
+from bertkit.system.console import clock, say
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.fit import Dev, fit
+from bertkit.training.finetuning.seed_run import Job
+from bertkit.training.trainer.generators import seeded
+from bertkit.training.trainer.run_folder import CHECKPOINTS, SEARCH, read_json, write_json
+
+Setting = Mapping[str, Any]
+Space = Mapping[str, Sequence[Any]]
+
+#: What Devlin et al. 2019, appendix A.3, tried for each task (batch size 32 there and here; 16 was tried as well).
+ORIGINAL_GRID: Space = {"learning_rate": (2e-5, 3e-5, 5e-5), "epochs": (2, 3, 4)}
+#: What a search tries: factors of the default rate and number of epochs, and values.
+RATE_FACTORS, EPOCH_FACTORS = (0.3, 0.5, 1.0, 2.0, 3.0), (0.5, 1.0, 2.0)
+#: The same of settings that have a default, which a user may also have set.
+SEARCHED: Space = {"batch_size": (16, 32, 64), "warmup": (0.0, 0.06, 0.1, 0.2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Settings that were tried, and the best dev score of their run."""
+
+    number: int
+    setting: dict[str, Any]
+    score: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was tried, on what, and what came out best; the part ``search`` of the protocol block."""
+
+    method: str
+    space: dict[str, list[Any]]
+    chosen_by: str
+    trials: list[Trial]
+    chosen: dict[str, Any]
+
+
+def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Any]]:
+    """The values to choose from; empty where nothing is searched. What the user set is not searched.
+
+    Args:
+        config: as the user gave it.
+        resolved: the same with every default.
+    """
+    if config.protocol == "original" and not config.freeze_encoder:
+        return {name: values for name, values in ORIGINAL_GRID.items() if getattr(config, name) is None}
+    if config.search is None:
+        return {}
+    space: dict[str, Sequence[Any]] = {}
+    assert resolved.learning_rate is not None
+    assert resolved.epochs is not None
+    if config.learning_rate is None:
+        space["learning_rate"] = [float(f"{factor * resolved.learning_rate:.3g}") for factor in RATE_FACTORS]
+    if config.epochs is None:
+        space["epochs"] = sorted({max(1, round(factor * resolved.epochs)) for factor in EPOCH_FACTORS})
+    return {**space, **{name: values for name, values in SEARCHED.items() if name not in config.model_fields_set}}
+
+
+def given_names(config: FinetuneConfig) -> list[str]:
+    """Which of :data:`SEARCHED` the user set, be it to the default; what a search leaves alone."""
+    return sorted(config.model_fields_set & SEARCHED.keys())
+
+
+def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> Search:
+    """Train once for each setting, with the first seed; the best dev score chooses, of equals the first.
+
+    Args:
+        job: what is trained; its config is where each setting is put in.
+        space: values by name of the setting.
+        num_trials: settings that Optuna tries; None tries all there are, in their order.
+        resume: go on where a stopped search was; ``search.json`` has what is finished.
+
+    Raises:
+        MissingExtraError: ``num_trials`` is given and Optuna is not installed.
+    """
+    file, metric = job.run.path / SEARCH, job.task.main_metric
+    known = [Trial(**trial) for trial in read_json(file)["trials"]] if resume and file.exists() else []
+    trials: list[Trial] = []
+    settings = _grid(space) if num_trials is None else _sampled(space, num_trials, job.config.seed, trials)
+    method = "every one" if num_trials is None else f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"
+    found = Search(
+        method=method,
+        space={name: list(values) for name, values in space.items()},
+        chosen_by=f"dev {metric} of seed {job.config.seed}, {'best' if job.config.keeps_best_epoch else 'last'} epoch",
+        trials=trials,
+        chosen={},
+    )
+    told = "; ".join(f"{name} of {', '.join(map(_short, values))}" for name, values in space.items())
+    say(f"choosing on dev ({method}): {told}")
+    for number, setting in enumerate(settings):
+        before = [trial for trial in (*known, *trials) if trial.setting == setting]
+        if before:
+            trial = Trial(number, setting, before[0].score, before[0].seconds)
+        else:
+            trial = _try(job, number, setting, resume=resume)
+        trials.append(trial)
+        say(f"trial {number + 1}: {_words(setting)}: dev {metric} {trial.score:.4f} in {clock(trial.seconds)}")
+        if len(trials) > len(known):  # earlier, the file has more than this call has come to
+            write_json(file, asdict(found))
+    best = max(trials, key=lambda trial: trial.score)
+    found.chosen.update(best.setting)
+    write_json(file, asdict(found))
+    say(f"chose {_words(best.setting)}: dev {metric} {best.score:.4f}")
+    for folder in job.run.path.glob("trial-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _grid(space: Space) -> Iterator[dict[str, Any]]:
+    for values in product(*space.values()):
+        yield dict(zip(space, values, strict=True))
+
+
+def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Any]]:
+    """Settings that Optuna proposes, each after it was told the scores of those before it, which ``done`` holds."""
+    optuna = require("optuna", extra="search", needed_for="--search")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    for _ in range(num_trials):
+        trial = study.ask()
+        yield {name: trial.suggest_categorical(name, list(values)) for name, values in space.items()}
+        study.tell(trial, done[-1].score)
+
+
+def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
+    changed = job.with_config(job.config.model_copy(update=dict(setting)))
+    seed, folder = job.config.seed, _folder(job, number)
+    with seeded(seed):
+        model = job.workflow.new_model(job.start, seed=seed, device=job.device, config=changed.config)
+        trained = fit(
+            model,
+            job.task,
+            job.data.train,
+            Dev(job.data.rows.dev, job.data.dev),
+            changed.config,
+            seed=seed,
+            folder=folder / CHECKPOINTS,
+            identity=changed.identity,
+            cache=job.cache,
+            resume=resume,
+            label=f"trial {number + 1}",
+            end_when_dead=True,
+        )
+    at = trained.progression
+    shutil.rmtree(folder, ignore_errors=True)
+    # Of the weights that such a run keeps: the best epoch's, or with protocol original the last.
+    kept = next((epoch for epoch in at.epochs if epoch["step"] == at.best_step), {})
+    score = kept.get(f"dev_{job.task.main_metric}")
+    return Trial(number, dict(setting), float("-1e9") if score is None else score, round(at.seconds, 2))
+
+
+def _folder(job: Job, number: int) -> Path:
+    return job.run.path / f"trial-{number:03d}"
+
+
+def _words(setting: Setting) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in setting.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

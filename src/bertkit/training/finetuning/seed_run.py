@@ -1,0 +1,218 @@
+"""One seed of a fine-tuning run: train, score, write what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertkit.engine.scoring import bootstrap_draws
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.console import clock, say
+from bertkit.tasks.decision_file import write_decision
+from bertkit.tasks.prediction_rows import to_jsonl, worst_rows
+from bertkit.tasks.registry import Task
+from bertkit.tasks.workflow import AnyWorkflow
+from bertkit.training.finetuning.finetune_results import SeedResult, interval_of
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.fit import Dev, Fit, fit
+from bertkit.training.finetuning.task_data import TaskData
+from bertkit.training.trainer.generators import seeded
+from bertkit.training.trainer.run_folder import BOOTSTRAP, METRICS, FinetuneFolder, RunLog, read_json, write_json
+
+#: Settings that a single seed's training does not depend on.
+_NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that the seeds of one run share."""
+
+    task: Task
+    workflow: AnyWorkflow
+    data: TaskData
+    config: FinetuneConfig
+    run: FinetuneFolder
+    start: Path
+    tokenizer: Any
+    identity: dict[str, Any]
+    device: str | None
+    cache: Path | None
+
+    def with_config(self, config: FinetuneConfig) -> Job:
+        """The same with other settings."""
+        return replace(self, config=config, identity={**self.identity, "config": settings_of_seed(config)})
+
+
+def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
+    """What a single seed's training depends on, and a resumed one must agree with."""
+    return config.model_dump(exclude=_NOT_OF_A_SEED)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A scored set: metrics, a line for each example, files by name, the main metric of resampled examples, a table.
+
+    remarks: what no score should hide.
+    """
+
+    scores: dict[str, float]
+    rows: list[dict[str, Any]]
+    files: dict[str, str]
+    decision: dict[str, Any]
+    bootstrap: list[float] | None
+    table: str = ""
+    remarks: Sequence[str] = ()
+
+
+def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
+    """One run, or its result where it is already finished.
+
+    Args:
+        job: what is trained.
+        seed: new head, data order, dropout.
+        resume: go on from the newest checkpoint of the seed, if there is one.
+        replaceable: another seed will take the place of this one if it turns out dead, so it need not run to its end.
+    """
+    folder = job.run.seed(seed)
+    if (folder / METRICS).exists():
+        return SeedResult(**read_json(folder / METRICS))
+    label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
+    with seeded(seed):
+        model = job.workflow.new_model(job.start, seed=seed, device=job.device, config=job.config)
+        with _log(folder) as log:
+            trained = fit(
+                model,
+                job.task,
+                job.data.train,
+                Dev(job.data.rows.dev, job.data.dev),
+                job.config,
+                seed=seed,
+                folder=job.run.checkpoints(seed),
+                log=log,
+                on_resume=log.drop_after,
+                identity=job.identity,
+                cache=job.cache,
+                resume=resume,
+                label=label,
+                end_when_dead=replaceable,
+            )
+    result = _save(job, seed, trained)
+    main = job.task.main_metric
+    say(f"{label}: dev {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
+    return result
+
+
+@contextmanager
+def _log(folder: Path) -> Iterator[RunLog]:
+    log = RunLog(folder / "log.jsonl")
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
+    """Write models, predictions and scores of a finished seed; ``metrics.json`` last, then the state is not needed."""
+    folder, at = job.run.seed(seed), trained.progression
+    given = (job.workflow, trained.model, job.data.rows.dev, job.data.dev, "dev")
+    scored = score_set(*given, worst=job.config.worst, config=job.config)
+    if scored.table:
+        say(scored.table)
+    scores, files = dict(scored.scores), dict(scored.files)
+    for name, encoded in job.data.more.items():
+        examples, where = job.data.rows.more[name], f"dev-{name}"
+        more = score_set(
+            job.workflow, trained.model, examples, encoded, where, decision=scored.decision, resample=False
+        )
+        scores |= {f"{metric}_{name}": value for metric, value in more.scores.items() if metric != "loss"}
+        files |= more.files
+    for name, text in files.items():
+        write_atomically(folder / name, text)
+    if scored.bootstrap is not None:
+        write_json(folder / BOOTSTRAP, scored.bootstrap)
+    _save_models(job, trained, folder, scored.decision)
+    last = {name.removeprefix("dev_"): value for name, value in at.epochs[-1].items() if name.startswith("dev_")}
+    best = next(epoch["epoch"] for epoch in at.epochs if epoch["step"] == at.best_step)
+    result = SeedResult(
+        seed=seed,
+        scores=scores,
+        last_scores=last,
+        best_epoch=best,
+        epochs=at.epochs[-1]["epoch"],
+        stopped_early=at.stopped_early,
+        train_loss=at.epochs[-1]["train_loss"],
+        label_entropy=trained.label_entropy,
+        dead=trained.dead,
+        seconds=round(at.seconds, 2),
+        interval=interval_of(scored.bootstrap),
+        remarks=scored.remarks,
+    )
+    write_json(folder / METRICS, asdict(result))
+    job.run.drop_checkpoints(seed)
+    return result
+
+
+def score_set(
+    workflow: AnyWorkflow,
+    model: Any,
+    examples: Any,
+    encoded: Any,
+    split: str,
+    *,
+    worst: int = 0,
+    decision: dict[str, Any] | None = None,
+    config: FinetuneConfig | None = None,
+    resample: bool = True,
+) -> Scored:
+    """Score a labelled set and say what is written of it.
+
+    Args:
+        workflow: of the task.
+        model: put into eval mode.
+        examples: labelled.
+        encoded: the same, with targets.
+        split: names the files: ``predictions-SPLIT.jsonl`` and, of the ``worst`` examples, ``errors-SPLIT.jsonl``.
+        worst: examples to list; 0 lists none.
+        decision: made on dev; None means that these examples are dev and decide.
+        config: settings of the run, which say what is decided; needed where there is no decision.
+        resample: also score the examples drawn with replacement.
+    """
+    outputs = workflow.outputs(model, encoded, label=f"scoring {split}")
+    if decision is None:
+        assert config is not None, "the settings say what is decided"
+        decision = workflow.decide(examples, encoded, outputs, config)
+    chosen = decision
+    given = (examples, encoded, outputs, chosen)
+    rows = workflow.prediction_rows(*given)
+    files = {f"predictions-{split}.jsonl": to_jsonl(rows), **workflow.files(*given, split)}
+    badness = workflow.badness(*given) if worst else None
+    if badness is not None:
+        files[f"errors-{split}.jsonl"] = to_jsonl(worst_rows(rows, badness, worst))
+    drawn = workflow.main_metric_of(*given, bootstrap_draws(len(examples))) if resample else None
+    values = None if drawn is None else [round(value, 6) for value in drawn.tolist()]
+    return Scored(
+        workflow.score(*given), rows, files, dict(chosen), values, workflow.table(*given), workflow.diagnose(*given)
+    )
+
+
+def _save_models(job: Job, trained: Fit, folder: Path, decision: dict[str, Any]) -> None:
+    """The best model, and the last one where it is another."""
+    model = trained.model
+    _save_model(model, job.tokenizer, folder / "best")
+    write_decision(folder / "best", decision)
+    if trained.last_weights is not None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in trained.last_weights:
+                    parameter.copy_(trained.last_weights[name])
+        _save_model(model, job.tokenizer, folder / "last")
+
+
+def _save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,1 @@
+"""Pre-training: masked language modelling with or without next-sentence prediction."""

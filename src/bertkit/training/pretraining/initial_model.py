@@ -1,0 +1,213 @@
+"""The model that pre-training begins with: new weights, or a checkpoint's, with what it lacks: heads, new words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.match import Status, match
+from bertkit.checkpoints.names import CLASSES, TABLES
+from bertkit.config.bert_config import BertConfig
+from bertkit.data.store.store_manifest import tokenizer_digest
+from bertkit.data.store.token_store import TokenStore
+from bertkit.errors import BertkitError, ConfigError, DataError
+from bertkit.inference.protocol import model_hash
+from bertkit.model.models import BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining
+from bertkit.model.resize import resize_vocabulary
+from bertkit.system.console import say
+from bertkit.system.model_sources import resolve
+from bertkit.tokenization import BertTokenizer
+from bertkit.training.pretraining.cooccurrence import cooccurrence_vectors
+from bertkit.training.pretraining.new_words import NewWords, find_new_words
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+from bertkit.training.pretraining.unigram_statistics import unigram_logits
+from bertkit.training.trainer.generators import seeded
+
+#: What pre-training has a model for: a shape, a model in memory, or a checkpoint's folder, file or Hub name.
+Model = BertConfig | BertForPreTraining | str | Path
+
+#: Parts of a model that a checkpoint of another class may lack, and the module that holds each.
+_HEADS = {"masked-lm head": "cls.predictions", "next-sentence head": "cls.seq_relationship"}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the weights of a run came from, as ``metrics.json`` has it.
+
+    source: the checkpoint, as it was named; None for new weights or a model in memory.
+    sha256: of the checkpoint's weights.
+    new_parts: parts of the model that were drawn at random though the rest was not.
+    untrained: parts that the objective gives no gradient, so that they stay as they were.
+    shape: the config of the model.
+    new_words: where the store's tokenizer extends the checkpoint's, how many words are new and how their rows began.
+    """
+
+    source: str | None
+    sha256: str | None
+    new_parts: tuple[str, ...]
+    untrained: tuple[str, ...]
+    shape: dict[str, Any] = field(default_factory=dict)
+    new_words: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, as JSON."""
+        return asdict(self)
+
+
+def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:
+    """Build or load what is trained, and say which parts and words of it are new.
+
+    Args:
+        model: see :data:`Model`. A model in memory is used itself, not copied, unless ``config.dropout`` changes it.
+        store: its tokenizer must be the model's, or extend that of the checkpoint.
+        config: the seed of new weights, their output bias, the dropout, the longest example.
+
+    Raises:
+        CheckpointError: the checkpoint is missing, damaged, or no BERT encoder.
+        ConfigError: the model has fewer tokens or positions than the run needs.
+        DataError: the store was made with another tokenizer than the checkpoint's, and not with an extension of it.
+    """
+    source = sha256 = None
+    new_parts: tuple[str, ...] = ()
+    new_words: NewWords | None = None
+    if isinstance(model, BertConfig):
+        _check_family(model)
+        with seeded(config.seed):
+            network = BertForPreTraining(model)
+        if config.output_bias == "unigram":
+            _begin_with_frequencies(network, store)
+        if config.word_embeddings == "cooccurrence":
+            _begin_with_cooccurrences(network, store, config.seed)
+    elif isinstance(model, BertForPreTraining):
+        network = model
+    else:
+        path = resolve(model)
+        new_words = _new_words(path, store)
+        network, new_parts = _from_checkpoint(path, seed=config.seed)
+        source, sha256 = str(model), model_hash(path)
+        say(f"going on from {source}" + (f"; new, drawn at random: {', '.join(new_parts)}" if new_parts else ""))
+        if new_words is not None:
+            say(f"the tokenizer of {store.path} has {new_words}")
+            _add_words(network, new_words)
+        if "masked-lm head" in new_parts and config.output_bias == "unigram":
+            _begin_with_frequencies(network, store)
+    _check_sizes(network.config, store, config)
+    if config.dropout is not None:
+        network = _with_dropout(network, config.dropout)
+    untrained = ("pooler", "next-sentence head") if config.objective == "mlm" else ()
+    told = None if new_words is None else new_words.to_dict()
+    return network, Start(source, sha256, new_parts, untrained, network.config.to_dict(), told)
+
+
+def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> None:
+    """Let the first guesses be the frequencies of the tokens. A model may have more rows than there are tokens."""
+    bias, logits = network.cls.predictions.bias, torch.from_numpy(unigram_logits(store))
+    if len(bias) >= len(logits):  # else the sizes are refused
+        with torch.no_grad():
+            bias[: len(logits)] = logits
+
+
+def _begin_with_cooccurrences(network: BertForPreTraining, store: TokenStore, seed: int) -> None:
+    """Let tokens that stand near the same others begin with similar embeddings, each as long as it was drawn."""
+    table = network.bert.embeddings.word_embeddings.weight
+    if len(table) < store.manifest.tokenizer.num_tokens:
+        return  # the sizes are refused
+    vectors = torch.from_numpy(cooccurrence_vectors(store, table.shape[1], seed=seed))
+    rows, width = vectors.shape
+    with torch.no_grad():
+        drawn = table[:rows, :width]
+        drawn.copy_(torch.where(vectors.any(1, keepdim=True), vectors * drawn.norm(dim=1, keepdim=True), drawn))
+
+
+def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tuple[str, ...]]:
+    """The checkpoint with every head that it has, and the names of the parts that it has not."""
+    missing = _missing_parts(path)
+    if not missing:  # all there; or something that no new head mends, which is explained here
+        return BertForPreTraining.from_pretrained(path), ()
+    network = BertForPreTraining.from_pretrained(path, new_head=True, seed=seed)
+    owners = {"masked-lm head": BertForMaskedLM, "next-sentence head": BertForNextSentencePrediction}
+    for part, module in _HEADS.items():
+        if part not in missing:
+            own = owners[part].from_pretrained(path).get_submodule(module)
+            network.get_submodule(module).load_state_dict(own.state_dict())
+    return network, missing
+
+
+def _missing_parts(path: Path) -> tuple[str, ...]:
+    """Heads and pooler that the file has nothing of, where nothing else stands against loading it; else none."""
+    config = BertConfig.from_json_file(config_path(path))
+    _check_family(config)
+    table = match(find_weights(path).tensors, config, CLASSES["BertForPreTraining"], TABLES["bert"])
+    missing = dict.fromkeys(row.part for row in table.of(Status.MISSING))
+    optional = {"pooler", *_HEADS}
+    if any(row.status is not Status.MISSING for row in table.problems) or not missing.keys() <= optional:
+        return ()
+    if any(row.part in missing for row in table.of(Status.EXACT)):  # half a head is damage, not another class
+        return ()
+    if "pooler" in missing and "next-sentence head" not in missing:
+        return ()
+    return tuple(missing)
+
+
+def _new_words(path: Path, store: TokenStore) -> NewWords | None:
+    """What the store's tokenizer has beyond the checkpoint's; None where it is the same, or they cannot be compared."""
+    try:
+        tokenizer = BertTokenizer.from_pretrained(path)
+    except BertkitError:
+        say(f"{path} has no tokenizer that could be compared with that of the token store; their sizes must agree")
+        return None
+    if tokenizer_digest(tokenizer) == store.manifest.tokenizer.sha256:
+        return None
+    extended = store.tokenizer()
+    try:
+        return find_new_words(tokenizer, extended) or None
+    except DataError as error:
+        raise DataError(
+            f"the tokenizer of {path} is not the one of the token store, nor does the store's extend it, so the model "
+            f"would read other words than were written ({error}). Prepare the corpus with it: bertkit prepare CORPUS "
+            f"--tokenizer {path} --out STORE; or add words to it before: bertkit vocab CORPUS --extend {path} --out "
+            "TOKENIZER"
+        ) from None
+
+
+def _add_words(network: BertForPreTraining, words: NewWords) -> None:
+    """Rows for new words. A checkpoint has at least as many as its tokenizer has tokens, some have a few more."""
+    num_rows = network.config.vocab_size
+    if num_rows >= words.base_size:  # else the sizes are refused
+        resize_vocabulary(network, max(num_rows, words.size), words.pieces)
+
+
+def _check_family(shape: BertConfig) -> None:
+    if shape.model_type != "bert":
+        raise ConfigError(
+            f"pre-training makes and goes on with models of the bert family, got one of the {shape.model_type} family"
+        )
+
+
+def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -> None:
+    num_tokens = store.manifest.tokenizer.num_tokens
+    if shape.vocab_size < num_tokens:
+        raise ConfigError(
+            f"the model has vocab_size={shape.vocab_size}, but the tokenizer of {store.path} has {num_tokens} tokens; "
+            f"give a model of vocab_size={num_tokens}, or prepare the corpus with the model's tokenizer"
+        )
+    if shape.max_position_embeddings < config.max_seq_length:
+        raise ConfigError(
+            f"max_seq_length={config.max_seq_length}, but the model has max_position_embeddings="
+            f"{shape.max_position_embeddings}; give at most that many"
+        )
+
+
+def _with_dropout(network: BertForPreTraining, rate: float) -> BertForPreTraining:
+    """The same weights in a model that drops other shares of its values."""
+    shape = network.config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+    if shape == network.config:
+        return network
+    with seeded(0):
+        changed = BertForPreTraining(shape)
+    changed.load_state_dict(network.state_dict())
+    return changed

@@ -1,0 +1,194 @@
+"""Pre-training from the examples of the original code: made once, in memory, with fixed masks (protocol ``original``).
+
+Devlin et al. 2019, appendix A.2, and ``create_pretraining_data.py`` of google-research/bert, whose algorithm
+:mod:`bertkit.classic` has. With the same seed, vocabulary and text (one sentence a line, one file) the examples are
+those that the original writes. They are kept as ids; nothing is padded.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertkit.batch import Batch, Layout, positions_of
+from bertkit.classic.create_pretraining_data import (
+    Sentence,
+    TokenizedDocument,
+    TrainingInstance,
+    instances_from_documents,
+)
+from bertkit.data.store.token_store import TokenStore
+from bertkit.errors import ConfigError
+from bertkit.system.console import say
+from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
+from bertkit.training.trainer.batch_plan import EpochPlan
+
+#: Most tokens of all copies together, over both lengths and all processes of a machine: 6 bytes each, 3 GB of memory.
+MOST_TOKENS = 500_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examples:
+    """N examples as flat arrays; example n has the tokens ``bounds[n] : bounds[n + 1]``, and so on.
+
+    ids: int32 ``(T,)``, after masking, with [CLS] and [SEP].
+    bounds: int64 ``(N + 1,)``.
+    first_lengths: int32 ``(N,)``, tokens of segment 0: [CLS], A and [SEP].
+    is_random_next: int8 ``(N,)``.
+    positions, labels: int32 ``(P,)``, the places to predict within their example, and the ids that stood there.
+    target_bounds: int64 ``(N + 1,)``.
+    """
+
+    ids: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+    first_lengths: NDArray[np.int32]
+    is_random_next: NDArray[np.int8]
+    positions: NDArray[np.int32]
+    labels: NDArray[np.int32]
+    target_bounds: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, instances: Iterable[TrainingInstance], vocab: Mapping[str, int]) -> Examples:
+        """From the examples as tokens, in their order."""
+        ids, positions, labels = array("i"), array("i"), array("i")
+        first_lengths, is_random, bounds, target_bounds = array("i"), array("b"), array("q", [0]), array("q", [0])
+        for one in instances:
+            ids.extend([vocab[token] for token in one.tokens])
+            positions.extend(one.masked_lm_positions)
+            labels.extend([vocab[token] for token in one.masked_lm_labels])
+            first_lengths.append(len(one.segment_ids) - sum(one.segment_ids))
+            is_random.append(one.is_random_next)
+            bounds.append(len(ids))
+            target_bounds.append(len(positions))
+        columns = [ids, bounds, first_lengths, is_random, positions, labels, target_bounds]
+        return cls(*(np.frombuffer(column, column.typecode) if column else np.array(column) for column in columns))
+
+    def batch(self, rows: list[int]) -> Batch:
+        """The examples of these numbers packed, without padding."""
+        spans = [slice(self.bounds[row], self.bounds[row + 1]) for row in rows]
+        lengths = tuple(int(span.stop - span.start) for span in spans)
+        starts = np.cumsum([0, *lengths])
+        ids = np.concatenate([self.ids[span] for span in spans])
+        types, labels = np.zeros(len(ids), np.int64), np.full(len(ids), -100, np.int64)
+        for start, end, row in zip(starts[:-1], starts[1:], rows, strict=True):
+            types[start + self.first_lengths[row] : end] = 1
+            targets = slice(self.target_bounds[row], self.target_bounds[row + 1])
+            labels[start + self.positions[targets]] = self.labels[targets]
+        return Batch(
+            input_ids=torch.from_numpy(ids.astype(np.int64)),
+            token_type_ids=torch.from_numpy(types),
+            position_ids=positions_of(lengths),
+            layout=Layout(lengths),
+            targets={
+                "labels": torch.from_numpy(labels),
+                "next_sentence_label": torch.from_numpy(self.is_random_next[rows].astype(np.int64)),
+            },
+            logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
+        )
+
+
+def original_plan(
+    store: TokenStore,
+    config: PretrainConfig,
+    phase: Phase,
+    *,
+    rank: int = 0,
+    num_ranks: int = 1,
+) -> EpochPlan[Batch]:
+    """Make the examples, which takes the original's time: seconds for each million tokens and copy.
+
+    Args:
+        store: small enough for memory, ``config.dupe_factor`` times and once for each length and each process.
+        config: seed, probabilities, copies.
+        phase: most tokens of an example, examples in a step, and most targets of an example, where None means
+            ``masked_lm_prob`` of the longest, as the original's README advises (20 at length 128, 77 at 512).
+        rank: number of this process.
+        num_ranks: how many there are.
+
+    Raises:
+        ConfigError: the store is too large, a setting is out of bounds, or a step has fewer examples than ranks.
+    """
+    _check_size(store, config, num_ranks)
+    tokenizer = store.tokenizer()
+    max_seq_length = phase.max_seq_length
+    limit = phase.max_predictions or math.ceil(config.masked_lm_prob * max_seq_length)
+    say(f"making examples of at most {max_seq_length} tokens as the original does, {config.dupe_factor} copies")
+    rng = Random(config.seed)
+    instances = instances_from_documents(
+        _documents(store, tokenizer.convert_ids_to_tokens(range(len(tokenizer)))),
+        list(tokenizer.vocab),
+        max_seq_length,
+        config.dupe_factor,
+        config.short_seq_prob,
+        config.masked_lm_prob,
+        limit,
+        rng,
+        do_whole_word_mask=config.masking == "whole-word",
+    )
+    # The original's last shuffle is left out: each epoch has an order of its own.
+    examples = Examples.of(instances, tokenizer.vocab)
+    return EpochPlan(
+        np.diff(examples.bounds).tolist(),
+        examples.batch,
+        step_size=phase.batch_size,
+        max_tokens=max(config.max_tokens, max_seq_length),
+        seed=config.seed,
+        rank=rank,
+        num_ranks=num_ranks,
+    )
+
+
+def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> None:
+    """Of the machine's memory: each of its processes has examples of its own for each length."""
+    here = min(num_ranks, int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)))  # torchrun says how many share a machine
+    num_tokens, num_lengths = store.manifest.counts.num_tokens, len(config.phases)
+    if num_tokens * config.dupe_factor * num_lengths * here <= MOST_TOKENS:
+        return
+    times = [f"{config.dupe_factor} times (dupe_factor)"]
+    times += [f"for {num_lengths} lengths (short_seq_length)"] * (num_lengths > 1)
+    times += [f"in {here} processes"] * (here > 1)
+    raise ConfigError(
+        f"protocol 'original' holds all examples in memory, as the original does: {num_tokens:,} tokens "
+        f"{', '.join(times)} are more than {MOST_TOKENS:,}. Lower dupe_factor, or use protocol 'bertkit', which makes "
+        "examples while training"
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredDocument(Sequence[Sentence]):
+    """Sentences ``first`` ... ``end`` - 1 of a store, which become tokens when they are asked for."""
+
+    store: TokenStore
+    names: Sequence[str]
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    @overload
+    def __getitem__(self, which: int) -> Sentence: ...
+    @overload
+    def __getitem__(self, which: slice) -> StoredDocument: ...
+    def __getitem__(self, which: int | slice) -> Sentence | StoredDocument:
+        chosen = range(self.first, self.end)[which]
+        if isinstance(chosen, range):
+            assert chosen.step == 1, "sentences in their order"
+            return StoredDocument(self.store, self.names, chosen.start, chosen.stop)
+        return [self.names[token] for token in self.store.tokens(chosen, chosen + 1).tolist()]
+
+
+def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
+    """The corpus as tokens again: documents of sentences."""
+    bounds = store.document_boundaries.tolist()
+    return [StoredDocument(store, names, first, end) for first, end in pairwise(bounds)]

@@ -1,0 +1,287 @@
+"""Pre-train a BERT on a token store: masked LM, with or without next sentence, from nothing or from a checkpoint.
+
+Devlin et al. 2019, sections 3.1 and A.2. :class:`~bertkit.training.trainer.run_folder.PretrainFolder` says what is in
+the run
+folder. The jobs are in files of their own: settings, schedule, data and phases, start, evaluation, throughput, report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bertkit.batch import Batch
+from bertkit.config.bert_config import BertConfig
+from bertkit.data.examples.prefetch import Prefetched
+from bertkit.data.store.store_manifest import MANIFEST
+from bertkit.data.store.token_store import TokenStore
+from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.model.models import BertForPreTraining
+from bertkit.optim import OPTIMIZERS, parameter_groups
+from bertkit.system.atomic_files import sha256_file
+from bertkit.system.console import say
+from bertkit.training.pretraining.held_out_scores import held_out_scores
+from bertkit.training.pretraining.initial_model import Model, Start, make_network
+from bertkit.training.pretraining.pretrain_data import held_out_data, mask_vocabulary, training_data
+from bertkit.training.pretraining.pretrain_report import Report
+from bertkit.training.pretraining.pretrain_schedule import make_schedule
+from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
+from bertkit.training.pretraining.throughput import MeasuredPlan, Speed, matmul_peak
+from bertkit.training.pretraining.unigram_statistics import unigram_entropy
+from bertkit.training.trainer.batch_plan import Plan
+from bertkit.training.trainer.generators import seeded
+from bertkit.training.trainer.loop import Evaluate, LoopOptions, Progression, Trainer
+from bertkit.training.trainer.parallel import Parallel, parallel_from_environment
+from bertkit.training.trainer.run_folder import METRICS, PretrainFolder, read_json, write_json
+from bertkit.training.trainer.snapshot import step_folders
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainResult:
+    """A finished run.
+
+    model: folder of the model and its tokenizer.
+    progression: steps, seconds, evaluations.
+    scores: of the last evaluation on held-out text; empty without any.
+    unigram_entropy: of the training text, in nats: the masked-LM loss of a model that knows word frequencies only.
+    speed: ``tokens_per_s`` and ``peak_share``, medians of the last steps.
+    new_parts: parts of the model that the checkpoint it began with did not have.
+    num_new_words: words of the tokenizer that the checkpoint's did not have.
+    """
+
+    model: Path
+    progression: Progression
+    scores: Mapping[str, float]
+    unigram_entropy: float
+    speed: Mapping[str, float]
+    new_parts: tuple[str, ...] = ()
+    num_new_words: int = 0
+
+
+def pretrain(
+    store: TokenStore,
+    out: str | Path,
+    config: PretrainConfig | None = None,
+    *,
+    model: Model,
+    dev: TokenStore | None = None,
+    resume: bool = True,
+    device: str | torch.device = "cpu",
+) -> PretrainResult:
+    """Train to the end.
+
+    Args:
+        store: the corpus, from :func:`bertkit.data.store.prepare.prepare`.
+        out: the run folder; new, or that of a run of the same settings, which goes on, or is given back where it is
+            finished.
+        config: see :class:`PretrainConfig`.
+        model: a shape, for new weights drawn from ``config.seed``; or the start of continued pre-training: a
+            checkpoint, whose missing heads are drawn anew, or a model in memory. That one is trained in place, moved
+            to ``device`` and left with ``config.gradient_checkpointing``; where ``config.dropout`` differs from its
+            own, it stays as it is and a copy is trained.
+        dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.
+        resume: go on from the newest checkpoint in ``out``, bit for bit (but for a run with a time budget, whose rate
+            follows the clock); False: a run in ``out`` is an error.
+        device: where the model is trained. Under ``torchrun`` its kind, ``cpu`` or ``cuda``: each process has its own.
+
+    Raises:
+        ConfigError: settings that contradict each other; with ``resume=False`` a folder that holds a run; a shape that
+            does not fit the store; another process trains into ``out``.
+        DataError: a store that is damaged, or one made with another tokenizer than ``dev`` or, new words apart, the
+            checkpoint.
+        CheckpointError: the run in ``out`` was begun with other settings or data; a checkpoint that does not load.
+        MissingExtraError: TensorBoard is asked for and not installed.
+        TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
+    """
+    config = config or PretrainConfig()
+    config.check()
+    run = PretrainFolder(out)
+    parallel = parallel_from_environment(device, config.parallel)
+    with contextlib.ExitStack() as held:
+        held.callback(parallel.close)
+        parallel.on_first(lambda: held.enter_context(run.claimed()))
+        identity = _identity(store, config, model, dev)
+        parallel.on_first(lambda: run.check(identity, resume=resume, free=FREE_SETTINGS))
+        if parallel.on_first(lambda: run.is_finished):
+            say(f"{run.path} is finished; nothing to do. Choose another folder for a new run")
+            return parallel.on_first(lambda: _read_result(run))
+        if dev is not None:
+            dev.check_tokenizer(store.tokenizer())
+        given = not parallel.is_first or bool(step_folders(run.checkpoints))  # the weights come from there
+        network, start = make_network(model, store, config.replace(word_embeddings="random") if given else config)
+        network.set_gradient_checkpointing(config.gradient_checkpointing)
+        parallel.prepare(network)
+        vocabulary = mask_vocabulary(store.tokenizer())
+        data = training_data(
+            store,
+            vocabulary,
+            config,
+            clock=lambda: trainer.at.seconds,
+            rank=parallel.rank,
+            num_ranks=parallel.num_ranks,
+        )
+        num_workers = _num_workers(config, parallel.device)
+        ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
+        evaluate = None
+        if dev is not None:
+            evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
+        held.enter_context(seeded(config.seed))
+        floor = parallel.on_first(lambda: unigram_entropy(store))
+        say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing word frequencies only")
+        report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
+        trainer = _trainer(network, ahead, config, run, report, identity, evaluate, parallel)
+        parallel.on_first(lambda: run.begin(identity))  # nothing refuses the settings any more
+        _run(trainer, report)
+        trainer.save()  # should there be no room for the model, nothing is trained again
+        whole = parallel.whole_model(network)
+        return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
+
+
+def _trainer(
+    network: BertForPreTraining,
+    data: Plan[Batch],
+    config: PretrainConfig,
+    run: PretrainFolder,
+    report: Report,
+    identity: Mapping[str, Any],
+    evaluate: Evaluate | None,
+    parallel: Parallel,
+) -> Trainer[Batch]:
+    """What trains ``network`` as the settings say; it may refuse them."""
+    peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=_DTYPES[config.precision])
+    plan = MeasuredPlan(data, network.config, Speed(peak, parallel.num_ranks))
+    optimizer = OPTIMIZERS[config.optimizer](
+        parameter_groups(network, weight_decay=config.weight_decay),
+        learning_rate=config.learning_rate,
+        betas=(0.9, config.adam_beta2),
+    )
+    trainer: Trainer[Batch] = Trainer(
+        network,
+        plan,
+        optimizer,
+        make_schedule(config, lambda: trainer.at.seconds),
+        loop_options(config),
+        evaluate=evaluate,
+        log=lambda record: report(plan.with_share(record)),
+        folder=run.checkpoints,
+        identity=_without_free(identity),
+        parallel=parallel,
+    )
+    return trainer
+
+
+def _run(trainer: Trainer[Batch], report: Report) -> None:
+    """Train to the end, from the newest checkpoint where there is one."""
+    resumed = trainer.resume()
+    if not trainer.parallel.is_first:
+        trainer.run()
+        return
+    report.begin(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+    try:
+        trainer.run()
+    finally:
+        report.close()
+
+
+def _num_workers(config: PretrainConfig, device: torch.device) -> int:
+    """Threads that make batches ahead. A CPU that computes with all cores gains nothing by them."""
+    if config.num_workers is not None:
+        return config.num_workers
+    return 0 if device.type == "cpu" else 1
+
+
+def loop_options(config: PretrainConfig) -> LoopOptions:
+    """What the training loop needs to know of the settings."""
+    return LoopOptions(
+        config.num_steps,
+        config.learning_rate,
+        max_grad_norm=config.max_grad_norm,
+        checkpoint_every_s=config.checkpoint_every_s,
+        keep=config.keep_checkpoints,
+        max_seconds=config.max_seconds,
+        evaluate_every_steps=config.eval_every_steps,
+        precision=config.precision,
+        compile=config.compile,
+        label="pre-training",
+        how_to_resume="Run the same command to go on",
+    )
+
+
+def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
+    """What two parts of one run must have in common."""
+    if isinstance(model, str | Path):
+        start: dict[str, Any] = {"sha256": model_hash(model)}
+    else:
+        start = (model if isinstance(model, BertConfig) else model.config).to_dict()
+    return {
+        "config": config.model_dump(),
+        "model": start,
+        "store": _name(store),
+        "dev": None if dev is None else _name(dev),
+    }
+
+
+def _name(store: TokenStore) -> str:
+    """A store in a line: where it lies does not matter, what is in it does."""
+    counts = store.manifest.counts
+    sha256 = sha256_file(store.path / MANIFEST)
+    return f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens, sha256 {sha256[:16]}"
+
+
+def _without_free(identity: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
+    return {**settings, "model": identity["model"], "store": identity["store"]}
+
+
+def _finish(
+    run: PretrainFolder,
+    network: nn.Module | None,
+    store: TokenStore,
+    config: PretrainConfig,
+    start: Start,
+    report: Report,
+    trainer: Trainer[Batch],
+) -> PretrainResult:
+    """Save the model, and last of all the summary, from which on the run is finished."""
+    assert isinstance(network, BertForPreTraining), "rank 0 has the whole model"
+    network.eval()
+    network.save_pretrained(run.model)
+    store.tokenizer().save_pretrained(run.model)
+    assert isinstance(trainer.plan, MeasuredPlan)
+    last = trainer.at.epochs[-1]
+    told = {
+        "settings": config.model_dump(),
+        "start": start.to_dict(),
+        "progression": asdict(trainer.at),
+        "dev": {key.removeprefix("dev_"): value for key, value in last.items() if key.startswith("dev_")},
+        "unigram_entropy": report.floor,
+        "speed": report.speed(),
+        "matmul_peak_flops_per_s": trainer.plan.speed.peak,
+        "versions": versions(),
+        "hardware": {**hardware(trainer.device), "processes": trainer.parallel.num_ranks},
+    }
+    write_json(run.path / METRICS, told)
+    run.drop_checkpoints()
+    return _read_result(run)
+
+
+def _read_result(run: PretrainFolder) -> PretrainResult:
+    told = read_json(run.path / METRICS)
+    new_words = told["start"].get("new_words")
+    return PretrainResult(
+        run.model,
+        Progression(**told["progression"]),
+        told["dev"],
+        told["unigram_entropy"],
+        told["speed"],
+        tuple(told["start"]["new_parts"]),
+        0 if new_words is None else new_words["count"],
+    )

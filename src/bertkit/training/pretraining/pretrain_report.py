@@ -1,0 +1,155 @@
+"""What a pre-training run tells: its log, the loss curve with the unigram line, TensorBoard, and the summary."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import require
+from bertkit.system.console import say
+from bertkit.training.trainer.run_folder import RunLog, iterate_log
+from bertkit.visualize.pictures import pretrain_curve
+
+LOG, CURVE, TENSORBOARD = "log.jsonl", "loss.png", "tensorboard"
+#: Least seconds between two drawings of the curve while training.
+CURVE_EVERY_S = 30.0
+#: The steps whose speed is told: the last so many.
+_TIMED_STEPS = 200
+#: Most steps, and most evaluations, that a curve is drawn from; of a longer run every second, fourth ... of them.
+CURVE_POINTS = 8192
+
+
+class Points:
+    """Records at even distances, from the first one on, however many there were: as few as tell a curve."""
+
+    def __init__(self) -> None:
+        self.records: list[Mapping[str, Any]] = []
+        self._stride = 1
+        self._count = 0
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take the next record."""
+        if self._count % self._stride == 0:
+            if len(self.records) == CURVE_POINTS:
+                del self.records[1::2]
+                self._stride *= 2
+            if self._count % self._stride == 0:
+                self.records.append(record)
+        self._count += 1
+
+
+class Report:
+    """Everything that is written while a run goes on. ``log.jsonl`` is the source; the rest is drawn from it.
+
+    Only a log that cannot be written ends the run: without a picture, or without TensorBoard, it goes on, which is said
+    once.
+
+    Args:
+        folder: the run folder.
+        floor: :func:`~bertkit.training.pretraining.unigram_statistics.unigram_entropy` of the training text.
+        curve: whether to draw ``loss.png``, where matplotlib is installed.
+        tensorboard: whether to write ``tensorboard/`` too.
+
+    Raises:
+        MissingExtraError: ``tensorboard`` is asked for and not installed.
+    """
+
+    def __init__(self, folder: Path, floor: float, *, curve: bool, tensorboard: bool) -> None:
+        self.folder, self.floor, self.curve = folder, floor, curve
+        self.log = RunLog(folder / LOG)
+        self._steps, self._evaluations = Points(), Points()
+        self._timed: deque[Mapping[str, Any]] = deque(maxlen=_TIMED_STEPS)
+        self._drawn_at = time.monotonic()
+        self._board: Any = None
+        if tensorboard:
+            require("tensorboard", extra="tensorboard", needed_for="writing TensorBoard files")
+            self._board = import_module("torch.utils.tensorboard")
+        self._writer: Any = None
+
+    def begin(self, step: int, evaluated_step: int) -> None:
+        """Forget what was told and will be made again: steps after ``step``, evaluations after ``evaluated_step``."""
+        self.log.drop_after(step, evaluated_step)
+        if self._board is not None:
+            self._or_without_board(self._open_board)
+        for record in iterate_log(self.folder / LOG) if (self.folder / LOG).exists() else ():
+            self._take(record)
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Take one record of the training loop."""
+        self.log(record)
+        self._take(record)
+        if record.get("event") == "epoch":
+            self._tell(record)
+            if time.monotonic() - self._drawn_at >= CURVE_EVERY_S:
+                self.draw()
+
+    def close(self) -> None:
+        """Close the files. The curve is drawn once more, of what is there."""
+        self.log.close()
+        if self._writer is not None:
+            self._or_without_board(self._writer.close)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw ``loss.png`` of what was told."""
+        if not self.curve or not self._steps.records:
+            return
+        try:
+            records = [*self._steps.records, self._timed[-1], *self._evaluations.records]
+            pretrain_curve(records, self.folder / CURVE, unigram_entropy=self.floor)
+        except Exception as error:  # whatever matplotlib, its fonts or the disk may have: a picture is not worth a run
+            say(f"no {CURVE}: {error}")
+            self.curve = False
+        self._drawn_at = time.monotonic()
+
+    def speed(self) -> dict[str, float]:
+        """Medians of ``tokens_per_s`` and ``peak_share`` over the last steps."""
+        found = {}
+        for name in ("tokens_per_s", "peak_share"):
+            values = [record[name] for record in self._timed if name in record]
+            if values:
+                found[name] = float(statistics.median(values))
+        return found
+
+    def _open_board(self) -> None:
+        shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
+        self._writer = self._board.SummaryWriter(str(self.folder / TENSORBOARD))
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        if record.get("event") == "epoch":
+            self._evaluations.add(record)
+        else:
+            self._steps.add(record)
+            self._timed.append(record)
+        if self._writer is not None:
+            self._or_without_board(lambda: self._write_scalars(record))
+
+    def _or_without_board(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            say(f"{self.folder / TENSORBOARD} cannot be written: {error.strerror or error}; going on without it")
+            self._writer = None
+
+    def _tell(self, record: Mapping[str, Any]) -> None:
+        scores = [
+            f"{name.removeprefix('dev_').replace('_', ' ')} {value:.3f}"
+            for name, value in record.items()
+            if name.startswith("dev_") and value is not None
+        ]
+        if scores:
+            say(f"step {record['step']:,}: held-out {', '.join(scores)} (unigram entropy {self.floor:.3f})")
+
+    def _write_scalars(self, record: Mapping[str, Any]) -> None:
+        place = "held-out" if record.get("event") == "epoch" else "training"
+        for name, value in record.items():
+            if name in ("step", "event") or not isinstance(value, int | float) or not math.isfinite(value):
+                continue
+            self._writer.add_scalar(f"{place}/{name.removeprefix('dev_')}", value, record["step"])

@@ -1,0 +1,407 @@
+"""The one training loop, read from top to bottom: :meth:`Trainer.run`, then :meth:`Trainer.train_step`.
+
+Fine-tuning, a head on frozen features, and later pre-training and distillation differ in the model's loss and in the
+data; this file is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_
+from torch.optim import Optimizer
+
+from bertkit.errors import TrainingError, shorten
+from bertkit.optim import Schedule, set_learning_rate
+from bertkit.system.console import Progress, clock, say
+from bertkit.system.interrupts import Interrupted, Interrupts
+from bertkit.training.trainer.batch_plan import BatchT, Plan
+from bertkit.training.trainer.compiling import check_compiling, compiled
+from bertkit.training.trainer.failed_batch import save_failed_batch
+from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Loss, Progression, StepResult, Trainable
+from bertkit.training.trainer.parallel import SINGLE, Parallel
+from bertkit.training.trainer.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
+from bertkit.training.trainer.snapshot import (
+    Snapshot,
+    load_snapshot,
+    newest_whole,
+    save_snapshot,
+    step_folders,
+    step_name,
+)
+from bertkit.training.trainer.snapshot_state import copy_into, restore_snapshot, take_snapshot
+
+__all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trainable", "Trainer"]
+
+
+class Trainer(Generic[BatchT]):
+    """Train a model on a plan of batches.
+
+    Args:
+        model: an ``nn.Module`` that is :class:`Trainable`. Its parameters are updated in place.
+        plan: the data.
+        optimizer: over the model's trainable parameters.
+        schedule: factor of the peak rate at each step.
+        options: see :class:`LoopOptions`.
+        evaluate: called after each epoch and at the end of the run, in eval mode without gradients.
+        log: called with one flat record per step and per epoch.
+        folder: where checkpoints go; None keeps everything in memory and cannot be resumed.
+        identity: what must be equal for a checkpoint to belong to this run (settings, data); compared on resume.
+        parallel: the ranks of the run; every method is then called on all of them, and rank 0 alone writes.
+
+    Raises:
+        ConfigError: the device cannot compute in ``options.precision`` or has no compiler for ``options.compile``, or
+            the optimizer cannot work on sharded weights.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        plan: Plan[BatchT],
+        optimizer: Optimizer,
+        schedule: Schedule,
+        options: LoopOptions,
+        *,
+        evaluate: Evaluate | None = None,
+        log: Callable[[dict[str, Any]], None] = lambda record: None,
+        folder: Path | None = None,
+        identity: Mapping[str, Any] | None = None,
+        parallel: Parallel = SINGLE,
+    ) -> None:
+        self.model = model
+        self.plan = plan
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.options = options
+        self.evaluate = evaluate
+        self.log = log
+        self.folder = folder
+        self.identity = json.loads(json.dumps(dict(identity or {})))  # as it will be read back
+        self.parallel = parallel
+        self.at = Progression()
+        self.best: dict[str, Tensor] | None = None
+        self.trained: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
+        self._damaged: tuple[Path, ...] = ()  # checkpoints that were passed over
+        self._saved_at = time.monotonic()
+        autocast(options.precision, self.device)
+        if options.compile:
+            check_compiling(self.device, sharded=parallel.is_sharded)
+        parallel.check_optimizer(optimizer)
+        parallel.spread_generators()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.trained[0].device
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def run(self) -> Progression:
+        """Train to the end, from wherever :attr:`at` stands.
+
+        Raises:
+            TrainingError: a loss or gradient that is not finite; the step was not taken, its batch was saved.
+            Interrupted: Ctrl-C or SIGTERM; the state was saved (a ``KeyboardInterrupt`` with an exit code).
+            ResourceError: the disk is full; the checkpoint before is intact.
+        """
+        at, parallel = self.at, self.parallel
+        at.stopped_by_time = self._time_is_up()
+        self._saved_at = time.monotonic()
+        self.model.train()
+        with (
+            Interrupts(launched=parallel.num_ranks > 1) as signals,
+            self._progress() as shown,
+            parallel.explained(),
+            compiled(self.model, enabled=self.options.compile, device=self.device, sharded=parallel.is_sharded),
+        ):
+            try:
+                while True:
+                    if self._epoch_ended():
+                        self._end_epoch(lambda: self._check(signals))
+                    if self._finished():
+                        break
+                    self._check(signals)
+                    began = time.monotonic()
+                    result = self.train_step()
+                    # One clock for all ranks: they must agree on the rate, on the end, and on when to save.
+                    at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, self._save_is_due()))
+                    at.stopped_by_time = self._time_is_up()
+                    self._show(shown, result)
+                    if save:
+                        self.save()
+            except Interrupted as stop:
+                raise Interrupted(self._save_and_explain(stop), stop.signum) from None
+        return at
+
+    def _check(self, signals: Interrupts) -> None:
+        """Stop when a signal has come to any rank; all of them stop at the same point."""
+        # What was gathered decides, and nothing else: a signal that comes after it is for the next time.
+        if found := [signum for signum in self.parallel.gather(signals.signum) if signum is not None]:
+            signals.signum = max(found)
+            signals.check()
+
+    def _save_is_due(self) -> bool:
+        return self.folder is not None and time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
+
+    def _finished(self) -> bool:
+        return self.at.step >= self.options.num_steps or self.at.stopped_early or self.at.stopped_by_time
+
+    def _time_is_up(self) -> bool:
+        return self.options.max_seconds is not None and self.at.seconds >= self.options.max_seconds
+
+    def train_step(self) -> StepResult:
+        """One optimizer step over all micro-batches of the plan's next batch.
+
+        Each term of the loss is summed over the micro-batches and divided by its number of targets in the whole batch,
+        which is known beforehand; so the split into micro-batches changes rounding only.
+        """
+        began = time.perf_counter()
+        step, precision = self.at.step, self.options.precision
+        batches = [self._on_device(batch) for batch in self.plan.micro_batches(step)]
+        num_targets, num_batches = self._count(batches)
+        scale = loss_scale(self.at, precision)
+        sums = self._backward(batches, num_batches, num_targets, scale)
+        self.parallel.add_gradients(self.trained)
+        norm = self.parallel.norm([p.grad for p in self.trained if p.grad is not None]) / scale
+        *values, grad_norm = torch.cat([self.parallel.add(sums), norm[None]]).tolist()  # the only wait for the device
+        loss_sums = dict(zip(num_targets, values, strict=True))
+        losses = {name: value / num_targets[name] for name, value in loss_sums.items()}
+        rate, loss = self.options.learning_rate * self.schedule(step), sum(losses.values())
+        skipped = overflowed(loss, grad_norm, precision, self.at)
+        result = StepResult(step, loss, losses, grad_norm, rate, num_targets, skipped)
+        if not skipped:
+            if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+                self._refuse(result, batches)
+            unscale(self.trained, scale)
+            if grad_norm > self.options.max_grad_norm:
+                clip_grads_with_norm_(self.trained, self.options.max_grad_norm, norm)
+            set_learning_rate(self.optimizer, rate)
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        update_loss_scale(self.at, precision, skipped=skipped)
+        self.at.step = step + 1
+        _add(self.at.epoch_loss_sums, loss_sums)
+        _add(self.at.epoch_num_targets, num_targets)
+        self._log_step(result, time.perf_counter() - began)
+        return result
+
+    def _count(self, batches: Sequence[BatchT]) -> tuple[dict[str, float], int]:
+        """Targets of each term of the loss over all ranks, and the micro-batches of the rank that has most."""
+        own: dict[str, float] = {}
+        for batch in batches:
+            _add(own, cast(Trainable, self.model).num_targets(batch))
+        total: dict[str, float] = {}
+        counted = self.parallel.gather((own, len(batches)))
+        for targets, _ in counted:
+            _add(total, targets)
+        return total, max(number for _, number in counted)
+
+    def _backward(
+        self, batches: Sequence[BatchT], num_batches: int, num_targets: Mapping[str, float], scale: float
+    ) -> Tensor:
+        """Gradients of ``scale`` times this rank's share of the loss, and the sum of each term in a vector."""
+        sums = torch.zeros(len(num_targets), device=self.device)
+        passes = [(batch, 1.0) for batch in batches]
+        if self.parallel.is_sharded:
+            # Weights are gathered in every pass, so all ranks must make equally many: some repeat one with weight 0.
+            spare = batches[0] if batches else self._on_device(self.plan.micro_batches(0)[0])
+            passes += [(spare, 0.0)] * (num_batches - len(batches))
+        for number, (batch, weight) in enumerate(passes, start=1):
+            self.parallel.begin_micro_batch(self.model, last=number == len(passes))
+            with autocast(self.options.precision, self.device):
+                terms = cast(Trainable, self.model).forward_packed(batch).loss_terms
+            assert terms, "the plan made a batch without targets"
+            shares = [term.total * (weight * scale) / num_targets[name] for name, term in terms.items()]
+            torch.stack(shares).sum().backward()
+            for place, name in enumerate(num_targets):
+                if weight and name in terms:
+                    sums[place] += terms[name].total.detach()
+        return sums
+
+    def _on_device(self, batch: BatchT) -> BatchT:
+        return cast(BatchT, cast(Any, batch).to(self.device))
+
+    def _progress(self) -> Progress:
+        """A bar of steps; of seconds where the time budget is what ends the run, for nobody knows the steps then."""
+        options = self.options
+        if options.max_seconds is not None:
+            return Progress(math.ceil(options.max_seconds), label=options.label, unit="s", done=int(self.at.seconds))
+        return Progress(options.num_steps, label=options.label, unit="steps", done=self.at.step)
+
+    def _show(self, shown: Progress, result: StepResult) -> None:
+        if self.options.max_seconds is None:
+            shown.advance(note=f"loss {result.loss:.3f}")
+        else:
+            done = min(int(self.at.seconds), math.ceil(self.options.max_seconds))
+            shown.advance(done - shown.done, note=f"step {self.at.step:,}, loss {result.loss:.3f}")
+
+    def _log_step(self, result: StepResult, seconds: float) -> None:
+        self._tell(
+            {
+                "step": result.step + 1,
+                "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
+                "loss": result.loss,
+                **({f"{name}_loss": value for name, value in result.losses.items()} if len(result.losses) > 1 else {}),
+                "lr": result.learning_rate,
+                "grad_norm": None if result.skipped else result.grad_norm,
+                **({"loss_scale": self.at.loss_scale} if self.options.precision == "fp16" else {}),
+                **({"skipped": True} if result.skipped else {}),
+                f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
+            }
+        )
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        if self.parallel.is_first:
+            self.log(record)
+
+    def _refuse(self, result: StepResult, batches: Sequence[BatchT]) -> None:
+        rows = self.plan.rows(result.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        where = self.folder and save_failed_batch(self.folder, result, rows, batches, self.parallel.rank)
+        kept = f" The batch is kept in {where}." if where else ""
+        raise TrainingError(
+            f"step {self._of_all(result.step + 1)}: the loss is {result.loss} and the gradient norm "
+            f"{result.grad_norm}, both must be finite. The step was not taken, so the weights are those of step "
+            f"{result.step}. Rows of the batch: {shorten(rows, limit=8)}.{kept} Look for a damaged row, or try a "
+            f"lower learning rate (now {result.learning_rate:.3g}) or a longer warm-up"
+        )
+
+    # -------------------------------------------------------------------------------------------------- epochs
+
+    def _epoch_ended(self) -> bool:
+        at = self.at
+        every = self.options.evaluate_every_steps or self.plan.steps_per_epoch
+        return at.step > at.evaluated_step and (at.step % every == 0 or self._finished())
+
+    def _end_epoch(self, check: Callable[[], None]) -> None:
+        """Evaluate, remember the best weights, decide whether to stop early.
+
+        Nothing of the run's state changes before the evaluation is complete, so an interrupted one is made again.
+        """
+        at = self.at
+        scores: Mapping[str, float] = {}
+        if self.evaluate is not None:
+            self.model.eval()
+            # Sharded weights that were gathered in inference mode could not be used in the next step.
+            without = torch.no_grad() if self.parallel.is_sharded else torch.inference_mode()
+            try:
+                with without, autocast(self.options.precision, self.device):
+                    scores = self.parallel.from_first(dict(self.evaluate(check)))
+            finally:
+                self.parallel.end_evaluation(self.model)
+            self.model.train()
+        record = {
+            "step": at.step,
+            "epoch": math.ceil(at.step / self.plan.steps_per_epoch),
+            "train_loss": sum(value / at.epoch_num_targets[name] for name, value in at.epoch_loss_sums.items()),
+            **{f"dev_{name}": float(value) for name, value in scores.items()},
+        }
+        at.epochs.append({key: _json_number(value) for key, value in record.items()})
+        at.evaluated_step = at.step
+        at.epoch_loss_sums, at.epoch_num_targets = {}, {}
+        self._remember(scores)
+        self._tell({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
+
+    def _remember(self, scores: Mapping[str, float]) -> None:
+        at, monitor = self.at, self.options.monitor
+        if monitor is None:
+            at.best_step = at.step
+            return
+        score = float(scores[monitor])
+        # A score that is not a number (a correlation of constant predictions) is worse than every number.
+        score = score if math.isfinite(score) else -math.inf
+        if at.best_step is None or score > (-math.inf if at.best_score is None else at.best_score):
+            at.best_step, at.num_stale = at.step, 0
+            at.best_score = score if math.isfinite(score) else None
+            self.best = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        else:
+            at.num_stale += 1
+            at.stopped_early = self.options.patience is not None and at.num_stale >= self.options.patience
+
+    def restore_best(self) -> None:
+        """Put the weights of the best evaluation into the model; without a monitored score they are the last."""
+        if self.best is not None:
+            copy_into(self.model, self.best)
+
+    # --------------------------------------------------------------------------------------------- checkpoints
+
+    def state_dict(self) -> Snapshot:
+        """Everything that :meth:`load_state_dict` needs to go on bit for bit."""
+        return take_snapshot(self)
+
+    def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
+        """Go on where the snapshot was taken.
+
+        Raises:
+            CheckpointError: it belongs to other settings, other data or another model.
+        """
+        restore_snapshot(self, snapshot, source)
+
+    def save(self) -> Path:
+        """Write a checkpoint, then delete damaged ones, and of the others all but the newest ``options.keep``."""
+        assert self.folder is not None, "save() needs a folder"
+        folder, snapshot = self.folder, self.state_dict()  # on all ranks
+
+        def write() -> Path:
+            advice = f"Make room. {self.options.how_to_resume}"
+            path = save_snapshot(folder, step_name(self.at.step), snapshot, advice=advice)
+            others = [kept for kept in step_folders(folder) if kept not in self._damaged]
+            for old in (*self._damaged, *others[self.options.keep :]):
+                shutil.rmtree(old, ignore_errors=True)
+            return path
+
+        path = self.parallel.on_first(write)
+        self._damaged, self._saved_at = (), time.monotonic()
+        return path
+
+    def resume(self) -> bool:
+        """Load the newest whole checkpoint of :attr:`folder` and say so; False where there is none.
+
+        Only rank 0 reads it. See :func:`bertkit.training.trainer.snapshot_state.restore_snapshot` for another number
+        of ranks.
+
+        Raises:
+            CheckpointError: every checkpoint is damaged, or it belongs to another run.
+        """
+        assert self.folder is not None, "resume() needs a folder"
+        folder = self.folder
+        with self.parallel.explained():
+            found = self.parallel.on_first(lambda: newest_whole(folder))
+            for reason in found.skipped:
+                say(f"skipped a damaged checkpoint: {reason}")
+            self._damaged = found.damaged
+            if found.path is None:
+                return False
+            snapshot = self.parallel.share(load_snapshot(found.path) if self.parallel.is_first else None)
+        assert snapshot is not None
+        self.load_state_dict(snapshot, str(found.path))
+        say(f"resumed {self.options.label} after step {self._of_all(self.at.step)} ({found.path})")
+        return True
+
+    def _of_all(self, step: int) -> str:
+        if self.options.max_seconds is None:
+            return f"{step} of {self.options.num_steps}"
+        return f"{step}, {clock(self.at.seconds)} of the {clock(self.options.max_seconds)} budget used"
+
+    def _save_and_explain(self, stop: Interrupted) -> str:
+        done = f"{stop} after step {self._of_all(self.at.step)} ({clock(self.at.seconds)})"
+        if self.folder is None:
+            return f"{done}; nothing was saved, because this run has no folder"
+        return f"{done}; saved in {self.save()}. {self.options.how_to_resume}"
+
+
+def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        totals[name] = totals.get(name, 0.0) + value
+
+
+def _json_number(value: float | int) -> float | int | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,111 @@
+"""What the training loop asks of a model, what it is told, what a step tells, and how far a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from bertkit.model.losses import LossTerm
+
+#: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
+Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
+
+
+class Loss(Protocol):
+    """What :class:`Trainer` reads of a forward pass. Every head of :mod:`bertkit.model` returns it."""
+
+    #: The parts of the loss by name, each a sum over its targets; None where the batch has no targets.
+    loss_terms: dict[str, LossTerm] | None
+
+
+class Trainable(Protocol):
+    """A model that can be trained: an ``nn.Module`` with these two methods."""
+
+    def forward_packed(self, batch: Any) -> Loss: ...
+
+    def num_targets(self, batch: Any) -> dict[str, float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """How long to train and when to look up from it.
+
+    num_steps: optimizer steps of the whole run, at most; with ``max_seconds`` it may be larger than can be reached.
+    learning_rate: peak rate, which the schedule scales.
+    max_grad_norm: gradients with a larger global norm are scaled down to it.
+    monitor: name of the dev score, larger is better, that chooses the best epoch; None keeps the last.
+    patience: stop after this many evaluations without a better score; None never stops early.
+    checkpoint_every_s: seconds between two saved states.
+    keep: states that are kept; older ones are deleted after a newer one is on the disk.
+    max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after every step: the run ends
+        with the step in which it is used up. None: no limit.
+    evaluate_every_steps: evaluate after each multiple of it in place of after each epoch; None: after each epoch.
+        The end of the run is always evaluated.
+    compile: run a part of each encoder layer through ``torch.compile``, see :mod:`bertkit.training.trainer.compiling`.
+    how_to_resume: told when a signal has stopped the run.
+    precision: number format of forward and backward pass; weights and optimizer stay fp32.
+    """
+
+    num_steps: int
+    learning_rate: float
+    max_grad_norm: float = 1.0
+    monitor: str | None = None
+    patience: int | None = None
+    checkpoint_every_s: float = 120.0
+    keep: int = 2
+    label: str = "training"
+    max_seconds: float | None = None
+    evaluate_every_steps: int | None = None
+    compile: bool = False
+    how_to_resume: str = "Run the same command with --resume to go on"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One optimizer step.
+
+    loss: what was minimised, the sum of ``losses``.
+    losses: for each term of the loss the mean over its targets.
+    grad_norm: the global norm before clipping.
+    skipped: the gradients overflowed in fp16; the weights are as before.
+    """
+
+    step: int
+    loss: float
+    losses: dict[str, float]
+    grad_norm: float
+    learning_rate: float
+    num_targets: dict[str, float]
+    skipped: bool = False
+
+
+@dataclass(slots=True)
+class Progression:
+    """How far a run is: all of its state that is not a tensor. Plain values, saved as JSON.
+
+    seconds: time spent in training steps (data, forward, backward, update), over all parts of a resumed run.
+        Evaluations and the writing of checkpoints are not counted, nor are steps that a killed process had made after
+        its last checkpoint and that are made again.
+    stopped_early: by :attr:`LoopOptions.patience`.
+    stopped_by_time: :attr:`LoopOptions.max_seconds` are used up.
+    loss_scale, steps_since_overflow, num_skipped: of fp16, see :mod:`bertkit.training.trainer.precision`;
+    ``num_skipped`` steps
+        are counted in ``step`` but left the weights as they were.
+    """
+
+    step: int = 0
+    evaluated_step: int = 0
+    epoch_loss_sums: dict[str, float] = field(default_factory=dict)
+    epoch_num_targets: dict[str, float] = field(default_factory=dict)
+    best_step: int | None = None
+    best_score: float | None = None
+    num_stale: int = 0
+    stopped_early: bool = False
+    stopped_by_time: bool = False
+    seconds: float = 0.0
+    loss_scale: float = 65536.0
+    steps_since_overflow: int = 0
+    num_skipped: int = 0
+    epochs: list[dict[str, Any]] = field(default_factory=list)

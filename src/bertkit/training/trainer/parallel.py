@@ -1,0 +1,302 @@
+"""One run on several processes, started by ``torchrun``: replicated weights (``ddp``) or sharded ones (``fsdp``).
+
+The global batch does not depend on the number of ranks: the plan gives each rank its part of every step, the targets
+are counted over all ranks before the forward pass, every rank divides its sums by that count, and the gradients are
+added up once a step. So N ranks compute the step of one rank, up to the rounding of a sum in another order (and up to
+dropout, whose masks come from a stream of its own on each rank).
+
+``ddp`` here is not ``torch.nn.parallel.DistributedDataParallel``: gradients are added by :meth:`Parallel.add_gradients`
+after the last micro-batch, in a few large buffers. See ``docs/decisions/0041-parallel-training.md``.
+
+Every method that talks to the other ranks must be called on all of them, in the same order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+from bertkit.errors import BertkitError, ConfigError, TrainingError
+from bertkit.optim.base import GroupOptimizer
+from bertkit.system.console import set_quiet
+from bertkit.training.trainer.generators import seed_generators
+from bertkit.training.trainer.snapshot import Snapshot
+
+Mode = Literal["ddp", "fsdp"]
+T = TypeVar("T")
+
+#: Numbers of a gradient buffer that is sent at once: 128 MB of fp32.
+BUFFER_NUMBERS = 1 << 25
+#: What torch's errors say when another process is gone or does not answer.
+_LOST = ("connection", "by peer", "timed out", "timeout", "broken pipe", "ncclremoteerror", "remote process")
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """This process among those of the run. :data:`SINGLE` is a run of one process.
+
+    rank: number of this process, from 0; rank 0 alone writes.
+    num_ranks: processes of the run.
+    device: where this rank's model is.
+    mode: ``ddp``: every rank has all weights; ``fsdp``: weights, gradients and optimizer state are cut into
+        ``num_ranks`` parts (``torch.distributed.fsdp.fully_shard``); None: one process.
+    """
+
+    rank: int = 0
+    num_ranks: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    mode: Mode | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which writes checkpoints, logs and progress."""
+        return self.rank == 0
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a rank holds a part of each weight only."""
+        return self.mode == "fsdp" and self.num_ranks > 1
+
+    # ---------------------------------------------------------------------------------------- model and optimizer
+
+    def prepare(self, model: nn.Module) -> None:
+        """Move ``model`` to :attr:`device`, give every rank the weights of rank 0, and for ``fsdp`` shard it in place.
+
+        Call it before the optimizer is made, which must hold the sharded parameters.
+        """
+        model.to(self.device)
+        if self.num_ranks == 1:
+            return
+        with torch.no_grad(), self.explained():
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor, 0)
+        if self.is_sharded:
+            from bertkit.training.trainer.sharding import shard
+
+            shard(model, self.device, self.num_ranks)
+
+    def check_optimizer(self, optimizer: Optimizer) -> None:
+        """See that ``optimizer`` can work on sharded weights.
+
+        Raises:
+            ConfigError: it cannot: its update needs a whole matrix (LAMB, Muon), or is written for plain tensors.
+        """
+        if self.is_sharded and isinstance(optimizer, GroupOptimizer):
+            raise ConfigError(
+                f"{type(optimizer).__name__} does not work on sharded weights; use the optimizer adamw, or mode ddp"
+            )
+
+    def spread_generators(self) -> None:
+        """Give each rank but 0 generators of its own, derived from torch's seed, so that dropout differs by rank."""
+        if self.rank > 0:
+            state = np.random.SeedSequence((torch.initial_seed(), self.rank)).generate_state(1, np.uint64)
+            seed_generators(int(state[0]) >> 1)
+
+    def whole_model(self, model: nn.Module) -> nn.Module | None:
+        """The model with all of its weights on rank 0, None elsewhere: ``model`` itself, or for ``fsdp`` a CPU copy."""
+        if self.is_sharded:
+            from bertkit.training.trainer.sharding import unsharded_copy
+
+            with self.explained():
+                return unsharded_copy(model, keep=self.is_first)
+        return model if self.is_first else None
+
+    # ------------------------------------------------------------------------------------------------------- a step
+
+    def begin_micro_batch(self, model: nn.Module, *, last: bool) -> None:
+        """Call before the forward pass of a micro-batch: sharded gradients are added up in the ``last`` one only."""
+        if self.is_sharded:
+            from bertkit.training.trainer.sharding import accumulate_unsharded
+
+            accumulate_unsharded(model, last=last)
+
+    def end_evaluation(self, model: nn.Module) -> None:
+        """Call after forward passes without a backward pass, which leave weights gathered."""
+        if self.is_sharded:
+            from bertkit.training.trainer.sharding import scatter
+
+            scatter(model)
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """``ddp``: replace each gradient by its sum over all ranks, bit for bit the same on each.
+
+        A gradient that no rank has stays None, as in a run of one process.
+        """
+        if self.num_ranks == 1 or self.mode == "fsdp":
+            return
+        used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
+        dist.all_reduce(used, dist.ReduceOp.MAX)
+        waiting: list[Tensor] = []
+        for p in (p for p, has in zip(parameters, used.tolist(), strict=True) if has):
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+            if waiting and sum(grad.numel() for grad in waiting) + p.numel() > BUFFER_NUMBERS:
+                _add_up(waiting)
+                waiting = []
+            waiting.append(p.grad)
+        if waiting:
+            _add_up(waiting)
+
+    def add(self, values: Tensor) -> Tensor:
+        """The sum of a tensor over all ranks, in a new tensor, bit for bit the same on each."""
+        if self.num_ranks == 1:
+            return values
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of all gradients together; of sharded ones over all ranks."""
+        total = get_total_norm(gradients)
+        return total.full_tensor() if self.is_sharded else total  # type: ignore[attr-defined]
+
+    # ------------------------------------------------------------------------------------------------ plain values
+
+    def gather(self, value: T) -> list[T]:
+        """The value of every rank, in order, on every rank; anything that can be pickled, by way of the CPU."""
+        if self.num_ranks == 1:
+            return [value]
+        found: list[Any] = [None] * self.num_ranks
+        with self.explained():
+            dist.all_gather_object(found, value)
+        return found
+
+    def from_first(self, value: T) -> T:
+        """The value of rank 0, on every rank."""
+        if self.num_ranks == 1:
+            return value
+        box = [value]
+        with self.explained():
+            dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
+        return box[0]
+
+    def on_first(self, do: Callable[[], T]) -> T:
+        """Run ``do`` on rank 0 and give every rank its result; an error of this package is raised on every rank."""
+        if self.num_ranks == 1:
+            return do()
+        outcome: tuple[Any, BaseException | None] = (None, None)
+        if self.is_first:
+            try:
+                outcome = (do(), None)
+            except BertkitError as refused:
+                outcome = (None, refused)
+        result, error = self.from_first(outcome)
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    def share(self, snapshot: Snapshot | None) -> Snapshot | None:
+        """The snapshot that rank 0 has read, on every rank, so that only rank 0 needs the disk."""
+        if self.num_ranks == 1:
+            return snapshot
+        mine = snapshot.tensors if snapshot is not None and self.is_first else {}
+        head: Any = snapshot and (snapshot.values, {key: (value.dtype, value.shape) for key, value in mine.items()})
+        head = self.from_first(head)
+        if head is None:
+            return None
+        values, shapes = head
+        tensors = {}
+        for key, (dtype, shape) in shapes.items():
+            tensors[key] = mine[key].contiguous() if key in mine else torch.empty(shape, dtype=dtype)
+            dist.broadcast(tensors[key].view(-1).view(torch.uint8), 0)
+        return Snapshot(tensors, values)
+
+    # --------------------------------------------------------------------------------------------------- the end
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turn torch's errors about other processes into one that says what happened.
+
+        Raises:
+            TrainingError: another rank was killed, failed, or did not answer in time.
+        """
+        try:
+            yield
+        except BertkitError:
+            raise
+        except RuntimeError as error:
+            text = str(error)
+            if self.num_ranks == 1 or not any(word in text.lower() for word in _LOST):
+                raise
+            raise TrainingError(
+                f"rank {self.rank} of {self.num_ranks} lost another rank: it was killed, it failed (its own message "
+                f"says why), or it did not answer in time. What was saved before is intact; start all ranks again to "
+                f"go on from the newest checkpoint. ({text.strip().splitlines()[0][:200]})"
+            ) from error
+
+    def close(self) -> None:
+        """Leave the group of processes; call it when the run is over."""
+        if self.num_ranks > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+#: A run of one process, which talks to nobody.
+SINGLE = Parallel()
+
+
+def parallel_from_environment(
+    device: str | torch.device | None = None, mode: Mode | None = None, *, timeout_s: float = 600.0
+) -> Parallel:
+    """Join the run that ``torchrun`` started this process for; without ``torchrun``, a run of one process.
+
+    Ranks talk by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets its GPU number r. Ranks other
+    than 0 are quiet: :func:`bertkit.system.console.say` and progress show nothing.
+
+    Args:
+        device: ``cpu`` or ``cuda``; None means ``cpu``.
+        mode: see :class:`Parallel`; None means ``ddp`` where there are several processes.
+        timeout_s: how long a rank waits for the others before the run ends.
+
+    Raises:
+        ConfigError: a mode without ``torchrun``, or more ranks on a machine than it has GPUs.
+        TrainingError: the other ranks cannot be reached.
+    """
+    if mode not in (None, "ddp", "fsdp"):
+        raise ConfigError(f"mode must be ddp or fsdp, got {mode!r}")
+    wanted = torch.device(device or "cpu")
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        if mode is not None:
+            raise ConfigError(
+                f"mode {mode} is for several processes; start them with "
+                f"'torchrun --nproc-per-node N -m bertkit ...', N the number of devices"
+            )
+        return Parallel(device=wanted)
+    rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if wanted.type == "cuda":
+        local = int(os.environ.get("LOCAL_RANK", rank))
+        if local >= torch.cuda.device_count():
+            raise ConfigError(
+                f"rank {rank} needs GPU {local}, but this machine has {torch.cuda.device_count()}: start at most "
+                f"that many processes on it (torchrun --nproc-per-node)"
+            )
+        wanted = torch.device("cuda", local)
+        torch.cuda.set_device(wanted)
+    if num_ranks == 1:
+        return Parallel(device=wanted)
+    found = Parallel(rank, num_ranks, wanted, mode or "ddp")
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if wanted.type == "cuda" else "gloo"
+        with found.explained():
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    if rank > 0:
+        set_quiet(True)
+    return found
+
+
+def _add_up(tensors: Sequence[Tensor]) -> None:
+    """Replace tensors by their sums over all ranks, in one message."""
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    dist.all_reduce(flat)
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    torch._foreach_copy_(list(tensors), [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)])

@@ -1,0 +1,329 @@
+"""Pictures of a run: loss curve, confusion matrix, predicted against right scores.
+
+Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
+Needs the extra ``plots``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import InputError, require
+from bertkit.metrics.calibration import Bins, confidences
+from bertkit.metrics.calibration import reliability as calibration_bins
+
+#: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
+WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
+#: Colours that stay apart for colour-blind readers and in grey (Okabe & Ito).
+BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#999999", "#000000"
+SCORE_COLOURS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
+#: From this many labels on, the numbers in a confusion matrix would not be readable.
+MOST_NUMBERS = 25
+
+
+def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric: str | None = None) -> Path:
+    """Training loss of every step, dev loss and dev score of every epoch, the best epoch marked.
+
+    Args:
+        records: the lines of a run's ``log.jsonl``.
+        path: PNG file to write.
+        metric: dev score to draw on the right axis; None draws none.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        InputError: there is no step among the records.
+    """
+    steps, epochs = _steps_and_epochs(records)
+    losses = np.array([record["loss"] for record in steps])
+    dev = [(record["step"], record["dev_loss"]) for record in epochs if record.get("dev_loss") is not None]
+    figure, axes = _draw_losses(steps, losses, dev, names=("train loss", "dev loss"))
+    axes.set_ylabel("loss")
+    top = max([_smooth(losses).max(), *(value for _, value in dev)])
+    axes.set_ylim(0, 1.08 * top if math.isfinite(top) and top > 0 else None)
+    lines, names = axes.get_legend_handles_labels()
+    if metric is not None:
+        extra = _draw_score(axes, epochs, metric)
+        lines, names = lines + extra[0], names + extra[1]
+    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    return _save(figure, path)
+
+
+def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, unigram_entropy: float) -> Path:
+    """Masked-LM loss of every step and of held-out text against the unigram entropy; accuracies beside it.
+
+    A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
+
+    Args:
+        records: the lines of a pre-training run's ``log.jsonl``.
+        path: PNG file to write.
+        unigram_entropy: of the training text, in nats.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        InputError: there is no step among the records.
+    """
+    steps, epochs = _steps_and_epochs(records)
+    losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
+    dev = [(r["step"], r["dev_masked_lm_loss"]) for r in epochs if r.get("dev_masked_lm_loss") is not None]
+    figure, axes = _draw_losses(steps, losses, dev, names=("training loss", "held-out loss"))
+    name = f"unigram entropy {unigram_entropy:.2f}"
+    axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
+    axes.set_ylabel("masked-LM loss (nats)")
+    axes.set_ylim(0, 1.08 * max([_smooth(losses).max(), unigram_entropy, *(value for _, value in dev)]))
+    lines, names = axes.get_legend_handles_labels()
+    extra = _draw_accuracies(axes, epochs)
+    lines, names = lines + extra[0], names + extra[1]
+    figure.legend(lines, names, loc="outside upper center", ncols=3, frameon=False)
+    return _save(figure, path)
+
+
+def _steps_and_epochs(
+    records: Sequence[Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The two kinds of lines of a ``log.jsonl``.
+
+    Raises:
+        InputError: there is no step among the records.
+    """
+    steps = [record for record in records if "event" not in record]
+    if not steps:
+        raise InputError("there is no training step in the log, so no curve to draw")
+    return steps, [record for record in records if record.get("event") == "epoch"]
+
+
+def _draw_losses(
+    steps: Sequence[Mapping[str, Any]],
+    losses: npt.NDArray[Any],
+    dev: Sequence[tuple[int, float]],
+    *,
+    names: tuple[str, str],
+) -> tuple[Any, Any]:
+    """A new figure with the loss of every step, raw and smoothed, and of every evaluation, under their names."""
+    figure, axes = _figure(WIDTH, HEIGHT)
+    x = [record["step"] for record in steps]
+    axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
+    axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label=names[0])
+    if dev:
+        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label=names[1])
+    axes.set_xlabel("optimizer step")
+    axes.set_xlim(0, x[-1])
+    return figure, axes
+
+
+def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
+    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
+    curves = {
+        name: [(r["step"], r[f"dev_{key}"]) for r in epochs if r.get(f"dev_{key}") is not None]
+        for name, key in (("masked words right", "masked_lm_accuracy"), ("pairs right", "next_sentence_accuracy"))
+    }
+    curves = {name: points for name, points in curves.items() if points}
+    if not curves:
+        return [], []
+    right = axes.twinx()
+    right.spines["top"].set_visible(False)
+    for (name, points), (color, marker) in zip(curves.items(), ((GREEN, "s"), (BLACK, "^")), strict=False):
+        right.plot(*zip(*points, strict=True), color=color, marker=marker, clip_on=False, linewidth=1.5, label=name)
+    right.set_ylabel("held-out accuracy")
+    right.set_ylim(0, 1)
+    handles, names = right.get_legend_handles_labels()
+    return list(handles), list(names)
+
+
+def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
+    scores = [(r["step"], r[f"dev_{metric}"]) for r in epochs if r.get(f"dev_{metric}") is not None]
+    if not scores:
+        return [], []
+    right = axes.twinx()
+    right.spines["top"].set_visible(False)
+    right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", clip_on=False, linewidth=1.5, label=f"dev {metric}")
+    step, best = max(scores, key=lambda pair: pair[1])
+    right.annotate(
+        f"best {best:.3f}",
+        (step, best),
+        xytext=(0, 9),
+        textcoords="offset points",
+        ha="center",
+        color=GREEN,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+    )
+    right.axvline(step, color=GREEN, linestyle=":", linewidth=1.2)
+    right.set_ylabel(f"dev {metric}")
+    values = [value for _, value in scores]
+    room = max(0.02, 0.25 * (max(values) - min(values)))
+    right.set_ylim(min(values) - room, max(values) + room)
+    handles, names = right.get_legend_handles_labels()
+    return list(handles), list(names)
+
+
+def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
+    """A confusion matrix: colour is the share of the right label's rows, the number is the count.
+
+    Args:
+        matrix: counts ``(C, C)``; row = right label, column = predicted label.
+        labels: C names.
+        path: PNG file to write.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        InputError: the matrix does not fit the labels.
+    """
+    counts = np.asarray(matrix)
+    size = len(labels)
+    if counts.shape != (size, size):
+        raise InputError(f"a confusion matrix of {size} labels has shape {(size, size)}, got {counts.shape}")
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(12.0, 4.5 + 0.35 * size)
+    figure, axes = _figure(side + 1.5, side)
+    image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    names = [_plain(label if len(label) <= 18 else label[:17] + "…") for label in labels]
+    axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
+    axes.set_yticks(range(size), names)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("right")
+    if size <= MOST_NUMBERS:
+        for row, column in np.ndindex(size, size):
+            dark = shares[row, column] > 0.5
+            text = f"{counts[row, column]:,}" + (f"\n{100 * shares[row, column]:.0f} %" if size <= 8 else "")
+            axes.text(
+                column, row, text, ha="center", va="center",
+                color="white" if dark else "black", fontsize=11 if size <= 8 else 7,
+            )  # fmt: skip
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.grid(visible=False)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the right label's rows")
+    return _save(figure, path)
+
+
+def confusion_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], path: str | Path) -> Path:
+    """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``)."""
+    number = {label: index for index, label in enumerate(labels)}
+    matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    for row in rows:
+        matrix[number[row["gold"]], number[row["predicted"]]] += 1
+    return confusion(matrix, labels, path)
+
+
+def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
+    """How often the model was right against how sure it was; on the diagonal probabilities mean what they say.
+
+    Args:
+        bins: a curve for each name, from :func:`bertkit.metrics.calibration.reliability`.
+        path: PNG file to write.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure, axes = _figure(6.0, 6.0)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="as sure as right")
+    for (name, found), color in zip(bins.items(), (BLUE, ORANGE, GREEN, BLACK), strict=False):
+        size = 12 + 240 * found.count / found.count.sum()
+        axes.plot(found.confidence, found.accuracy, color=color, linewidth=1.4, alpha=0.7)
+        axes.scatter(
+            found.confidence, found.accuracy, s=size, color=color, label=f"{name}: error {found.error:.3f}", zorder=3
+        )
+    axes.set_xlabel("probability")
+    axes.set_ylabel("share that was right")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_aspect("equal")
+    axes.legend(frameon=False, loc="upper left")
+    return _save(figure, path)
+
+
+def reliability_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], path: str | Path) -> Path:
+    """:func:`reliability` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``probabilities``)."""
+    shares = np.array([[row["probabilities"][label] for label in labels] for row in rows])
+    if isinstance(rows[0]["gold"], list):
+        right = np.array([[label in row["gold"] for label in labels] for row in rows], dtype=np.int64)
+    else:
+        number = {label: index for index, label in enumerate(labels)}
+        right = np.array([number[row["gold"]] for row in rows])
+    return reliability({"dev": calibration_bins(*confidences(np.clip(shares, 0, 1), right))}, path)
+
+
+def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path) -> Path:
+    """Precision, recall and F1 of each type, the most frequent type first (``by_type`` of an ``entities-*.json``).
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    kinds = sorted(by_type, key=lambda kind: (-by_type[kind]["support"], kind))[:MOST_NUMBERS]
+    figure, axes = _figure(6.5, 1.2 + 0.55 * max(len(kinds), 1))
+    places = np.arange(len(kinds))
+    for shift, (name, colour) in zip((-0.26, 0.0, 0.26), SCORE_COLOURS.items(), strict=True):
+        values = [by_type[kind][name] for kind in kinds]
+        axes.barh(places + shift, values, height=0.24, color=colour, label=name)
+        for place, value in zip(places + shift, values, strict=True):
+            axes.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=8, color="#404040")
+    axes.set_yticks(places, [f"{_plain(kind)} ({int(by_type[kind]['support']):,})" for kind in kinds])
+    axes.invert_yaxis()
+    axes.set_xlim(0.0, 1.08)
+    axes.set_xlabel("score of the entities of a type (how many there are)")
+    axes.grid(visible=False, axis="y")
+    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return _save(figure, path)
+
+
+def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
+    """Predicted against right scores, one point a row of a ``predictions-*.jsonl``.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    right = np.array([row["gold"] for row in rows], dtype=np.float64)
+    predicted = np.array([row["predicted"] for row in rows], dtype=np.float64)
+    figure, axes = _figure(6.0, 6.0)
+    axes.scatter(right, predicted, s=14, color=BLUE, alpha=0.35, linewidths=0)
+    low, high = min(right.min(), predicted.min()), max(right.max(), predicted.max())
+    axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1.2, label="predicted = right")
+    axes.set_xlabel("right score")
+    axes.set_ylabel("predicted score")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(frameon=False)
+    return _save(figure, path)
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    module = require("matplotlib.figure", extra="plots", needed_for="drawing pictures")
+    figure = module.Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _plain(name: str) -> str:
+    """A user's name as it is: between two dollar signs matplotlib would read mathematics."""
+    return name.replace("$", r"\$")
+
+
+def _smooth(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Mean over a window of a twentieth of the steps, cut off at both ends."""
+    half = max(1, len(values) // 40)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    place = np.arange(len(values))
+    start, end = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
+    smoothed: npt.NDArray[Any] = (total[end] - total[start]) / (end - start)
+    return smoothed
+
+
+def _save(figure: Any, path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")
+    return path

@@ -1,0 +1,210 @@
+"""Exported graphs compute what the model computes, on shapes that they were not traced with.
+
+The check that every export makes is itself the comparison with the model, run by ONNX Runtime; here also a control that
+it can fail, and ways of use. All heads of all families are in ``parity/test_onnx_parity.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertkit
+from bertkit import BertConfig, BertTokenizer
+from bertkit.cli import main
+from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.export import onnx_export, onnx_graph
+from bertkit.export.onnx_export import check_graph, export_onnx
+from bertkit.export.onnx_model import OnnxModel
+from pipeline_helpers import save_tiny
+
+TEXTS = ["the film is good", "a very dull scene . not good at all !", "bad"]
+LABELS = {0: "bad", 1: "so-so", 2: "good"}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier with three labels and a decision, as a run folder has it."""
+    folder = save_tiny(
+        tmp_path_factory.mktemp("model"), bertkit.BertForSequenceClassification, id2label=LABELS,
+        max_position_embeddings=48, num_hidden_layers=1,
+    )  # fmt: skip
+    (folder / "decision.json").write_text('{"temperature": 1.5}', encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(classifier: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The classifier exported by the command."""
+    folder = tmp_path_factory.mktemp("out") / "onnx"
+    assert main(["export", str(classifier), "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def test_tokenizer_labels_and_decision_travel(classifier: Path, exported: Path) -> None:
+    assert {"config.json", "vocab.txt", "tokenizer.json", "decision.json", "export.json"} <= {
+        path.name for path in exported.iterdir()
+    }
+    config = BertConfig.from_pretrained(exported)
+    assert config.id2label == LABELS
+    assert config.architectures == ["BertForSequenceClassification"]
+    text = "A very dull scene."
+    ours, theirs = (BertTokenizer.from_pretrained(folder)(text)["input_ids"] for folder in (classifier, exported))
+    assert ours == theirs
+    assert (exported / "decision.json").read_text() == (classifier / "decision.json").read_text() or json.loads(
+        (exported / "decision.json").read_text()
+    ) == {"temperature": 1.5}
+
+
+def test_the_manifest_says_what_is_there(exported: Path) -> None:
+    manifest = json.loads((exported / "export.json").read_text())
+    assert manifest["opset"] == onnx_export.OPSET
+    assert list(manifest["variants"]) == ["padded", "packed"]
+    padded, packed = manifest["variants"].values()
+    assert list(padded["inputs"]) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert all(axes == ["batch", "sequence"] for axes in padded["inputs"].values())
+    assert packed["inputs"] == {"input_ids": ["tokens"], "cu_seqlens": ["sequences + 1"], "token_type_ids": ["tokens"]}
+    for facts in (padded, packed):
+        assert facts["outputs"] == {"logits": ["batch"]}
+        assert 0 <= facts["largest_difference"] <= 1e-4
+    assert manifest["token_outputs"] == []
+
+
+def test_axes_are_free_and_nothing_of_the_machine_is_inside(exported: Path) -> None:
+    import onnx
+
+    for name in ("model.onnx", "model_packed.onnx"):
+        content = (exported / name).read_bytes()
+        assert b"site-packages" not in content
+        assert str(Path(bertkit.__file__).parent).encode() not in content
+        model = onnx.load_from_string(content)
+        onnx.checker.check_model(model)
+        assert [one.version for one in model.opset_import if one.domain == ""] == [onnx_export.OPSET]
+        for value in model.graph.input:
+            assert all(axis.dim_param and not axis.dim_value for axis in value.type.tensor_type.shape.dim)
+
+
+@pytest.mark.parametrize("variant", ["packed", "padded"])
+def test_it_says_what_the_pipeline_says(classifier: Path, exported: Path, variant: str) -> None:
+    found = OnnxModel(exported, variant)(TEXTS)
+    logits = np.stack(found["logits"])
+    assert logits.shape == (3, 3)
+    expected = bertkit.pipeline("text-classification", model=str(classifier))(
+        TEXTS, top_k=None, function_to_apply="none"
+    )
+    for row, labels in zip(logits, expected, strict=True):
+        assert {LABELS[n]: pytest.approx(float(x), abs=1e-4) for n, x in enumerate(row)} == {
+            one["label"]: one["score"] for one in labels
+        }
+
+
+def test_texts_that_do_not_fit_are_refused_or_cut(exported: Path) -> None:
+    model = OnnxModel(exported)
+    long = "good " * 100
+    with pytest.raises(InputError, match="text 1 has 102 tokens, special tokens included; the limit is 48"):
+        model(["bad", long])
+    assert len(model(["bad", long], truncation=True)["logits"]) == 2
+    with pytest.raises(InputError, match="no text"):
+        model([])
+
+
+def test_the_check_sees_another_model(classifier: Path, exported: Path) -> None:
+    """A control: one weight moved by a thousandth of its sd is told apart."""
+    model = bertkit.BertForSequenceClassification.from_pretrained(classifier)
+    for variant, name in (("padded", "model.onnx"), ("packed", "model_packed.onnx")):
+        assert check_graph(exported / name, model, variant, seed=7) <= 1e-4
+    with torch.no_grad():
+        model.bert.encoder.layer[0].attention.out.bias[0] += 0.003
+    for variant, name in (("padded", "model.onnx"), ("packed", "model_packed.onnx")):
+        with pytest.raises(
+            CheckpointError, match=rf"{name} does not compute what the model does: logits .*allowed 1e-04"
+        ):
+            check_graph(exported / name, model, variant)
+
+
+def test_a_failed_check_leaves_nothing(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: object, **__: object) -> float:
+        raise CheckpointError("made to fail")
+
+    monkeypatch.setattr(onnx_export, "check_graph", wrong)
+    monkeypatch.setattr(onnx_export.torch.onnx, "export", lambda *_, **__: Written())
+    model = bertkit.BertForSequenceClassification.from_pretrained(classifier).prepack()
+    attends = [layer.attention.attend for layer in model.bert.encoder.layer]
+    with pytest.raises(CheckpointError, match="made to fail"):
+        export_onnx(model, None, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    assert [layer.attention.attend for layer in model.bert.encoder.layer] == attends
+    assert all(layer.ffn_up._packed is not None for layer in model.bert.encoder.layer)
+
+
+class Written:
+    """What torch's exporter returns, without the work."""
+
+    class model:  # noqa: N801
+        class graph:  # noqa: N801
+            all_nodes = staticmethod(list)
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(b"")
+
+
+def test_requests_that_cannot_be_met(classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = bertkit.BertForSequenceClassification.from_pretrained(classifier)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "file").touch()
+    for folder, options, told in (
+        (full, {}, "exists and holds something"),
+        (tmp_path / "a", {"opset": 9}, "opset must be from 18 to 23, got 9"),
+        (tmp_path / "a", {"variants": ()}, "variants must be some of padded, packed"),
+        (tmp_path / "a", {"variants": ("packed", "packed")}, "each once"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            export_onnx(model, None, folder, **options)
+    with pytest.raises(InputError, match=r"float32 model on the CPU, got torch\.bfloat16"):
+        export_onnx(model.to(torch.bfloat16), None, tmp_path / "a")
+    assert main(["export", str(classifier), "--out", str(tmp_path / "b"), "--task", "fill-maks"]) == 2
+    assert "unknown task 'fill-maks' (did you mean 'fill-mask'?)" in capsys.readouterr().err
+    assert main(["export", str(classifier), "--out", str(tmp_path / "b"), "--task", "fill-mask"]) == 4
+    assert "does not fit BertForMaskedLM" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match=r"is no export: it has no export\.json"):
+        OnnxModel(classifier)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+
+
+def test_only_our_encoders_are_taken_for_a_bare_encoder(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    assert type(onnx_export.load_for_export(folder)[0]) is bertkit.BertModel
+    values = json.loads((folder / "config.json").read_text())
+    for other in ("BertLMHeadModel", "BertModelWithHeads", "SomeModel"):
+        (folder / "config.json").write_text(json.dumps({**values, "architectures": [other]}))
+        with pytest.raises(ConfigError, match=rf"class {other}.*; give a task: feature-extraction, fill-mask"):
+            onnx_export.load_for_export(folder)
+        assert type(onnx_export.load_for_export(folder, "feature-extraction")[0]) is bertkit.BertModel
+
+
+def test_the_layouts_of_the_graph_are_those_of_the_model(classifier: Path) -> None:
+    """The traced forms run as they are, against the model's own buckets; every length, no exporter in between."""
+    model = bertkit.BertModel.from_pretrained(classifier)
+    generator = np.random.default_rng(0)
+    packed, padded = onnx_graph.PackedGraph(model).eval(), onnx_graph.PaddedGraph(model).eval()
+    for lengths in ([1], [1, 1, 1], [48], [5, 48, 1, 9], [7, 7]):
+        bounds = np.cumsum([0, *lengths])
+        ids = torch.from_numpy(generator.integers(1, model.config.vocab_size, bounds[-1]))
+        types = torch.from_numpy(generator.integers(0, 2, bounds[-1]))
+        real = torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
+        ids_BS, types_BS = torch.zeros(real.shape, dtype=torch.int64), torch.zeros(real.shape, dtype=torch.int64)
+        ids_BS[real], types_BS[real] = ids, types
+        with torch.inference_mode():
+            expected = model(ids_BS, real, types_BS)
+            with onnx_graph.traceable(model):
+                flat, pooled = packed(ids, torch.from_numpy(bounds), types)
+                rows, pooled_too = padded(ids_BS, real.long(), types_BS)
+        torch.testing.assert_close(rows, expected.last_hidden_state, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(flat, expected.last_hidden_state[real], rtol=1e-5, atol=1e-5)
+        for ours in (pooled, pooled_too):
+            torch.testing.assert_close(ours, expected.pooler_output, rtol=1e-5, atol=1e-5)

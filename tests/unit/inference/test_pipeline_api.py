@@ -1,0 +1,345 @@
+"""The contract of a pipeline's call: shapes, laziness, limits, modes and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertkit
+from bertkit import (
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizer,
+    pipeline,
+)
+from bertkit.engine import windows_of_texts as engine
+from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.system import console
+from pipeline_helpers import save_tiny
+
+TEXTS = ["the film is good", "", "a very bad end", "it was not great and not dull " * 3]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    classes: dict[str, Any] = {
+        "fill-mask": BertForMaskedLM,
+        "next-sentence": BertForNextSentencePrediction,
+        "text-classification": BertForSequenceClassification,
+        "feature-extraction": BertModel,
+    }
+    return {task: save_tiny(root / task, model_class) for task, model_class in classes.items()}
+
+
+@pytest.fixture(scope="module")
+def embed(folders: dict[str, Path]) -> Any:
+    return pipeline("feature-extraction", model=folders["feature-extraction"], device="cpu")
+
+
+@pytest.fixture(scope="module")
+def classify(folders: dict[str, Path]) -> Any:
+    return pipeline("text-classification", model=folders["text-classification"], device="cpu")
+
+
+@pytest.fixture(scope="module")
+def fill(folders: dict[str, Path]) -> Any:
+    return pipeline("fill-mask", model=str(folders["fill-mask"]), device="cpu")
+
+
+def test_one_text_one_result_list_for_list_lazy_for_the_rest(embed: Any) -> None:
+    one = embed("a film", pooling="mean")
+    listed = embed(["a film", "the end"], pooling="mean")
+    lazy = embed(iter(["a film", "the end"]), pooling="mean")
+    assert one.shape == (32,)
+    assert one.dtype == np.float32
+    assert isinstance(listed, list)
+    assert np.stack(listed).shape == (2, 32)
+    assert isinstance(lazy, Iterator)
+    np.testing.assert_allclose(np.stack(list(lazy)), np.stack(listed), atol=1e-6)
+    np.testing.assert_allclose(one, listed[0], atol=1e-6)
+    assert embed([], pooling="mean") == []
+    assert list(embed(iter([]), pooling="mean")) == []
+
+
+def test_poolings_are_what_they_say(embed: Any) -> None:
+    for text in TEXTS:
+        matrix = embed(text)
+        assert matrix.shape == (matrix.num_tokens, 32)
+        np.testing.assert_allclose(embed(text, pooling="cls"), matrix[0], atol=1e-6)
+        np.testing.assert_allclose(embed(text, pooling="mean"), matrix.mean(axis=0), atol=1e-6)
+        np.testing.assert_allclose(embed(text, pooling="max"), matrix.max(axis=0), atol=1e-6)
+        assert np.linalg.norm(embed(text, pooling="max", normalize=True)) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_empty_text_is_cls_and_sep(embed: Any) -> None:
+    assert embed("").num_tokens == 2
+
+
+def test_an_infinite_stream_is_read_only_as_far_as_needed(embed: Any) -> None:
+    drawn = []
+
+    def stream() -> Iterator[str]:
+        for number in count():
+            drawn.append(number)
+            yield f"film {number}"
+
+    found = list(islice(embed(stream(), pooling="mean"), 5))
+    assert len(found) == 5
+    assert len(drawn) == engine.FIRST_WINDOW_TEXTS
+
+
+def test_a_fault_in_a_stream_comes_after_the_results_before_it(embed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "FIRST_WINDOW_TEXTS", 2)
+    stream = embed(iter(["a", "b", 3]), pooling="mean")
+    next(stream)
+    next(stream)
+    with pytest.raises(InputError, match="text 2 must be a str, got int"):
+        next(stream)
+
+
+def test_bad_options_are_refused_at_once_also_for_streams(embed: Any, classify: Any, fill: Any) -> None:
+    with pytest.raises(InputError, match=r"pooling='mena' is unknown \(did you mean 'mean'\?\)"):
+        embed(iter(["a"]), pooling="mena")
+    with pytest.raises(InputError, match="max_length must be from 3 to 64"):
+        embed(iter(["a"]), max_length=65)
+    with pytest.raises(InputError, match="truncation must be"):
+        embed("a", truncation="always")
+    with pytest.raises(InputError, match="top_k must be a whole number from 1"):
+        classify("a", top_k=0)
+    with pytest.raises(InputError, match="function_to_apply='tanh' is unknown"):
+        classify("a", function_to_apply="tanh")
+    with pytest.raises(InputError, match="top_k"):
+        fill("a [MASK]", top_k=0)
+
+
+def test_a_long_text_is_refused_with_its_number_count_and_limit(embed: Any) -> None:
+    with pytest.raises(InputError, match=r"text 2 \(counted from 0\) has 82 tokens.*the limit is 64.*truncation=True"):
+        embed(["a", "b", "film " * 80, "c", "film " * 90])
+    with pytest.raises(InputError, match=r"has 7 tokens.*the limit is 6"):
+        embed("a b c d e", max_length=6)
+
+
+def test_a_long_text_can_be_cut_and_says_so(embed: Any, classify: Any) -> None:
+    short, long = embed(["a film", "film " * 80], pooling="mean", truncation=True)
+    assert (short.truncated, short.num_tokens) == (False, 4)
+    assert (long.truncated, long.num_tokens) == (True, 64)
+    assert embed("a b c d e", truncation=True, max_length=6).shape == (6, 32)
+    np.testing.assert_allclose(long, embed("film " * 62, pooling="mean"), atol=1e-6)
+    assert [r["truncated"] for r in classify(["a", "film " * 80], truncation=True)] == [False, True]
+    assert [r["truncated"] for r in classify("film " * 80, truncation=True, top_k=None)] == [True, True]
+
+
+def test_a_limit_can_be_met_exactly(embed: Any) -> None:
+    assert embed("film " * 62).num_tokens == 64
+    with pytest.raises(InputError, match="has 65 tokens"):
+        embed("film " * 63)
+
+
+def test_classification_has_the_shapes_of_transformers(classify: Any) -> None:
+    single = classify("a good film")
+    assert isinstance(single, list)
+    assert set(single[0]) == {"label", "score"}
+    best, _ = classify(["a good film", "a bad film"])
+    assert best == single[0]
+    ranked = classify("a good film", top_k=None)
+    assert [r["score"] for r in ranked] == sorted((r["score"] for r in ranked), reverse=True)
+    assert sum(r["score"] for r in ranked) == pytest.approx(1.0)
+    assert classify("a good film", top_k=1) == [ranked[0]]
+    assert classify(["a good film"], top_k=1) == [[ranked[0]]]
+    logits = {r["label"]: r["score"] for r in classify("a good film", top_k=None, function_to_apply="none")}
+    sigmoids = {r["label"]: r["score"] for r in classify("a good film", top_k=None, function_to_apply="sigmoid")}
+    for label, logit in logits.items():
+        assert sigmoids[label] == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-6)
+
+
+def test_pairs_in_every_form_are_the_same_pair(classify: Any) -> None:
+    expected = classify({"text": "a film", "text_pair": "the end"})
+    assert classify(("a film", "the end")) == expected
+    assert classify("a film", "the end") == expected
+    assert classify([("a film", "the end")]) == [expected]
+    assert classify(["a film"], ["the end"]) == [expected]
+    both = classify(["a film", ("a film", "the end"), "the end"])
+    assert both[1]["score"] == pytest.approx(expected["score"], abs=1e-6)
+    assert both[0]["score"] == pytest.approx(classify("a film")[0]["score"], abs=1e-6)
+    assert both[0]["score"] != pytest.approx(both[1]["score"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "function"),
+    [
+        ({"num_labels": 1, "problem_type": "regression"}, lambda x: x),
+        ({"num_labels": 1}, lambda x: 1 / (1 + np.exp(-x))),
+        ({"num_labels": 3, "problem_type": "multi_label_classification"}, lambda x: 1 / (1 + np.exp(-x))),
+        ({"num_labels": 3}, lambda x: np.exp(x) / np.exp(x).sum()),
+    ],
+)
+def test_the_default_function_is_that_of_the_problem(tmp_path: Path, settings: dict[str, Any], function: Any) -> None:
+    pipe = pipeline("text-classification", save_tiny(tmp_path / "m", BertForSequenceClassification, **settings))
+    logits = pipe("a good film", top_k=None, function_to_apply="none")
+    scores = pipe("a good film", top_k=None)
+    expected = function(np.array([r["score"] for r in logits]))
+    np.testing.assert_allclose([r["score"] for r in scores], expected, atol=1e-6)
+
+
+def test_next_sentence(folders: dict[str, Path]) -> None:
+    pipe = pipeline("next-sentence", model=folders["next-sentence"], device="cpu")
+    found = pipe("a film", "the end")
+    assert found["label"] in ("is_next", "not_next")
+    assert found["score"] >= 0.5
+    is_next = found["score"] if found["label"] == "is_next" else 1 - found["score"]
+    assert found["is_next"] == pytest.approx(is_next)
+    assert pipe([("a film", "the end")]) == [found]
+    with pytest.raises(InputError, match="needs a pair"):
+        pipe("a film")
+    with pytest.raises(InputError, match="text 0 is a single text"):
+        pipe(["a film", "the end"])
+
+
+def test_fill_mask(fill: Any) -> None:
+    single = fill("the film is [MASK]", top_k=3)
+    assert [set(guess) for guess in single] == [{"score", "token", "token_str", "sequence"}] * 3
+    assert [guess["score"] for guess in single] == sorted((guess["score"] for guess in single), reverse=True)
+    assert fill("the film is [MASK]", targets="good")[0]["sequence"] == "the film is good"
+    double = fill("the [MASK] is [MASK]", top_k=2)
+    assert [len(guesses) for guesses in double] == [2, 2]
+    double = fill("the [MASK] is [MASK]", targets=["film"])
+    assert [guesses[0]["sequence"] for guesses in double] == [
+        "[CLS] the film is [MASK] [SEP]",
+        "[CLS] the [MASK] is film [SEP]",
+    ]
+    assert fill("the film is [MASK]", top_k=10_000)[-1]["score"] >= 0
+
+
+def test_targets_are_judged_over_the_whole_vocabulary(fill: Any) -> None:
+    everything = {guess["token_str"]: guess["score"] for guess in fill("the film is [MASK]", top_k=10_000)}
+    found = fill("the film is [MASK]", targets=["good", "Bad", "good"])
+    assert {guess["token_str"] for guess in found} == {"good", "bad"}
+    for guess in found:
+        assert guess["score"] == pytest.approx(everything[guess["token_str"]], rel=1e-5)
+    with pytest.raises(InputError, match="target 'films' is not one token of this vocabulary"):
+        fill("the film is [MASK]", targets="films")
+    with pytest.raises(InputError, match="it is read as"):
+        fill("the film is [MASK]", targets=["good", "☃"])
+    with pytest.raises(InputError, match="targets is empty"):
+        fill("the film is [MASK]", targets=[])
+
+
+def test_a_text_without_a_mask_is_named(fill: Any) -> None:
+    with pytest.raises(InputError, match=r"text 1 \(counted from 0\) has no \[MASK\]"):
+        fill(["the [MASK]", "the film"])
+    with pytest.raises(InputError, match=r"has no \[MASK\] in its first 64 tokens, and truncation cut the rest"):
+        fill("film " * 80 + "[MASK]", truncation=True)
+
+
+def test_similarity(folders: dict[str, Path], embed: Any) -> None:
+    pipe = pipeline("sentence-similarity", model=folders["feature-extraction"], device="cpu")
+    a, b, c = embed(["a film", "a good film", "not the end"], pooling="mean", normalize=True)
+    scores = pipe("a film", ["a good film", "not the end"])
+    np.testing.assert_allclose(scores, [a @ b, a @ c], atol=1e-6)
+    assert pipe({"source_sentence": "a film", "sentences": ["a good film", "not the end"]}) == scores
+    assert pipe("a film", "a good film") == pytest.approx(scores[0])
+    pairs = [("a film", "a good film"), ("a film", "not the end")]
+    np.testing.assert_allclose(pipe(pairs), scores, atol=1e-6)
+    np.testing.assert_allclose(list(pipe(iter(pairs))), scores, atol=1e-6)
+    assert pipe("a film", "a film") == pytest.approx(1.0)
+    assert [s.truncated for s in pipe("a film", ["b", "film " * 80], truncation=True)] == [False, True]
+    with pytest.raises(InputError, match="single text"):
+        pipe("a film")
+    with pytest.raises(InputError, match="one text when sentences are given"):
+        pipe(["a film"], ["b"])
+
+
+def test_dropout_is_off_in_a_model_that_is_being_trained(folders: dict[str, Path]) -> None:
+    model = BertModel.from_pretrained(folders["feature-extraction"])
+    tokenizer = BertTokenizer.from_pretrained(folders["feature-extraction"])
+    pipe = pipeline("feature-extraction", model=model, tokenizer=tokenizer)
+    expected = pipe("a good film", pooling="mean")
+    model.train()
+    np.testing.assert_array_equal(pipe("a good film", pooling="mean"), expected)
+    assert model.training
+    assert all(module.training for module in model.modules())
+
+
+def test_a_changed_model_object_gives_changed_results(folders: dict[str, Path]) -> None:
+    model = BertModel.from_pretrained(folders["feature-extraction"])
+    pipe = pipeline("feature-extraction", model=model, tokenizer=folders["feature-extraction"])
+    before = pipe("a good film", pooling="mean")
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight.mul_(2)
+    assert np.abs(pipe("a good film", pooling="mean") - before).max() > 1e-3
+
+
+def test_a_model_with_nan_is_an_error_not_a_result(folders: dict[str, Path]) -> None:
+    for task, text in (("feature-extraction", "a"), ("text-classification", "a"), ("fill-mask", "[MASK]")):
+        _, model_class = bertkit.inference.pipelines.TASKS[task]
+        model = model_class.from_pretrained(folders[task])
+        with torch.no_grad():
+            next(iter(model.modules())).get_parameter(
+                "embeddings.LayerNorm.bias" if task == "feature-extraction" else "bert.embeddings.LayerNorm.bias"
+            )[0] = float("nan")
+        with pytest.raises(CheckpointError, match="not finite"):
+            pipeline(task, model=model, tokenizer=folders[task])(text)
+
+
+@pytest.mark.parametrize("task", ["translation", "zero-shot-classification"])
+def test_a_task_of_a_later_version_says_what_there_is(task: str) -> None:
+    with pytest.raises(InputError, match=f"no pipeline for task '{task}'.*available: fill-mask, next-sentence"):
+        pipeline(task, model="x")
+
+
+def test_progress_is_shown_where_it_was_asked_for(
+    embed: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Off a terminal: nothing by default, lines now and then when asked for."""
+    monkeypatch.setattr(console, "LINE_EVERY_S", 0.0)
+    texts = ["a film"] * 700
+    for asked in (None, False):
+        embed(texts, pooling="mean", progress=asked)
+        assert capsys.readouterr().err == ""
+    embed(texts, pooling="mean", progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert lines[-1].startswith("feature-extraction: 700/700 texts (100 %)")
+
+
+def test_what_is_wrong_with_a_pipeline_is_said(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = folders["feature-extraction"]
+    with pytest.raises(InputError, match="did you mean 'fill-mask'"):
+        pipeline("fill_mask", model=folder)
+    with pytest.raises(InputError, match="needs model="):
+        pipeline("fill-mask")
+    with pytest.raises(InputError, match="pass tokenizer="):
+        pipeline("feature-extraction", model=BertModel.from_pretrained(folder))
+    with pytest.raises(InputError, match="needs a BertForMaskedLM, got BertModel"):
+        pipeline("fill-mask", model=BertModel.from_pretrained(folder), tokenizer=folder)
+    with pytest.raises(ConfigError, match="device 'gpu' is unknown"):
+        pipeline("feature-extraction", model=folder, device="gpu")
+    with pytest.raises(ConfigError, match="'cuda:99' is not there"):
+        pipeline("feature-extraction", model=folder, device="cuda:99")
+    with pytest.raises(CheckpointError):
+        pipeline("fill-mask", model=folder)
+    with pytest.raises(CheckpointError):
+        pipeline("feature-extraction", model=tmp_path / "nothing")
+
+
+def test_a_head_model_gives_features_of_its_encoder(folders: dict[str, Path]) -> None:
+    model = BertForSequenceClassification.from_pretrained(folders["text-classification"])
+    pipe = pipeline("feature-extraction", model=model, tokenizer=folders["text-classification"])
+    assert pipe("a film", pooling="cls").shape == (32,)
+
+
+def test_a_foreign_tokenizer_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    small = BertModel.from_pretrained(save_tiny(tmp_path / "m"))
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(500))]) + "\n")
+    with pytest.raises(CheckpointError, match="do not belong together"):
+        pipeline("feature-extraction", model=small, tokenizer=BertTokenizer(vocab_file=other))

@@ -1,0 +1,270 @@
+"""BertClassifier is a scikit-learn estimator: its own rules, scikit-learn's checks, and the tools around it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import pickletools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bertkit import BertClassifier
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import CheckpointError, InputError
+from bertkit.model.models import BertModel
+from bertkit.tokenization import BertTokenizer
+
+WORDS = {"good": ["good", "fine", "great", "nice"], "bad": ["bad", "poor", "awful", "sad"]}
+OTHER = ["the", "film", "book", "was", "is", "very", "we", "saw", "a"]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("start")
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)] + list("0123456789.-")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS["good"], *WORDS["bad"], *OTHER]
+    words += [piece for piece in (*letters, *(f"##{letter}" for letter in letters)) if piece not in words]
+    (folder / "words.txt").write_text("\n".join(words) + "\n")
+    BertTokenizer(vocab_file=folder / "words.txt", model_max_length=64).save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    BertModel(shape).save_pretrained(folder)
+    return str(folder)
+
+
+def data(num_rows: int, seed: int, labels: tuple[Any, Any] = ("bad", "good")) -> tuple[list[str], np.ndarray[Any, Any]]:
+    generator = np.random.default_rng(seed)
+    numbers = generator.integers(2, size=num_rows)
+    texts = []
+    for number in numbers:
+        words = [*generator.choice(OTHER, 6), *generator.choice(WORDS[("bad", "good")[number]], 2)]
+        generator.shuffle(words)
+        texts.append(" ".join(words))
+    return texts, np.array(labels)[numbers]
+
+
+def quick(start: str, **changes: Any) -> BertClassifier:
+    return BertClassifier(start, **{"learning_rate": 3e-3, "epochs": 6, "batch_size": 16, "max_length": 32, **changes})
+
+
+@pytest.fixture(scope="module")
+def fitted(start: str) -> BertClassifier:
+    return quick(start).fit(*data(160, 0))
+
+
+def test_it_learns_and_predicts(fitted: BertClassifier) -> None:
+    X, y = data(80, 1)
+    assert fitted.score(X, y) > 0.9
+    assert fitted.classes_.tolist() == ["bad", "good"]
+    probs = fitted.predict_proba(X)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
+    assert (fitted.classes_[probs.argmax(axis=1)] == fitted.predict(X)).all()
+    np.testing.assert_allclose(1 / (1 + np.exp(-fitted.decision_function(X))), probs[:, 1])
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (7, -3), (2.0, 5.0), (True, False)])
+def test_labels_keep_their_type(start: str, labels: tuple[Any, Any]) -> None:
+    X, y = data(48, 0, labels)
+    model = quick(start, epochs=1).fit(X, y)
+    assert set(model.classes_.tolist()) == set(labels)
+    assert model.predict(X).dtype == y.dtype
+
+
+def test_texts_may_come_in_many_forms(fitted: BertClassifier) -> None:
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    X, _ = data(12, 2)
+    expected = fitted.predict(X).tolist()
+    for form in (tuple(X), np.array(X), np.array(X, dtype=object), pandas.Series(X, index=range(5, 17)),
+                 polars.Series(X), (text for text in X)):  # fmt: skip
+        assert fitted.predict(form).tolist() == expected
+
+
+def test_pairs(start: str) -> None:
+    generator = np.random.default_rng(0)
+    X = [(f"{a} film", f"{a if same else b} book") for a, b, same in zip(
+        generator.choice(OTHER, 100), generator.choice(WORDS["good"], 100), generator.integers(2, size=100), strict=True
+    )]  # fmt: skip
+    y = [first.split()[0] == second.split()[0] for first, second in X]
+    model = quick(start, epochs=2).fit(X, y)
+    assert model.predict(np.array(X)).tolist() == model.predict(X).tolist()
+    with pytest.raises(InputError, match="fitted on pairs of texts, got single texts"):
+        model.predict(["the film"])
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        ("one text", ["a"], "got one string"),
+        ([], [], "0 sample"),
+        ([1, 2], ["a", "b"], "row 0 is 1"),
+        (["a", None], ["a", "b"], "row 0 is 'a'"),
+        (["a", ("b", "c")], ["a", "b"], "row 0 is 'a'"),
+        (["a", "b"], ["x", "x"], "1 class"),
+        (["a", "b"], ["x"], "one label for each of the 2 texts"),
+        (["a", "b"], [[1, 0], [0, 1]], "one label for each"),
+        (["a", "b"], [0.5, 0.7], "continuous"),
+        (["a", "b"], None, "requires y to be passed"),
+    ],
+)
+def test_wrong_input_is_refused(start: str, X: Any, y: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        quick(start).fit(X, y)
+
+
+def test_wrong_settings_are_refused_at_fit_not_before(start: str) -> None:
+    X, y = data(20, 0)
+    with pytest.raises(InputError, match="class_weight must be"):
+        quick(start, class_weight="heavy").fit(X, y)
+    with pytest.raises(CheckpointError):
+        quick("no/such folder").fit(X, y)
+
+
+def test_not_fitted(start: str) -> None:
+    with pytest.raises(NotFittedError):
+        quick(start).predict(["a film"])
+
+
+def test_the_same_seed_is_the_same_model_whatever_the_callers_generators(start: str) -> None:
+    X, y = data(40, 0)
+    logits = []
+    for callers in (1, 2):
+        torch.manual_seed(callers)
+        np.random.seed(callers)
+        before = torch.get_rng_state()
+        logits.append(quick(start, epochs=1).fit(X, y).decision_function(X))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert (logits[0] == logits[1]).all()
+    other = quick(start, epochs=1, seed=1).fit(X, y).decision_function(X)
+    assert not np.allclose(other, logits[0])
+
+
+def test_fitting_again_begins_from_the_start(start: str) -> None:
+    X, y = data(40, 0)
+    model = quick(start, epochs=1)
+    once = model.fit(X, y).decision_function(X)
+    assert (model.fit(X, y).decision_function(X) == once).all()
+
+
+def test_frozen_and_balanced(start: str) -> None:
+    X, y = data(60, 0)
+    model = quick(start, freeze_encoder=True, class_weight="balanced", learning_rate=1e-2).fit(X, y)
+    encoder = BertModel.from_pretrained(start)
+    assert all(torch.equal(p, dict(model.model_.bert.named_parameters())[n]) for n, p in encoder.named_parameters())
+    assert model.model_.class_weights is not None
+
+
+# -------------------------------------------------------------------------------------- clone, pickle, tools
+
+
+def test_clone_and_params(start: str, fitted: BertClassifier) -> None:
+    copied = clone(fitted)
+    assert copied.get_params() == fitted.get_params()
+    assert not hasattr(copied, "classes_")
+    copied.set_params(epochs=9, seed=3)
+    assert (copied.epochs, copied.seed, fitted.epochs) == (9, 3, 6)
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        copied.set_params(epoch=9)
+    assert "learning_rate=0.003" in repr(copied)
+
+
+@pytest.mark.parametrize("copier", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_predicts_the_same(fitted: BertClassifier, copier: Any) -> None:
+    X, _ = data(30, 3)
+    again = copier(fitted)
+    np.testing.assert_allclose(again.decision_function(X), fitted.decision_function(X), atol=1e-6)
+    assert again.classes_.tolist() == fitted.classes_.tolist()
+    assert again.get_params() == fitted.get_params()
+
+
+def test_a_pickle_is_read_in_another_process_without_the_start_checkpoint(
+    fitted: BertClassifier, tmp_path: Path
+) -> None:
+    X, _ = data(5, 3)
+    moved = copy.deepcopy(fitted).set_params(model="gone")
+    (tmp_path / "model.pickle").write_bytes(pickle.dumps(moved))
+    code = f"import pickle; print(pickle.load(open({str(tmp_path / 'model.pickle')!r}, 'rb')).predict({X!r}).tolist())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(fitted.predict(X).tolist())
+
+
+def test_the_pickle_holds_no_torch_objects(fitted: BertClassifier) -> None:
+    names = [arg for op, arg, _ in pickletools.genops(pickle.dumps(fitted)) if isinstance(arg, str)]
+    assert not [name for name in names if name == "torch" or name.startswith("torch.")]
+
+
+def test_grid_search_and_cross_validation(start: str) -> None:
+    X, y = data(300, 0)
+    search = GridSearchCV(quick(start), {"learning_rate": [1e-8, 5e-3]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"learning_rate": 5e-3}
+    assert search.predict(X[:3]).shape == (3,)
+    assert cross_val_score(quick(start, epochs=1), X, y, cv=2).shape == (2,)
+
+
+def test_pipeline(start: str) -> None:
+    X, y = data(60, 0)
+    lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
+    model = Pipeline([("lower", lower), ("bert", quick(start, epochs=2))]).fit([t.upper() for t in X], y)
+    assert model.score([t.upper() for t in X], y) > 0.4
+
+
+# ----------------------------------------------------------------------------------- scikit-learn's own checks
+
+
+class NumberTexts(BertClassifier):
+    """Writes each row of numbers as a text, so that scikit-learn's checks, which feed numbers, can run."""
+
+    def __init__(self, model: str = "", *, seed: int = 0) -> None:
+        super().__init__(model, learning_rate=1e-2, epochs=1, batch_size=64, max_length=16, seed=seed)
+
+    def fit(self, X: Any, y: Any) -> NumberTexts:
+        X, y = validate_data(self, X, y, dtype="numeric")
+        super().fit(self._write(X), y)
+        return self
+
+    def _logits(self, X: Any) -> Any:
+        check_is_fitted(self, "model_")
+        return super()._logits(self._write(validate_data(self, X, dtype="numeric", reset=False)))
+
+    def _write(self, X: Any) -> list[str]:
+        return [" ".join("good" if value > 0.5 else "bad" for value in row[:12]) for row in X]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.one_d_array = True, False
+        tags.input_tags.string = False
+        tags.no_validation = False
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+def checks() -> list[Any]:
+    return [
+        pytest.param(check, id=check.func.__name__)
+        for _, check in estimator_checks_generator(NumberTexts(), legacy=True)
+    ]
+
+
+@pytest.mark.parametrize("check", checks())
+def test_scikit_learn_checks(check: Any, start: str) -> None:
+    check(NumberTexts(start))

@@ -1,0 +1,395 @@
+"""From features to a trained classifier: class weights, frozen encoder, regression, dead runs, settings."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.class_weight import compute_class_weight
+
+from bertkit.batch import Batch
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.scoring import predict_logits, score_logits
+from bertkit.errors import ConfigError
+from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
+from bertkit.optim import AdamWeightDecay
+from bertkit.tasks.text.features import FeatureSet, collate
+from bertkit.training.finetuning import fit as fit_module
+from bertkit.training.finetuning import frozen_encoder as frozen
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.fit import class_weights, fit_classifier, label_entropy
+from bertkit.training.finetuning.frozen_encoder import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors
+from training_helpers import TINY, no_dropout, tiny_model, toy_config, toy_features, toy_task, weights
+
+TRAIN, DEV = toy_features(120), toy_features(60, seed=1)
+
+
+def skewed() -> FeatureSet:
+    """90 rows of label 0, 8 of label 1, 2 of label 2."""
+    data = toy_features(100)
+    return FeatureSet(
+        data.input_ids, data.token_type_ids, data.boundaries, data.num_tokens, np.repeat([0, 1, 2], [90, 8, 2])
+    )
+
+
+# ------------------------------------------------------------------------------------------- whole training
+
+
+def test_fit_learns_and_keeps_the_best_epoch() -> None:
+    fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
+    assert DEV.labels is not None
+    scores = score_logits(toy_task(), predict_logits(fit.model, DEV), DEV.labels)
+    assert scores["accuracy"] > 0.6
+    assert scores["accuracy"] == fit.progression.best_score == max(e["dev_accuracy"] for e in fit.progression.epochs)
+    assert not fit.dead
+    assert not fit.model.training
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
+    runs = [fit_classifier(tiny_model(), toy_task(), TRAIN, None, toy_config(), seed=seed).model for seed in (4, 4, 5)]
+    first, second, other = (weights(model) for model in runs)
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert any(not torch.equal(value, other[name]) for name, value in first.items())
+
+
+def test_settings_reach_the_optimizer() -> None:
+    for protocol, rate in (("sane", 3e-3 / 3), ("original", 0.0)):
+        records: list[dict[str, float]] = []
+        config = toy_config(protocol=protocol, epochs=3)
+        fit_classifier(tiny_model(), toy_task(), TRAIN, None, config, seed=0, log=records.append)
+        assert records[0]["lr"] == pytest.approx(rate)
+        assert len([r for r in records if "event" not in r]) == 3 * math.ceil(120 / 16)
+
+
+def test_the_original_protocol_has_the_original_optimizer() -> None:
+    for protocol, kind in (("sane", torch.optim.AdamW), ("original", AdamWeightDecay)):
+        trainer = fit_module._full_trainer(tiny_model(), toy_task(), TRAIN, DEV, toy_config(protocol=protocol), 0)
+        assert type(trainer.optimizer) is kind
+        assert [group["weight_decay"] for group in trainer.optimizer.param_groups] == [0.01, 0.0]
+        assert {(group["eps"], group["betas"]) for group in trainer.optimizer.param_groups} == {(1e-6, (0.9, 0.999))}
+
+
+def test_the_original_protocol_keeps_the_last_weights() -> None:
+    """Though an earlier epoch was better on dev: here all its labels are turned round, so that learning is punished."""
+    turned = replace(DEV, labels=(np.asarray(DEV.labels) + 1) % 3)
+    best = {}
+    for protocol in ("sane", "original"):
+        config = toy_config(protocol=protocol, epochs=4)
+        fit = fit_classifier(tiny_model(), toy_task(), TRAIN, turned, config, seed=0)
+        best[protocol] = fit.progression.best_step
+        last = fit.progression.step
+    assert best["original"] == last > best["sane"]
+    with pytest.raises(ConfigError, match="patience"):
+        toy_config(protocol="original", patience=1)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_trains_and_is_scored_as_the_saved_model_will_compute(precision: str) -> None:
+    assert DEV.labels is not None
+    fits = [
+        fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20, precision=kind), seed=0)
+        for kind in ("fp32", precision)
+    ]
+    scores = score_logits(toy_task(), predict_logits(fits[1].model, DEV), DEV.labels)
+    best = max(fits[1].progression.epochs, key=lambda epoch: epoch["dev_accuracy"])
+    assert (scores["accuracy"], scores["loss"]) == (best["dev_accuracy"], best["dev_loss"])  # all bits: fp32 both times
+    assert scores["accuracy"] > 0.6
+    exact, half = (fit.progression.epochs[0]["train_loss"] for fit in fits)
+    assert half == pytest.approx(exact, rel=0.02)
+    assert half != exact  # control: training was not in fp32
+
+
+def test_accumulation_is_a_larger_batch() -> None:
+    models = []
+    for changes in ({"batch_size": 32}, {"batch_size": 8, "accumulation": 4}, {"batch_size": 32, "max_tokens": 64}):
+        model = no_dropout()
+        fit_classifier(model, toy_task(), TRAIN, None, toy_config(epochs=1, **changes), seed=0)
+        models.append(predict_logits(model, DEV))
+    np.testing.assert_allclose(models[1], models[0], atol=1e-6)
+    np.testing.assert_allclose(models[2], models[0], atol=2e-4)
+
+
+def test_regression() -> None:
+    train, dev = toy_features(200, regression=True), toy_features(60, seed=1, regression=True)
+    model = tiny_model(num_labels=1, problem_type="regression")
+    fit = fit_classifier(model, toy_task(None), train, dev, toy_config(epochs=30, learning_rate=5e-3), seed=0)
+    assert fit.progression.best_score is not None
+    assert fit.progression.best_score > 0.6
+    assert train.labels is not None
+    assert fit.label_entropy == pytest.approx(float(np.var(train.labels)))
+
+
+# -------------------------------------------------------------------------------------------- class weights
+
+
+def test_balanced_weights_are_scikit_learns() -> None:
+    train = skewed()
+    found = class_weights(toy_task(), train, toy_config(class_weights="balanced"))
+    assert found is not None
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=train.labels)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    assert class_weights(toy_task(), train, toy_config()) is None
+
+
+def test_a_label_without_rows_has_weight_one() -> None:
+    found = class_weights(toy_task(4), skewed(), toy_config(class_weights="balanced"))
+    assert found is not None
+    assert found[3] == 1.0
+    assert torch.isfinite(found).all()
+
+
+@pytest.mark.parametrize("max_tokens", [10_000, 40])
+def test_weighted_loss_over_micro_batches_is_torchs(max_tokens: int) -> None:
+    """The mean is over the weights of all targets of the step, wherever the cut falls."""
+    train = skewed()
+    model = no_dropout()
+    records: list[dict[str, float]] = []
+    config = toy_config(class_weights="balanced", epochs=1, max_tokens=max_tokens, batch_size=100)
+    before = no_dropout()
+    fit_classifier(model, toy_task(), train, None, config, seed=0, log=records.append)
+    logits = before.forward_packed(collate(train, range(100))).logits
+    assert logits is not None
+    assert model.class_weights is not None
+    labels = torch.from_numpy(np.asarray(train.labels))
+    expected = torch.nn.CrossEntropyLoss(weight=model.class_weights)(logits, labels).item()
+    plain = torch.nn.CrossEntropyLoss()(logits, labels).item()
+    assert records[0]["loss"] == pytest.approx(expected, abs=1e-5)
+    assert abs(expected - plain) > 1e-3  # control: the weights change the loss
+
+
+# ------------------------------------------------------------------------------------------- frozen encoder
+
+
+#: Families, and the parts of their classifiers that do not come with the encoder.
+HEADS = {
+    **dict.fromkeys(("bert", "albert"), ("classifier.",)),
+    **dict.fromkeys(("roberta", "distilbert", "electra", "no pooler"), ("classifier.", "bert.pooler.")),
+}
+
+
+def tiny_of(family: str, *, dropout: float = 0.1) -> BertForSequenceClassification:
+    """A classifier of the family with :data:`TINY`'s shape; of "no pooler", from a checkpoint of BERT that has none."""
+    if family == "no pooler":
+        with tempfile.TemporaryDirectory() as folder:
+            BertForMaskedLM(tiny_of("bert", dropout=dropout).config).save_pretrained(folder)
+            return BertForSequenceClassification.from_pretrained(folder, num_labels=TINY.num_labels, seed=0)
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_labels")
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    own: dict[str, Any] = {
+        "albert": {"embedding_size": 12, "classifier_dropout": dropout},
+        "distilbert": {"seq_classif_dropout": dropout},
+        "electra": {"embedding_size": 12},
+    }.get(family, {})
+    torch.manual_seed(0)
+    shape = {name: getattr(TINY, name) for name in sizes}
+    return BertForSequenceClassification(
+        BertConfig(model_type=family, max_position_embeddings=40, initializer_range=0.1, **shape, **rates, **own)
+    )
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_frozen_training_touches_the_head_only(family: str) -> None:
+    model = tiny_of(family)
+    before = weights(model)
+    fit_classifier(model, toy_task(), TRAIN, DEV, toy_config(freeze_encoder=True, learning_rate=1e-2), seed=0)
+    changed = {name for name, p in model.named_parameters() if not torch.equal(before[name], p)}
+    assert changed == {name for name in before if name.startswith(HEADS[family])}
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_frozen_head_predicts_what_the_full_model_predicts(family: str) -> None:
+    model = tiny_of(family)
+    config = toy_config(freeze_encoder=True, learning_rate=1e-2, epochs=4)
+    fit = fit_classifier(model, toy_task(), TRAIN, DEV, config, seed=0)
+    from_vectors = FrozenHead(model).logits(frozen_vectors(model, DEV), DEV)
+    assert DEV.labels is not None
+    full = predict_logits(model, DEV)
+    one_by_one = np.concatenate([predict_logits(model, DEV.select([row])) for row in range(len(DEV))])
+    np.testing.assert_allclose(from_vectors, full, atol=1e-5)
+    np.testing.assert_allclose(one_by_one, full, atol=1e-5)
+    assert score_logits(toy_task(), full, DEV.labels)["accuracy"] == fit.progression.best_score
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_frozen_training_equals_training_with_a_frozen_model(family: str) -> None:
+    """The short way (features once) and the long way (every epoch through the encoder) are the same optimisation."""
+    short, long = tiny_of(family, dropout=0.0), tiny_of(family, dropout=0.0)
+    config = toy_config(learning_rate=1e-2, epochs=2)
+    fit_classifier(short, toy_task(), TRAIN, None, config.model_copy(update={"freeze_encoder": True}), seed=0)
+    freeze_encoder(long)
+    assert {name for name, p in long.named_parameters() if p.requires_grad} == {
+        name for name in weights(long) if name.startswith(HEADS[family])
+    }
+    fit_classifier(long, toy_task(), TRAIN, None, config, seed=0)
+    of_long = weights(long)
+    for name, value in weights(short).items():
+        torch.testing.assert_close(value, of_long[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+def test_a_frozen_choice_trains_the_layer_in_front_of_it() -> None:
+    """The multiple-choice heads of DistilBERT and ELECTRA have such a layer; that of RoBERTa reads the pooler."""
+    for family, trained in (("distilbert", True), ("electra", True), ("roberta", False)):
+        model = BertForMultipleChoice(tiny_of(family).config)
+        freeze_encoder(model)
+        assert model.bert.pooler is not None
+        assert all(p.requires_grad is trained for p in model.bert.pooler.parameters()), family
+        assert all(p.requires_grad for p in model.classifier.parameters())
+        assert not any(p.requires_grad for p in model.bert.encoder.parameters())
+
+
+def test_frozen_head_uses_class_weights() -> None:
+    model = no_dropout()
+    model.class_weights = torch.tensor([1.0, 5.0, 0.5])
+    batch = VectorBatch(torch.randn(4, 32), {"labels": torch.tensor([0, 1, 1, 2])})
+    head = FrozenHead(model)
+    out = head.forward_packed(batch)
+    expected = torch.nn.CrossEntropyLoss(weight=model.class_weights)(out.logits, batch.targets["labels"])
+    torch.testing.assert_close(out.loss, expected)
+    assert head.num_targets(batch) == {"loss": 1.0 + 5.0 + 5.0 + 0.5}
+    assert [name for name, _ in head.named_parameters()] == ["classifier.weight", "classifier.bias"]
+
+
+def test_features_do_not_depend_on_the_head_that_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each seed draws the layer in front of the classifier anew, and finds the features of the first."""
+    model = tiny_of("distilbert")
+    first = frozen_vectors(model, DEV, cache=tmp_path)
+    assert model.bert.pooler is not None
+    model.bert.pooler.dense.weight.data.normal_()
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
+    assert "found in the feature cache" in capsys.readouterr().err
+
+
+def test_feature_cache_is_used_and_knows_weights_and_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tiny_model()
+    first = frozen_vectors(model, DEV, cache=tmp_path)
+    calls = []
+    encode = frozen.encode_rows
+    monkeypatch.setattr(frozen, "encode_rows", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
+    assert calls == []
+    assert "found in the feature cache" in capsys.readouterr().err
+    frozen_vectors(model, TRAIN, cache=tmp_path)
+    with torch.no_grad():
+        model.bert.embeddings.LayerNorm.bias[0] += 0.1
+    assert not np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
+    assert len(calls) == 2
+    model.classifier.weight.data.zero_()
+    frozen_vectors(model, DEV, cache=tmp_path)
+    assert len(calls) == 2
+
+
+def test_a_damaged_cache_is_computed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_model()
+    first = frozen_vectors(model, DEV, cache=tmp_path)
+    file = next(tmp_path.glob("*.safetensors"))
+    file.write_bytes(b"nonsense")
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
+    assert "cannot be used" in capsys.readouterr().err
+    assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert len(frozen_vectors(tiny_model(), DEV, cache=blocked / "below")) == len(DEV)
+    assert "not cached" in capsys.readouterr().err
+
+
+def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "CACHE_BYTES", 10_000)
+    for seed in range(5):
+        frozen_vectors(tiny_model(), toy_features(60, seed=seed), cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# ---------------------------------------------------------------------------------------------- dead runs
+
+
+def test_label_entropy() -> None:
+    assert label_entropy(toy_task(), skewed()) == pytest.approx(-sum(p * math.log(p) for p in (0.9, 0.08, 0.02)))
+    balanced = class_weights(toy_task(), skewed(), toy_config(class_weights="balanced"))
+    assert label_entropy(toy_task(), skewed(), balanced) == pytest.approx(math.log(3))
+
+
+def test_a_run_that_learns_nothing_is_called_dead() -> None:
+    fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(learning_rate=1e-9), seed=0)
+    assert fit.dead
+    fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
+    assert not fit.dead
+
+
+# ----------------------------------------------------------------------------------------------- settings
+
+
+BASE = BertConfig()
+LARGE = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+SMALL = BertConfig(hidden_size=512, num_hidden_layers=8, num_attention_heads=8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "changes", "rate"),
+    [
+        (BASE, {}, 3e-5),
+        (LARGE, {}, 2e-5),
+        (SMALL, {}, 1e-4),
+        (BASE, {"protocol": "original"}, 2e-5),
+        (BASE, {"freeze_encoder": True}, 1e-2),
+        (BertConfig(model_type="roberta"), {"freeze_encoder": True}, 1e-3),
+        (BASE, {"learning_rate": 7e-5}, 7e-5),
+    ],
+)
+def test_default_learning_rates(shape: BertConfig, changes: dict[str, object], rate: float) -> None:
+    assert FinetuneConfig(**changes).resolved(task="sst2", model=shape, num_train_rows=10_000).learning_rate == rate
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "epochs"),
+    [
+        (67_349, {}, 3),
+        (3_668, {}, 9),
+        (2_490, {}, 13),
+        (635, {}, 20),
+        (635, {"protocol": "original"}, 3),
+        (635, {"epochs": 2}, 2),
+        (67_349, {"freeze_encoder": True}, 10),
+    ],
+)
+def test_default_epochs(rows: int, changes: dict[str, object], epochs: int) -> None:
+    assert FinetuneConfig(**changes).resolved(task="x", model=BASE, num_train_rows=rows).epochs == epochs
+
+
+def test_default_lengths() -> None:
+    def length(task: str, shape: BertConfig = BASE) -> int | None:
+        return FinetuneConfig().resolved(task=task, model=shape, num_train_rows=10).max_length
+
+    assert (length("sst2"), length("imdb"), length("csv")) == (128, 512, 256)
+    assert length("imdb", TINY) == 40
+    with pytest.raises(ConfigError, match="max_length=50 but the model has 40 positions"):
+        FinetuneConfig(max_length=50).resolved(task="x", model=TINY, num_train_rows=10)
+
+
+def test_wrong_settings_are_named() -> None:
+    with pytest.raises(ConfigError, match="unknown field 'learning_rat' \\(did you mean 'learning_rate'\\?\\)"):
+        FinetuneConfig(learning_rat=1e-3)
+    with pytest.raises(ConfigError, match="batch_size = 0"):
+        FinetuneConfig(batch_size=0)
+    with pytest.raises(ConfigError, match="layer_decay has no meaning"):
+        FinetuneConfig(freeze_encoder=True, layer_decay=0.9)
+    with pytest.raises(ConfigError, match="precision bf16 has no meaning"):
+        FinetuneConfig(freeze_encoder=True, precision="bf16")
+
+
+def test_batches_stay_on_the_models_device() -> None:
+    batch: Batch = collate(TRAIN, [0, 1], "classification")
+    assert batch.to("cpu").input_ids.device.type == "cpu"

@@ -1,0 +1,220 @@
+"""Two real processes (gloo on the CPU) against one: the same losses, weights and evaluations; stops and ends together.
+
+What the ranks do is in ``tests/parallel_worker.py``; it is launched once, for all scenarios of both modes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import parallel_worker as worker
+from bertkit.errors import ConfigError
+from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.parallel import SINGLE, parallel_from_environment
+from bertkit.training.trainer.snapshot import check, load_snapshot
+
+TESTS = Path(__file__).parents[3]
+SCENARIOS = [
+    *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),
+    *("fsdp:lean", "fsdp:lamb"),
+    *("ddp:plain", "ddp:saved", "ddp:resumed", "ddp:exact", "ddp:signal", "ddp:late", "ddp:nan"),
+    "ddp:killed",  # ends the processes
+]
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Launched:
+    folder: Path
+    exit_code: int
+    stderr: str
+
+    def outcome(self, scenario: str) -> dict[str, Any]:
+        """Plain values, and dictionaries of weights."""
+        snapshot = load_snapshot(self.folder / "out" / scenario)
+        found: dict[str, Any] = {"weights": {}, "best_weights": {}, "expected": {}, **snapshot.values}
+        for key, tensor in snapshot.tensors.items():
+            kind, _, name = key.partition("/")
+            found[kind][name] = tensor
+        return found
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("parallel")
+    worker.seven_steps(worker.make_trainer(folder=folder / "by-one"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(TESTS / "parallel_worker.py")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    command += [str(folder), *SCENARIOS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert (folder / "ddp" / "out" / "nan").exists(), done.stderr[-4000:]
+    return Launched(folder, done.returncode, done.stderr)
+
+
+@pytest.fixture(params=["ddp", "fsdp"])
+def launched(request: pytest.FixtureRequest, both: Launched) -> Launched:
+    return replace(both, folder=both.folder / request.param)
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    return worker.finish(worker.make_trainer())
+
+
+def assert_same(weights: Weights, expected: Weights) -> None:
+    assert weights.keys() == expected.keys()
+    for name, value in weights.items():
+        torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=1e-5, msg=name)
+
+
+def assert_equal(weights: Weights, expected: Weights) -> None:
+    assert weights.keys() == expected.keys()
+    for name, value in weights.items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_two_ranks_compute_what_one_does(launched: Launched, alone: dict[str, Any]) -> None:
+    told = launched.outcome("plain")
+    first, second = told["micro_batches"]
+    assert second[-1] == 0  # the case that could hang: nothing to do for rank 1
+    assert any(a != b for a, b in zip(first, second, strict=True))
+    assert told["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert told["norms"] == pytest.approx(alone["norms"], rel=1e-4)
+    assert_same(told["weights"], alone["weights"])
+    for epoch, expected in zip(told["epochs"], alone["epochs"], strict=True):
+        assert epoch == pytest.approx(expected, abs=1e-5)
+    assert told["best"] == alone["best"]
+    assert_same(told["best_weights"], alone["best_weights"])
+
+
+def test_the_steps_are_not_trivial(alone: dict[str, Any]) -> None:
+    """Control: clipping acts, and the weights move by far more than the tolerance."""
+    assert max(alone["norms"]) > 0.5
+    begun = dict(worker.make_trainer().model.named_parameters())
+    moved = [(value - begun[name]).abs().max() for name, value in alone["weights"].items()]
+    assert sum(change > 1e-3 for change in moved) > len(moved) / 2
+
+
+def test_a_run_of_two_ranks_goes_on_with_one(launched: Launched, alone: dict[str, Any]) -> None:
+    trainer = worker.make_trainer(folder=launched.folder / "by-two")
+    assert trainer.resume()
+    assert trainer.at.step == 7
+    told = worker.finish(trainer)
+    assert told["losses"] == pytest.approx(alone["losses"][7:], abs=1e-5)
+    assert_same(told["weights"], alone["weights"])
+    assert_same(told["best_weights"], alone["best_weights"])
+
+
+def test_a_run_of_one_rank_goes_on_with_two(launched: Launched, alone: dict[str, Any]) -> None:
+    told = launched.outcome("resumed")
+    assert told["losses"] == pytest.approx(alone["losses"][7:], abs=1e-5)
+    assert_same(told["weights"], alone["weights"])
+    assert_same(told["best_weights"], alone["best_weights"])
+
+
+def test_resume_with_as_many_ranks_is_bit_for_bit_with_dropout(launched: Launched) -> None:
+    told = launched.outcome("exact")
+    assert_equal(told["weights"], told["expected"])
+    assert told["losses"] == told["expected_losses"][7:]
+    assert told["draws"][0] != told["draws"][1]  # each rank draws masks of its own
+
+
+def test_dropout_acts_in_that_test(launched: Launched, alone: dict[str, Any]) -> None:
+    """Control."""
+    told = launched.outcome("exact")
+    assert told["expected_losses"] != pytest.approx(alone["losses"], abs=1e-3)
+
+
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(launched: Launched) -> None:
+    told = launched.outcome("signal")
+    assert told["told"][0] == told["told"][1]
+    assert told["told"][0].startswith("143 stopped by SIGTERM after step 3 of 10")
+    assert check(launched.folder / "signal" / "step-00000003") is None
+    assert len(list((launched.folder / "signal").iterdir())) == 1  # rank 0 alone wrote
+
+
+def test_a_signal_that_comes_after_the_ranks_have_agreed_is_for_the_next_time(both: Launched) -> None:
+    first, second = replace(both, folder=both.folder / "ddp").outcome("late")["told"]
+    assert first == second
+    assert first.startswith("143 stopped by SIGTERM after step 3 of 10")
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_the_step(launched: Launched) -> None:
+    told = launched.outcome("nan")
+    assert told["steps"] == [1, 1]
+    for rank, message in enumerate(told["told"]):
+        assert message.startswith("TrainingError: step 2 of 10: the loss is nan")
+        name = "failed-step-00000002" + ("-rank1" if rank else "")
+        assert f"{name}.json" in message
+        assert (launched.folder / "nan" / f"{name}.safetensors").exists()
+
+
+def test_a_killed_rank_ends_the_run_with_a_message(both: Launched) -> None:
+    assert both.exit_code != 0
+    assert "rank 0 of 2 lost another rank" in both.stderr
+    assert "go on from the newest checkpoint" in both.stderr
+    assert not (both.folder / "ddp" / "out" / "killed").exists()
+
+
+def test_sharded_fp16_skips_a_step_on_all_ranks_together(both: Launched) -> None:
+    first, second = replace(both, folder=both.folder / "fsdp").outcome("fp16")["state"]
+    assert first == second  # the number of skipped steps, the scale, and the seconds, by the clock of rank 0
+    assert first[0] > 0
+
+
+def test_sharded_layers_can_be_computed_again_for_their_gradients(both: Launched) -> None:
+    told = replace(both, folder=both.folder / "fsdp").outcome("lean")
+    assert_equal(told["weights"], told["expected"])
+
+
+def test_optimizers_that_need_whole_matrices_refuse_parts(both: Launched) -> None:
+    told = replace(both, folder=both.folder / "fsdp").outcome("lamb")["told"]
+    assert told == "Lamb does not work on sharded weights; use the optimizer adamw, or mode ddp"
+
+
+# ------------------------------------------------------------------------------------------------ without ranks
+
+
+@pytest.fixture
+def no_torchrun(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_without_torchrun_a_run_is_of_one_process(no_torchrun: pytest.MonkeyPatch) -> None:
+    assert parallel_from_environment("cpu") == SINGLE
+    with pytest.raises(ConfigError, match="torchrun --nproc-per-node N -m bertkit"):
+        parallel_from_environment("cpu", "fsdp")
+    with pytest.raises(ConfigError, match="ddp or fsdp, got 'dp'"):
+        parallel_from_environment("cpu", "dp")  # type: ignore[arg-type]
+
+
+def test_torchrun_with_one_process_needs_no_others(no_torchrun: pytest.MonkeyPatch) -> None:
+    no_torchrun.setenv("RANK", "0")
+    no_torchrun.setenv("WORLD_SIZE", "1")
+    assert parallel_from_environment("cpu", "fsdp") == SINGLE
+
+
+def test_the_parts_of_the_ranks_are_the_step() -> None:
+    data = worker.DATA
+    plans = [
+        EpochPlan(data.lengths, lambda rows: rows, step_size=5, max_tokens=20, seed=3, rank=rank, num_ranks=3)
+        for rank in range(3)
+    ]
+    for step in range(8):
+        parts = [[row for part in plan.micro_batches(step) for row in part] for plan in plans]
+        assert (
+            sorted(row for part in parts for row in part) == sorted(plans[0].rows(step)) == sorted(plans[2].rows(step))
+        )
+    with pytest.raises(ConfigError, match="at most as many as examples in a step"):
+        EpochPlan(data.lengths, lambda rows: rows, step_size=2, max_tokens=20, seed=3, rank=0, num_ranks=3)
