@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import COMMON, Common, Model, with_texts, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, Model, standard_input, with_texts, write_json, write_line
 from bertkit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def _read_context(path: Path) -> str:
     where = "standard input" if str(path) == STANDARD_STREAM else str(path)
     if where != "standard input" and not path.is_file():
         raise DataError(f"{path} is not a file")
-    raw = sys.stdin.buffer.read() if where == "standard input" else path.read_bytes()
+    raw = standard_input().read() if where == "standard input" else path.read_bytes()
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

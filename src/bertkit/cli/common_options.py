@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Generic, Literal, TypeVar
 
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, ResourceError
 
 T = TypeVar("T")
 Pair = tuple[str, str]
@@ -23,7 +23,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.IGNORECASE | re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
-COMMON_GROUP = Group("Common options", sort_key=2)
+COMMON_GROUP = Group("Common options", sort_key=9)
 
 Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads one text a line from standard input.")]
@@ -96,7 +96,7 @@ def read_texts(texts: tuple[str, ...], file: Path | None) -> list[str] | Iterato
     if file is not None and texts:
         raise ConfigError("give texts as arguments or with --file, not both")
     if from_stdin:
-        return _lines(sys.stdin.buffer, "standard input")
+        return _lines(standard_input(), "standard input")
     if file is not None:
         return _lines_of_file(file)
     if not texts:
@@ -121,6 +121,17 @@ def read_pairs(texts: tuple[str, ...], file: Path | None) -> Iterator[Pair]:
         if len(halves) != 2:
             raise DataError(f"line {number} has {len(halves) - 1} tabs; expected first text, one tab, second text")
         yield halves[0], halves[1]
+
+
+def standard_input() -> BinaryIO:
+    """Standard input as bytes.
+
+    Raises:
+        ConfigError: it is closed.
+    """
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed, so - has nothing to read; leave out '<&-'")
+    return sys.stdin.buffer
 
 
 def _lines_of_file(path: Path) -> Iterator[str]:
@@ -214,7 +225,13 @@ def write_json(value: Any) -> None:
 
 
 def write_line(line: str) -> None:
-    """One line of stdout, also where the terminal cannot show every character."""
+    """Write one line to stdout, escaping what its encoding cannot represent.
+
+    Raises:
+        ResourceError: standard output is closed.
+    """
+    if sys.stdout is None:
+        raise ResourceError("standard output is closed, so there is nowhere to write results; leave out '>&-'")
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     sys.stdout.flush()  # a reader at the other end of a pipe should see each result as it comes

@@ -11,13 +11,10 @@ import multiprocessing
 import os
 import pickle
 import re
-import signal
-import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +24,7 @@ from bertkit.data.corpus.sentences import forget_words, split_lines
 from bertkit.data.store.store_manifest import Counts, id_type_for
 from bertkit.data.store.store_writer import TokenizedChunk
 from bertkit.errors import ResourceError
+from bertkit.system.interrupts import follow_parent
 from bertkit.tokenization import BertTokenizer
 
 #: Characters of a chunk, which is a unit of work and a row group: about an eighth of a million tokens.
@@ -182,21 +180,12 @@ def return_freed_arrays() -> None:
 
 def _begin_worker(tokenizer: BertTokenizer, split: bool) -> None:
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    follow_parent()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     pa.set_cpu_count(1)
     return_freed_arrays()
     _worker = ChunkTokenizer(tokenizer, split=split)
     _worker.warm_up()
-
-
-def _leave_with_parent() -> None:
-    """End this worker when the process that writes is killed: nothing else would tell it."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 def _work(chunk: Chunk) -> TokenizedChunk:

@@ -27,6 +27,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import amount_of
+from bertkit.system.interrupts import follow_parent
 from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
 
 #: Bytes that counting may use, where nobody says otherwise.
@@ -240,6 +241,7 @@ _worker: _Splitter | None = None
 
 def _start_worker(do_lower_case: bool) -> None:
     global _worker
+    follow_parent()
     _worker = _Splitter(do_lower_case)
 
 
