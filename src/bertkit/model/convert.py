@@ -25,7 +25,7 @@ from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
-from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, compare
+from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, Wishes, compare
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run, write_fingerprint
 from bertkit.system.atomic_files import is_full_disk, sync_file, sync_folder
 from bertkit.system.model_sources import HUB_FILES, resolve
@@ -85,22 +85,6 @@ class Conversion:
         ]
         lines = [f"{name:<8}  {value}" for name, value in facts]
         return "\n".join([*lines, "", self.fingerprint.render()])
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a user may know better than the source says.
-
-    config: file with the shape (``bert_config.json``), where there is none beside the source, or instead of that.
-    vocabulary: the ``vocab.txt``, likewise.
-    model: class the weights were trained as, where the names do not tell (a tagger has the names of a classifier).
-    lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
-    """
-
-    config: Path | None = None
-    vocabulary: Path | None = None
-    model: str | None = None
-    lower_case: bool | None = None
 
 
 def convert(
