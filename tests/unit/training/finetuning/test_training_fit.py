@@ -257,7 +257,8 @@ def test_frozen_head_uses_class_weights() -> None:
 
 
 def test_class_weights_count_each_of_several_labels_once_also_where_they_are_integers() -> None:
-    model = BertForSequenceClassification(replace(no_dropout().config, problem_type="multi_label_classification"))
+    model = no_dropout()
+    model.config = model.config.model_copy(update={"problem_type": "multi_label_classification"})
     model.class_weights = torch.tensor([1.0, 5.0, 0.5])
     batch = VectorBatch(torch.randn(2, 32), {"labels": torch.tensor([[0, 1, 1], [1, 0, 1]])})
     expected = FrozenHead(model).forward_packed(batch).loss_terms["loss"].num_targets
