@@ -1,6 +1,6 @@
-"""The ``bertkit`` command: one table, and nothing imported until a command is chosen.
+"""The ``bertkit`` command: one table; a command's module is imported only when the command is run.
 
-Results go to stdout, talk to stderr. Exit codes: 0 ok, 1 a bug in bertkit, 2 usage, 3 data, 4 model or checkpoint,
+Results go to stdout, messages to stderr. Exit codes: 0 ok, 1 a bug in bertkit, 2 usage, 3 data, 4 model or checkpoint,
 5 resources (memory, disk, network, a missing package), 130 interrupted (143 by SIGTERM).
 """
 
@@ -28,9 +28,9 @@ STANDARD_STREAM = "<standard stream>"
 #: Parameters of commands that may be ``-``.
 READS_STREAM = {"file", "context_file"}
 
-HELP = """BERT, whole: make one from your own text, fine-tune one on your labels, see honestly how good it is, use it.
+HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.
 
-See it work, in minutes, without a network:
+See it work in minutes, without a network:
 
     bertkit demo
     bertkit demo --pretrain
@@ -47,41 +47,41 @@ From running text to a BERT of your own:
     bertkit pretrain store --recipe mini --max-time 20m --out own
     bertkit fill-mask --model own/model "The [MASK] of the city."
 
-What a command can do, with examples: bertkit COMMAND --help"""
+Options and examples of a command: bertkit COMMAND --help"""
 
 #: group -> command -> (where its function is, one line of help)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "demo": (
             "demo.demo:demo",
-            "fine-tune or pre-train a small BERT on text that ships with Python; a few minutes",
+            "fine-tune or pre-train a small BERT on text that ships with Python",
         ),
-        "doctor": ("doctor:doctor", "versions, threads, devices and optional packages, for a bug report"),
+        "doctor": ("doctor:doctor", "versions, devices and optional packages, for a bug report"),
     },
     "Prepare": {
-        "vocab": ("vocab:vocab", "learn a tokenizer (a WordPiece vocabulary) from text"),
-        "prepare": ("prepare:prepare", "tokenise text once, into a token store; resumable"),
+        "vocab": ("vocab:vocab", "learn a WordPiece vocabulary from text"),
+        "prepare": ("prepare:prepare", "tokenise text into a token store; resumable"),
     },
     "Train": {
         "pretrain": ("pretrain:pretrain", "train a BERT of your own on a token store; resumable"),
-        "finetune": ("finetune:finetune", "train a classifier or regressor on labelled text"),
-        "adapt": ("adapt:adapt", "train on a task's own text first, then fine-tune; with and without, compared"),
+        "finetune": ("finetune:finetune", "train on labelled text, and report how good it is"),
+        "adapt": ("adapt:adapt", "train on a task's own text, then fine-tune; compare both"),
         "evaluate": ("evaluate:evaluate", "score a finished run on labelled text"),
         "predict": ("predict:predict", "label a whole file with a finished run; resumable"),
     },
     "Use": {
-        "fill-mask": ("fill_mask:fill_mask", "what may stand in place of [MASK]"),
+        "fill-mask": ("fill_mask:fill_mask", "guess the words behind [MASK]"),
         "next-sentence": ("next_sentence:next_sentence", "does the second text follow the first?"),
-        "answer": ("answer:answer", "answers to questions, as pieces of a text of any length"),
-        "classify": ("classify:classify", "labels of texts, with probabilities"),
-        "tag": ("tag:tag", "names and other entities in texts of any length"),
-        "embed": ("embed:embed", "texts to vectors: .npy, .jsonl or .parquet"),
-        "similarity": ("similarity:similarity", "how near texts are to one another"),
+        "answer": ("answer:answer", "answer questions from a text of any length"),
+        "classify": ("classify:classify", "label texts, with probabilities"),
+        "tag": ("tag:tag", "find names and other entities in texts of any length"),
+        "embed": ("embed:embed", "turn texts into vectors: .npy, .jsonl or .parquet"),
+        "similarity": ("similarity:similarity", "how similar texts are to another"),
     },
     "Look": {
-        "inspect": ("inspect:inspect", "what a model or a token store holds"),
-        "convert": ("convert:convert", "a TensorFlow or pickled checkpoint into a folder that loads"),
-        "export": ("export:export", "a model as ONNX, checked, with its tokenizer and labels"),
+        "inspect": ("inspect:inspect", "show what a model or a token store holds"),
+        "convert": ("convert:convert", "turn a TensorFlow or pickled checkpoint into a model folder"),
+        "export": ("export:export", "write a model as ONNX, with tokenizer and labels; checked"),
     },
 }
 
@@ -157,6 +157,7 @@ def build_app(command: str | None = None, *, everything: bool = False) -> App:
 def _run(tokens: list[str]) -> int:
     from cyclopts import CycloptsError
 
+    from bertkit.cli.help_pages import HelpPage
     from bertkit.cli.usage_errors import explain, with_option_names
 
     tokens = tokens or ["--help"]
@@ -180,7 +181,8 @@ def _run(tokens: list[str]) -> int:
     options: list[str] = []
     try:
         if name:
-            options = [each for argument in app[name].assemble_argument_collection() for each in argument.names]
+            arguments = app[name].assemble_argument_collection()
+            options = [each for argument in arguments for each in argument.names if each.startswith("--")]
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         _refuse_stream(bound.arguments)
         result: Any = command(*bound.args, **bound.kwargs)
@@ -193,8 +195,8 @@ def _run(tokens: list[str]) -> int:
         error.args = (with_option_names(str(error), options),)
         raise
     page = app[name].help_formatter if name else None
-    if page is not None and page.num_hidden:
-        print(f"{page.num_hidden} more options: {program} --help-all")
+    if isinstance(page, HelpPage) and page.num_hidden:
+        print(f"{page.num_hidden} more option{'s' if page.num_hidden > 1 else ''}: {program} --help-all")
     return result if isinstance(result, int) else 0
 
 

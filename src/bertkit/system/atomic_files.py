@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import shutil
@@ -41,7 +42,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8") if isinstance(content, str) else content
     make_folder(path.parent)
     with disk_guard(path.parent, len(data), what=path.name):
-        replace_file(path, data, path.with_name(f".{path.name}.{os.getpid()}.tmp"))
+        replace_file(path, data, _draft(path))
 
 
 def make_folder(path: Path) -> None:
@@ -90,7 +91,7 @@ def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     Raises:
         OSError: as the system raises it; the old files are kept, all of them if the disk was full.
     """
-    drafts = {name: folder / f".{name}.{os.getpid()}.tmp" for name in contents}
+    drafts = {name: _draft(folder / name) for name in contents}
     try:
         for name, data in contents.items():
             _write(drafts[name], data)
@@ -101,6 +102,27 @@ def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
         for draft in drafts.values():
             draft.unlink(missing_ok=True)
         raise
+
+
+def _draft(path: Path) -> Path:
+    """Where this process writes a file before it is renamed; removes what processes that were killed have left."""
+    for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        writer = old.name.split(".")[-2]
+        if writer.isdigit() and not _is_running(int(writer)):
+            old.unlink(missing_ok=True)
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _is_running(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 is not harmless
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar
+
+from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -184,6 +186,17 @@ def amount_of(num_bytes: int) -> str:
         if whole and (not rest or unit == "KB"):
             return f"{whole}{unit}"
     return f"{num_bytes} bytes"
+
+
+def standard_input() -> BinaryIO:
+    """Standard input as bytes.
+
+    Raises:
+        ConfigError: it is closed.
+    """
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed, so - has nothing to read; leave out '<&-'")
+    return sys.stdin.buffer
 
 
 def _new_bar() -> RichProgress:

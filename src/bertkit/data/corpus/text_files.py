@@ -8,7 +8,6 @@ import glob
 import gzip
 import lzma
 import os
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from bertkit.data.corpus.bad_input import Policy
 from bertkit.errors import InputError, did_you_mean
+from bertkit.system.console import standard_input
 
 #: Bytes read at a time.
 CHUNK_BYTES = 1 << 20
@@ -171,7 +171,7 @@ def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, Bina
     None in its place for standard input and other pipes, which have no position. The stack closes them.
     """
     if source.path is None:
-        return sys.stdin.buffer, None  # not ours to close
+        return standard_input(), None  # not ours to close
     raw: BinaryIO
     if source.compression == ".zst":
         raw = cast(BinaryIO, stack.enter_context(pa.OSFile(str(source.path), "rb")))
