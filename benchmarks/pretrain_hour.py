@@ -170,7 +170,7 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
     from bertkit.data.examples.masking import MaskVocabulary
     from bertkit.data.examples.pretrain_batches import PretrainData
     from bertkit.data.store.token_store import TokenStore
-    from bertkit.training.pretraining.unigram_statistics import unigram_counts
+    from bertkit.training.pretraining.word_statistics import unigram_counts
 
     torch.set_num_threads(args.threads)
     train, dev = TokenStore(args.work / "train"), TokenStore(args.work / "dev")
