@@ -60,7 +60,7 @@ def main() -> None:
     report = {f"{shape}: {head}": {**vars(parity), "worst": parity.worst} for (shape, head), parity in found.items()}
     publish(lines, {"limit": LIMIT, "good": good, "control": control, "classes": report}, args.out)
     if not good:
-        raise SystemExit("an error is above the limit, saving and loading changed a model, or the control has no effect")
+        raise SystemExit("an error is above the limit, saving and loading changed a model, or the control is off")
 
 
 def line(shape: str, head: str, parity: Parity) -> str:

@@ -87,7 +87,7 @@ def main() -> None:
         "",
         *block(about(1)),
         "",
-        f"`BertForMaskedLM`, {num_bytes / 1e6:,.0f} MB of float32, file cache warm; {args.rounds} rounds, one process each.",
+        f"`BertForMaskedLM`, {num_bytes / 1e6:,.0f} MB of float32, cached; {args.rounds} rounds, one process each.",
         "",
         "| system | | seconds, median (all rounds) | peak memory of process, median | increase by loading | / file |",
         "|---|---|---|---|---|---|",
