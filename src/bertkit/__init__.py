@@ -54,7 +54,7 @@ _MODULE_OF = {
             "AutoModelForSequenceClassification",
             "AutoModelForTokenClassification",
         ),
-        "bertkit.model.loading",
+        "bertkit.model.auto",
     ),
     **dict.fromkeys(
         (

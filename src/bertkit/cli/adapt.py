@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import OUTPUT, Output, write_json, write_line
-from bertkit.cli.task_commands import LABELLED_COLUMNS, TAG_COLUMNS, LabelledColumns, TagColumns, Task, find_task
+from bertkit.cli.task_options import LABELLED_COLUMNS, TAG_COLUMNS, LabelledColumns, TagColumns, Task, find_task
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 

@@ -17,6 +17,7 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.errors import ConfigError, DataError
 
 T = TypeVar("T")
+Pair = tuple[str, str]
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.IGNORECASE | re.ASCII)
@@ -103,6 +104,25 @@ def read_texts(texts: tuple[str, ...], file: Path | None) -> list[str] | Iterato
     return list(texts)
 
 
+def read_pairs(texts: tuple[str, ...], file: Path | None) -> Iterator[Pair]:
+    """The pairs of a command: two arguments each, or lines with one tab.
+
+    Raises:
+        DataError: an odd number of arguments, or a line without exactly one tab.
+    """
+    given = read_texts(texts, file)
+    if isinstance(given, list):
+        if len(given) % 2:
+            raise DataError(f"{len(given)} texts are no pairs: give two texts, each in quotes")
+        yield from zip(given[::2], given[1::2], strict=True)
+        return
+    for number, line in enumerate(given, start=1):
+        halves = line.split("\t")
+        if len(halves) != 2:
+            raise DataError(f"line {number} has {len(halves) - 1} tabs; expected first text, one tab, second text")
+        yield halves[0], halves[1]
+
+
 def _lines_of_file(path: Path) -> Iterator[str]:
     if not path.is_file():
         raise DataError(f"{path} is not a file")
@@ -120,6 +140,14 @@ def _lines(lines: Iterable[bytes], where: str) -> Iterator[str]:
                 "it, for example with: iconv -f latin1 -t utf-8"
             ) from None
         yield text.rstrip("\r\n")
+
+
+def open_pipeline(task: str, model: str, common: Common) -> Any:
+    """The pipeline of a task, on the device that the command was given."""
+    common.begin()
+    from bertkit.inference.pipelines import pipeline
+
+    return pipeline(task, model=model, device=common.device)
 
 
 class Tee(Generic[T]):

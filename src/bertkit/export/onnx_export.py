@@ -30,7 +30,7 @@ from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mea
 from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
 from bertkit.export.onnx_model import FILES, MANIFEST, Variant, open_session
 from bertkit.inference.pipeline_base import eval_mode
-from bertkit.model import loading as pretrained
+from bertkit.model import auto
 from bertkit.model.models import BertModel
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
@@ -159,11 +159,11 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> tuple[
         head = saved.partition("For")[2] if "For" in saved else "" if saved == BertModel.__name__ else None
     else:
         head = HEADS[task]
-    auto = None if head is None else getattr(pretrained, f"AutoModelFor{head}" if head else "AutoModel", None)
-    if auto is None:
+    loader = None if head is None else getattr(auto, f"AutoModelFor{head}" if head else "AutoModel", None)
+    if loader is None:
         named = f"names the class {saved}, which cannot be exported" if saved else "does not say what the model is for"
         raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
-    return auto.from_pretrained(path), AutoTokenizer.from_pretrained(folder), read_decision(folder)
+    return loader.from_pretrained(path), AutoTokenizer.from_pretrained(folder), read_decision(folder)
 
 
 def _check_request(model: PackedModel, target: Path, variants: Sequence[str], opset: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -47,6 +48,13 @@ class Pipeline:
     #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
     #: :mod:`bertkit.tasks.decision_file`.
     decision: Mapping[str, Any] = MappingProxyType({})
+    #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
+    options: Mapping[str, Any] = MappingProxyType({})
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__call__" in vars(cls):
+            setattr(cls, "__call__", _with_options(vars(cls)["__call__"]))  # noqa: B010  (mypy refuses an assignment)
 
     def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
         if len(tokenizer) > model.config.vocab_size:
@@ -136,6 +144,17 @@ class Pipeline:
                 advance=advance,
             ):
                 yield present(done)
+
+
+def _with_options(call: Callable[..., R]) -> Callable[..., R]:
+    """``__call__`` that takes the pipeline's options where its caller sets none, and has no use for a batch size."""
+
+    @wraps(call)
+    def call_with_options(pipe: Pipeline, *inputs: Any, **given: Any) -> R:
+        given.pop("batch_size", None)
+        return call(pipe, *inputs, **{**pipe.options, **given})
+
+    return call_with_options
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from bertkit.errors import InputError
+from bertkit.errors import InputError, shorten
 
 Shape = Literal["one", "list", "lazy"]
 
@@ -42,7 +42,8 @@ def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = Fals
         pair_required: refuse single texts.
 
     Raises:
-        InputError: something that is none of these; raised when that item is drawn, with its index.
+        InputError: something that is none of these, raised when that item is drawn, with its index; or a whole
+            DataFrame.
     """
     bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and _is_text(inputs[0])
     if isinstance(inputs, str | bytes | Mapping) or bare_pair:
@@ -50,6 +51,11 @@ def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = Fals
         return Request(iter([item]), "one", 1)
     if not isinstance(inputs, Iterable):
         raise InputError(f"a pipeline takes a text or an iterable of texts, got {type(inputs).__name__}")
+    if hasattr(inputs, "columns"):  # iterating over a DataFrame gives the names of its columns
+        raise InputError(
+            f"a pipeline reads texts, got a table with the columns {shorten(inputs.columns)}; pass one column of it, "
+            "for example table['text']"
+        )
     total = len(inputs) if isinstance(inputs, Sized) else None
     items = (_read_item(item, f"text {index}", pair_required) for index, item in enumerate(inputs))
     return Request(items, "lazy" if total is None else "list", total)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertkit.errors import InputError, did_you_mean
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import InputError, did_you_mean, shorten
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, SentenceSimilarityPipeline
 from bertkit.inference.fill_mask import FillMaskPipeline
 from bertkit.inference.multiple_choice import MultipleChoicePipeline
@@ -45,27 +48,33 @@ ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classifica
 
 
 def pipeline(
-    task: str,
+    task: str | None = None,
     model: str | Path | PackedModel | None = None,
     tokenizer: str | Path | PreTrainedTokenizer | None = None,
-    device: str | torch.device | None = None,
+    device: str | int | torch.device | None = None,
     *,
     revision: str | None = None,
     dtype: torch.dtype | None = None,
+    batch_size: int | None = None,
+    **options: Any,
 ) -> Any:
-    """Make something that takes text and gives the task's results.
+    """Make something that takes text and returns the task's results.
 
     Args:
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
             ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
-            ``feature-extraction``, ``sentence-similarity``.
+            ``feature-extraction``, ``sentence-similarity``; None infers it from the model's head.
         model: a folder, a Hub name, a run folder of ``bertkit finetune``, or a model object. Loading is strict: a
             checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
-        device: for example ``"cpu"`` or ``"cuda:0"``; None takes a GPU where there is one, and leaves a model object
-            where it is.
+        device: ``"cpu"``, ``"cuda:0"`` ..., the number of a GPU, or -1 for the CPU; None takes a GPU where there is
+            one, and leaves a model object where it is.
         revision: commit, tag or branch of a Hub name.
         dtype: type of the weights, float32 by default.
+        batch_size: accepted for compatibility and ignored: batches are formed by number of tokens, and a text's result
+            does not depend on its batch. Calls accept it too.
+        **options: defaults for the keywords of the pipeline's calls, for example ``top_k=3``, ``truncation=True``,
+            ``max_length=128``, ``aggregation_strategy="first"`` or ``pooling="mean"``.
 
     A model loaded here for the CPU is prepacked: faster, at the cost of a second copy of its matrices in memory. Call
     ``model.prepack()`` yourself for the same with a model object.
@@ -74,19 +83,22 @@ def pipeline(
         The task's pipeline; see its ``__call__`` for inputs, options and results.
 
     Raises:
-        InputError: an unknown task, no model, a model of another class, or a model object without its tokenizer.
-        ConfigError: a device that is not there.
+        InputError: an unknown task or option, no model, a model of another class, a model without a head to infer the
+            task from, or a model object without its tokenizer.
+        ConfigError: this machine has no such device.
         CheckpointError: the model or tokenizer cannot be loaded.
     """
-    name = ALIASES.get(task, task)
-    if name not in TASKS:
+    name = None if task is None else ALIASES.get(task, task)
+    if name is not None and name not in TASKS:
         raise InputError(
             f"no pipeline for task {task!r}{did_you_mean(str(task), [*TASKS, *ALIASES])}; available: "
             f"{', '.join([*TASKS, *ALIASES])}"
         )
-    pipeline_class, model_class = TASKS[name]
     if model is None:
-        raise InputError(f"pipeline({task!r}) needs model=: a folder, a Hub name or a model; there is no default model")
+        raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
+    name = name or infer_task(model, revision)
+    pipeline_class, model_class = TASKS[name]
+    _check_options(options, pipeline_class)
     if isinstance(model, str | Path):
         place = find_device(device)
         chosen = _load_tokenizer(model if tokenizer is None else tokenizer, revision)
@@ -95,13 +107,35 @@ def pipeline(
             loaded.prepack()  # nobody else holds this model, so the copy of its weights cannot go stale
         made = pipeline_class(loaded, chosen)
         made.decision = read_decision(folder_of(model, revision))
-        return made
-    _check_model(model, model_class, name)
-    if tokenizer is None:
-        raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
-    if device is not None or dtype is not None:
-        model.to(device=None if device is None else find_device(device), dtype=dtype)
-    return pipeline_class(model, _load_tokenizer(tokenizer, revision))
+    else:
+        _check_model(model, model_class, name)
+        if tokenizer is None:
+            raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
+        if device is not None or dtype is not None:
+            model.to(device=None if device is None else find_device(device), dtype=dtype)
+        made = pipeline_class(model, _load_tokenizer(tokenizer, revision))
+    made.options = options
+    return made
+
+
+def infer_task(model: str | Path | PackedModel, revision: str | None = None) -> str:
+    """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``.
+
+    Raises:
+        InputError: the model has no head that a pipeline uses, or its config.json does not name one.
+        CheckpointError: no config.json can be read.
+    """
+    if isinstance(model, str | Path):
+        config = BertConfig.from_json_file(folder_of(model, revision) / "config.json")
+        classes = list(config.architectures or ())
+    else:
+        classes = [type(model).__name__]
+    by_class = {model_class.__name__: task for task, (_, model_class) in reversed(TASKS.items())}
+    for name in classes:
+        if found := {**by_class, "BertForPreTraining": "fill-mask"}.get(name):
+            return found
+    told = f"is a {shorten(classes)}" if classes else "names no class in its config.json"
+    raise InputError(f"cannot infer the task: the model {told}; pass one of: {', '.join(TASKS)}")
 
 
 def folder_of(name_or_path: str | Path, revision: str | None = None) -> Path:
@@ -120,3 +154,14 @@ def _check_model(model: Any, model_class: type[PackedModel], task: str) -> None:
     fits = isinstance(model, PackedModel) if model_class is BertModel else isinstance(model, model_class)
     if not fits:
         raise InputError(f"task {task!r} needs a {model_class.__name__}, got {type(model).__name__}")
+
+
+def _check_options(options: Mapping[str, Any], pipeline_class: type[Pipeline]) -> None:
+    parameters = signature(pipeline_class.__call__).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise InputError(
+                f"a {pipeline_class.task} pipeline has no option {name!r}{did_you_mean(name, known)}; it takes: "
+                f"{', '.join(known)}"
+            )

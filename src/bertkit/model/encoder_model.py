@@ -11,6 +11,7 @@ from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.model.attention import Chosen
+from bertkit.model.configured_model import initialize
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
 from bertkit.model.heads import Pooler, PreTrainingHeads
@@ -18,7 +19,6 @@ from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.losses import LossTerm
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
-from bertkit.model.pretrained_model import initialize
 
 Part = TypeVar("Part", bound=nn.Module)
 

@@ -1,4 +1,4 @@
-"""``from_pretrained`` and ``save_pretrained``, and the classes that choose by ``model_type``.
+"""What ``from_pretrained`` and ``save_pretrained`` of a model class do.
 
 See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -21,12 +21,10 @@ from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, InputError, did_you_mean
-from bertkit.model.models import MODEL_CLASSES
-from bertkit.model.pretrained_model import PretrainedModel, initialize
+from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.system.model_sources import resolve
-from bertkit.tokenization import AutoTokenizer as AutoTokenizer
 
-ModelT = TypeVar("ModelT", bound=PretrainedModel)
+ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
 #: Keywords of ``from_pretrained`` in other software that have no counterpart here, and what to do in their place.
 OTHER_KEYWORDS = {
@@ -135,11 +133,12 @@ def _refuse(others: Mapping[str, Any]) -> None:
         raise InputError(f"from_pretrained takes no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
 
 
-def _class_name(cls: type[PretrainedModel]) -> str:
+def _class_name(cls: type[ConfiguredModel]) -> str:
+    known = sorted({name for table in TABLES.values() for name in table.classes})
     for base in cls.__mro__:
-        if base.__name__ in MODEL_CLASSES:
+        if base.__name__ in known:
             return base.__name__
-    raise InputError(f"{cls.__name__} is no model that can be loaded; choose one of {', '.join(MODEL_CLASSES)}")
+    raise InputError(f"{cls.__name__} cannot be loaded or saved; choose one of {', '.join(known)}")
 
 
 def _float_type(dtype: torch.dtype | str | None) -> torch.dtype:
@@ -177,7 +176,7 @@ def _build(cls: type[ModelT], table: Match) -> ModelT:
         return cls(table.config)
 
 
-def _draw_new(model: PretrainedModel, table: Match, seed: int, dtype: torch.dtype) -> None:
+def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:
     """Initialise the parts that were asked for, as in a new model, from a generator of their own."""
     generator = torch.Generator().manual_seed(seed)
     for part in table.new_parts:
@@ -188,7 +187,7 @@ def _draw_new(model: PretrainedModel, table: Match, seed: int, dtype: torch.dtyp
             module.to(dtype)
 
 
-def save_model(model: PretrainedModel, folder: str | Path) -> None:
+def save_model(model: ConfiguredModel, folder: str | Path) -> None:
     """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
 
     Raises:
@@ -201,79 +200,3 @@ def save_model(model: PretrainedModel, folder: str | Path) -> None:
         config = config.replace(num_labels=2)  # other software takes the size of these heads from the labels
     tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
     write_folder(Path(folder).expanduser(), config, dict(tensors))
-
-
-class _AutoModel:
-    """Chooses the class by the ``model_type`` of the checkpoint's config; makes no object of its own."""
-
-    #: Class by ``model_type``. One class serves all families that have such a head.
-    classes: ClassVar[Mapping[str, str]] = {}
-
-    def __new__(cls) -> Self:
-        raise InputError(f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path)")
-
-    @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
-        """Load a checkpoint into the class for its family; arguments and errors as for :func:`load_model`.
-
-        Raises:
-            CheckpointError: also a ``model_type`` that this version does not read, and a family without such a head;
-                lists what there is.
-        """
-        path = resolve(name_or_path, revision=options.pop("revision", None))
-        config = BertConfig.from_json_file(config_path(path))
-        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], path, **options)
-
-
-class AutoModel(_AutoModel):
-    """The bare encoder."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertModel")
-
-
-class AutoModelForPreTraining(_AutoModel):
-    """What the family was pre-trained with: masked LM alone, or with next sentence (BERT) or sentence order (ALBERT);
-    replaced tokens (ELECTRA).
-    """
-
-    classes: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(TABLES, "BertForMaskedLM"),
-        **dict.fromkeys(("bert", "albert"), "BertForPreTraining"),
-        "electra": "ElectraForPreTraining",
-    }
-
-
-class AutoModelForMaskedLM(_AutoModel):
-    """Masked LM."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMaskedLM")
-
-
-class AutoModelForNextSentencePrediction(_AutoModel):
-    """Next sentence; BERT only."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForNextSentencePrediction")
-
-
-class AutoModelForSequenceClassification(_AutoModel):
-    """One label, several labels or a number for a sentence or pair."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForSequenceClassification")
-
-
-class AutoModelForTokenClassification(_AutoModel):
-    """A label for each token."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForTokenClassification")
-
-
-class AutoModelForQuestionAnswering(_AutoModel):
-    """Start and end of an answer."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForQuestionAnswering")
-
-
-class AutoModelForMultipleChoice(_AutoModel):
-    """The right one of several continuations."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMultipleChoice")

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertkit.errors import InputError
+from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.heads import MaskedLMHead
-from bertkit.model.pretrained_model import PretrainedModel
 
 
-def resize_vocabulary(model: PretrainedModel, vocab_size: int, pieces: Mapping[int, Sequence[int]]) -> None:
+def resize_vocabulary(model: ConfiguredModel, vocab_size: int, pieces: Mapping[int, Sequence[int]]) -> None:
     """Give new tokens a row each, in place: the mean of the rows of the pieces that stood for the token until now.
 
     A new token so begins where its pieces were, nearer to its meaning than a random vector. All other rows keep their
@@ -35,7 +35,7 @@ def resize_vocabulary(model: PretrainedModel, vocab_size: int, pieces: Mapping[i
     shape = model.config.replace(vocab_size=vocab_size)
     means = _Means(pieces)
     for module in list(model.modules()):
-        if isinstance(module, PretrainedModel):
+        if isinstance(module, ConfiguredModel):
             module.config = shape
         elif isinstance(module, Embeddings):
             old = module.word_embeddings

@@ -7,21 +7,28 @@ import torch
 from bertkit.errors import ConfigError
 
 
-def find_device(device: str | torch.device | None) -> torch.device:
-    """The device to compute on; None or ``"auto"`` takes the first GPU where there is one, else the CPU.
+def find_device(device: str | int | torch.device | None) -> torch.device:
+    """The device to compute on.
+
+    Args:
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` ...; the number of a GPU, or -1 for the CPU; None or ``"auto"`` for
+            the first GPU where there is one, else the CPU.
 
     Raises:
-        ConfigError: no such device on this machine.
+        ConfigError: this machine has no such device.
     """
     if device is None or device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = "cpu" if device < 0 else f"cuda:{device}"
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError):
-        raise ConfigError(f"device {device!r} is unknown; use 'cpu', 'cuda', 'cuda:1' or 'auto'") from None
+        raise ConfigError(f"unknown device {device!r}; use 'cpu', 'cuda', 'cuda:1', 'auto' or a GPU's number") from None
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise ConfigError(f"device {str(found)!r} is not there: this machine has {count} CUDA devices")
+        gpus = "1 CUDA device" if count == 1 else f"{count} CUDA devices"
+        raise ConfigError(f"no device {str(found)!r}: this machine has {gpus}; use 'cpu', or leave it out")
     if found.type == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("device 'mps' is not there")
+        raise ConfigError("no device 'mps' on this machine; use 'cpu', or leave it out")
     return found

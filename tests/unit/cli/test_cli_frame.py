@@ -97,7 +97,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def doctor() -> None:
         raise error
 
-    monkeypatch.setattr(import_module("bertkit.cli.look_commands"), "doctor", doctor)
+    monkeypatch.setattr(import_module("bertkit.cli.doctor"), "doctor", doctor)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_every_kind_of_error_has_its_exit_code(
 def test_a_bug_keeps_its_traceback_and_ends_with_1() -> None:
     script = (
         "import sys\n"
-        "from bertkit.cli import look_commands, main\n"
+        "from bertkit.cli import doctor as module, main\n"
         "def doctor(): assert False, 'our fault'\n"
-        "look_commands.doctor = doctor\n"
+        "module.doctor = doctor\n"
         "sys.exit(main(['doctor']))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -168,7 +168,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_doctor_notices_a_missing_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    look = import_module("bertkit.cli.look_commands")
+    look = import_module("bertkit.cli.doctor")
     monkeypatch.setattr(look, "REQUIRED", ("torch", "no-such-package"))
     code, _, err = run(capsys, "doctor")
     assert code == 5

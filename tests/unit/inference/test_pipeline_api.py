@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -321,9 +323,9 @@ def test_what_is_wrong_with_a_pipeline_is_said(folders: dict[str, Path], tmp_pat
         pipeline("feature-extraction", model=BertModel.from_pretrained(folder))
     with pytest.raises(InputError, match="needs a BertForMaskedLM, got BertModel"):
         pipeline("fill-mask", model=BertModel.from_pretrained(folder), tokenizer=folder)
-    with pytest.raises(ConfigError, match="device 'gpu' is unknown"):
+    with pytest.raises(ConfigError, match="unknown device 'gpu'"):
         pipeline("feature-extraction", model=folder, device="gpu")
-    with pytest.raises(ConfigError, match="'cuda:99' is not there"):
+    with pytest.raises(ConfigError, match="no device 'cuda:99'"):
         pipeline("feature-extraction", model=folder, device="cuda:99")
     with pytest.raises(CheckpointError):
         pipeline("fill-mask", model=folder)
@@ -343,3 +345,47 @@ def test_a_foreign_tokenizer_is_refused(folders: dict[str, Path], tmp_path: Path
     other.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(500))]) + "\n")
     with pytest.raises(CheckpointError, match="do not belong together"):
         pipeline("feature-extraction", model=small, tokenizer=BertTokenizer(vocab_file=other))
+
+
+def test_the_task_is_inferred_from_the_models_head(folders: dict[str, Path]) -> None:
+    for task, folder in folders.items():
+        assert pipeline(model=folder).task == task
+    model = BertForSequenceClassification.from_pretrained(folders["text-classification"])
+    assert pipeline(model=model, tokenizer=folders["text-classification"]).task == "text-classification"
+
+
+def test_a_model_without_a_known_head_has_no_task(folders: dict[str, Path], tmp_path: Path) -> None:
+    save_tiny(tmp_path, BertModel)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": None}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"cannot infer the task: the model names no class.*pass one of: fill-mask"):
+        pipeline(model=tmp_path)
+
+
+def test_options_of_construction_are_defaults_of_the_calls(folders: dict[str, Path]) -> None:
+    folder = folders["text-classification"]
+    plain = pipeline("text-classification", model=folder, device=-1)
+    pipe = pipeline("text-classification", model=folder, device=-1, top_k=None, truncation=True, batch_size=8)
+    long = "good " * 200
+    assert pipe(long) == plain(long, top_k=None, truncation=True)
+    assert len(pipe("good")) > 1
+    assert pipe("good", top_k="best", truncation=False, batch_size=2) == plain("good")
+    vectors = pipeline(model=folders["feature-extraction"], pooling="mean")
+    assert vectors("a film").shape == (32,)
+
+
+def test_an_unknown_option_of_construction_is_an_error(folders: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match=r"no option 'topk' \(did you mean 'top_k'\?\); it takes: top_k, "):
+        pipeline("text-classification", model=folders["text-classification"], topk=3)
+
+
+def test_the_number_of_a_gpu_that_is_not_there_is_an_error(folders: dict[str, Path]) -> None:
+    with pytest.raises(ConfigError, match="no device 'cuda:99': this machine has"):
+        pipeline(model=folders["feature-extraction"], device=99)
+
+
+def test_a_dataframe_is_refused_and_its_column_is_read(classify: Any) -> None:
+    table = pandas.DataFrame({"text": ["good", "bad"], "label": [1, 0]})
+    with pytest.raises(InputError, match=r"a table with the columns 'text', 'label'; pass one column"):
+        classify(table)
+    assert classify(table["text"]) == classify(["good", "bad"])

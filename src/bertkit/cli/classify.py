@@ -1,0 +1,77 @@
+"""``bertkit classify``: label texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import (
+    COMMON,
+    Common,
+    File,
+    MaxLength,
+    Model,
+    Pair,
+    Texts,
+    Truncate,
+    open_pipeline,
+    read_pairs,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
+
+
+def classify(
+    *text: Texts,
+    model: Model,
+    top_k: Annotated[int | None, Parameter(help="Labels shown for each text, most probable first.")] = None,
+    all_labels: Annotated[bool, Parameter(name="--all", negative=(), help="Show every label.")] = False,
+    function: Annotated[
+        Literal["softmax", "sigmoid", "none"] | None,
+        Parameter(name="--function", help="What turns logits into scores; default: what the model was trained for."),
+    ] = None,
+    pairs: Annotated[
+        bool, Parameter(negative=(), help="The texts are pairs: two arguments, or lines with a tab in between.")
+    ] = False,
+    file: File = None,
+    truncate: Truncate = False,
+    max_length: MaxLength = None,
+    common: Common = COMMON,
+) -> None:
+    """Label texts, with probabilities.
+
+    One line a text: label, probability, text. The label is the one that the model decides for; of labels that do not
+    exclude each other all that it gives. For whole files with labels and columns see: bertkit predict --help
+
+    For example:
+
+        bertkit classify --model run "A film to remember." "Two hours I want back."
+        head -100 reviews.txt | bertkit classify --model run --json -
+        bertkit classify --model rte-run --pairs "A man is asleep." "A man is running."
+    """
+    pipe = open_pipeline("text-classification", model, common)
+    several = pipe.model.config.problem_type == "multi_label_classification"
+    ranked = None if all_labels else top_k or ("chosen" if several else "best")
+    options = {"function_to_apply": function, "truncation": truncate or None, "max_length": max_length}
+
+    def run(items: Iterator[Any]) -> Any:
+        found = pipe(items, top_k=ranked, **options)
+        return ([best] for best in found) if ranked == "best" else found
+
+    inputs: Iterable[str | Pair] = read_pairs(text, file) if pairs else read_texts(text, file)
+    for asked, found in with_texts(inputs, run):
+        named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
+        if common.json:
+            write_json({**named, **({"labels": found} if ranked == "chosen" else _best(found))})
+            continue
+        shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
+        write_line(f"{shown}\t" + "\t".join(named.values()))
+
+
+def _best(found: list[dict[str, Any]]) -> Mapping[str, Any]:
+    """The best label's fields beside each other; further ones, when asked for, as ``labels``."""
+    return found[0] if len(found) == 1 else {**found[0], "labels": found}

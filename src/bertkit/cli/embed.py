@@ -1,0 +1,80 @@
+"""``bertkit embed``: turn texts into vectors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import (
+    COMMON,
+    Common,
+    File,
+    MaxLength,
+    Model,
+    Texts,
+    Truncate,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
+from bertkit.cli.vectors import WRITERS, Pool, as_object, encoder
+from bertkit.errors import ConfigError
+
+
+def embed(
+    *text: Texts,
+    model: Model,
+    out: Annotated[
+        Path | None, Parameter(alias="-o", help="Write to this .npy, .jsonl or .parquet file instead of stdout.")
+    ] = None,
+    pooling: Pool = "mean",
+    normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
+    file: File = None,
+    truncate: Truncate = False,
+    max_length: MaxLength = None,
+    common: Common = COMMON,
+) -> None:
+    """Turn texts into vectors.
+
+    Without --out one line of numbers a text, or with --json one object with the text, its vector, the number of tokens
+    and whether the text was cut. A .npy file holds the vectors only, one row a text, in order.
+
+    For example:
+
+        bertkit embed --model DIR "A sentence." "Another one."
+        bertkit embed --model DIR --file sentences.txt --normalize --out vectors.npy
+    """
+    if out is not None and out.suffix not in WRITERS:
+        raise ConfigError(f"--out {out}: the ending says the format; choose {', '.join(WRITERS)}")
+    if out is not None and not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.parent}")
+    rows = with_texts(
+        read_texts(text, file),
+        encoder(model, common, pooling, normalize=normalize, truncation=truncate, max_length=max_length),
+    )
+    if out is None:
+        for asked, vector in rows:
+            if common.json:
+                write_json(as_object(asked, vector))
+            else:
+                write_line(" ".join(f"{number:.7g}" for number in vector.tolist()))
+        return
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        count, width = WRITERS[out.suffix](rows, partial)
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
+    _report(out, count, width, common)
+
+
+def _report(out: Path, count: int, width: int, common: Common) -> None:
+    from bertkit.system.console import say
+
+    say(f"wrote {count:,} vectors of {width} numbers to {out}")
+    if common.json:
+        write_json({"out": str(out), "rows": count, "width": width})

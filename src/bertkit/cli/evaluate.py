@@ -1,0 +1,98 @@
+"""``bertkit evaluate``: score a finished run on labelled text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import COMMON, Common, write_json, write_line
+from bertkit.cli.task_options import (
+    LABELLED_COLUMNS,
+    TAG_COLUMNS,
+    LabelledColumns,
+    TagColumns,
+    Task,
+    check_columns,
+    find_task,
+)
+
+if TYPE_CHECKING:
+    from bertkit.inference.evaluate import Run
+    from bertkit.tasks import Task as AnyTask
+    from bertkit.tasks.reading.tables import OnError
+
+
+def evaluate(
+    task: Task,
+    /,
+    *,
+    data: Annotated[Path, Parameter(help="Folder with the task's files, or one labelled file.")],
+    model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
+    split: Annotated[
+        str | None,
+        Parameter(
+            help="train, dev or test; of mnli also mismatched. Default: dev of a folder; a file as a whole, or the "
+            "rows its run held out of it."
+        ),
+    ] = None,
+    columns: LabelledColumns = LABELLED_COLUMNS,
+    tags: TagColumns = TAG_COLUMNS,
+    on_error: Annotated[
+        Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or leave it out and say so.")
+    ] = "raise",
+    common: Common = COMMON,
+) -> None:
+    """Score a finished run on labelled text.
+
+    The scores, their protocol and every prediction are also kept in the run
+    folder, in evaluation-SPLIT.json and evaluation-predictions-SPLIT.jsonl.
+
+    For example:
+
+        bertkit evaluate sst2 --data SST-2 --model run
+        bertkit evaluate csv --data new-reviews.csv --model run
+    """
+    common.begin()
+    from bertkit.inference.evaluate import evaluate_run, ner_task_of, open_run
+    from bertkit.system.device import find_device
+
+    check_columns(task, columns, tags)
+    device = str(find_device(common.device))
+    if task == "ner":
+        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **tags.given)
+        run = open_run(model, chosen, device=device)
+    else:
+        known = None if task == "csv" else find_task(task, data, columns, on_error, tags)
+        run = open_run(model, known, device=device)
+        chosen = _task_of_run(task, data, run, columns, on_error)
+    result = evaluate_run(chosen, data, model, split or _split_of(data, run), device=device, on_error=on_error)
+    if common.json:
+        write_json(result.to_dict())
+    else:
+        write_line(result.render())
+
+
+def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_error: OnError) -> AnyTask:
+    """The task to score: of ``csv`` the run's own columns unless others are named, and always the run's labels."""
+    known = run.task
+    if known is not None and known.name == name and not columns.are_given:
+        return cast("AnyTask", known)
+    if name != "csv":
+        return find_task(name, data, columns, on_error)
+    config = run.model.config
+    if config.problem_type == "regression" or config.num_labels == 1:
+        return columns.task(data, problem="regression", on_error=on_error)
+    problem = "multi_label" if config.problem_type == "multi_label_classification" else "classification"
+    return columns.task(data, problem=problem, labels=list(config.id2label.values()), on_error=on_error)
+
+
+def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
+    """Which rows to score: of a folder dev; a file as a whole, unless the run learned from it and held rows out."""
+    if not data.is_file():
+        return "dev"
+    learned_from = run.settings.get("data")
+    if learned_from is not None and Path(learned_from).resolve() == data.resolve():
+        return "dev"
+    return next(iter(run.workflow.splits(data)))

@@ -1,0 +1,61 @@
+"""``bertkit fill-mask``: guess masked words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import (
+    COMMON,
+    Common,
+    File,
+    MaxLength,
+    Model,
+    Texts,
+    Truncate,
+    open_pipeline,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
+
+
+def fill_mask(
+    *text: Texts,
+    model: Model,
+    top_k: Annotated[int, Parameter(help="Guesses for each mask.")] = 5,
+    targets: Annotated[
+        tuple[str, ...] | None, Parameter(negative=(), help="Consider only this word; may be given several times.")
+    ] = None,
+    file: File = None,
+    truncate: Truncate = False,
+    max_length: MaxLength = None,
+    common: Common = COMMON,
+) -> None:
+    """Guess what stands in place of [MASK].
+
+    A text may hold several masks; each is judged on its own, with the others hidden. One line a guess: probability,
+    token, and the text with the token in place. With --json one object a text.
+
+    For example:
+
+        bertkit fill-mask --model bert-base-uncased "Paris is the [MASK] of France."
+        bertkit fill-mask --model DIR --targets good --targets bad "The film was [MASK]."
+    """
+    pipe = open_pipeline("fill-mask", model, common)
+    texts = read_texts(text, file)
+
+    def run(items: Iterator[str]) -> Any:
+        return pipe(items, targets=targets or None, top_k=top_k, truncation=truncate, max_length=max_length)
+
+    for asked, found in with_texts(texts, run):
+        masks = found if isinstance(found[0], list) else [found]
+        if common.json:
+            write_json({"text": asked, "masks": masks})
+            continue
+        for guesses in masks:
+            for guess in guesses:
+                write_line(f"{guess['score']:.4f}  {guess['token_str']:<16} {guess['sequence']}")

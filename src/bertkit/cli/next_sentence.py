@@ -1,0 +1,48 @@
+"""``bertkit next-sentence``: judge whether one text follows another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import (
+    COMMON,
+    Common,
+    MaxLength,
+    Model,
+    Truncate,
+    open_pipeline,
+    read_pairs,
+    with_texts,
+    write_json,
+    write_line,
+)
+
+
+def next_sentence(
+    *text: Annotated[str, Parameter(help="Two texts; or - for pairs on standard input, the halves split by a tab.")],
+    model: Model,
+    file: Annotated[Path | None, Parameter(help="Read one pair a line, the halves split by a tab.")] = None,
+    truncate: Truncate = False,
+    max_length: MaxLength = None,
+    common: Common = COMMON,
+) -> None:
+    """Judge whether the second text follows the first.
+
+    One line a pair: the label (is_next or not_next), its probability, and the two texts.
+
+    For example:
+
+        bertkit next-sentence --model bert-base-uncased "He opened the door." "It was dark inside."
+    """
+    pipe = open_pipeline("next-sentence", model, common)
+    pairs = read_pairs(text, file)
+    for (first, second), found in with_texts(
+        pairs, lambda items: pipe(items, truncation=truncate, max_length=max_length)
+    ):
+        if common.json:
+            write_json({"text": first, "text_pair": second, **found})
+        else:
+            write_line(f"{found['label']:<8}  {found['score']:.4f}  {first}\t{second}")

@@ -1,0 +1,118 @@
+"""``bertkit predict``: label a whole file with a finished run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from bertkit.cli import STANDARD_STREAM
+from bertkit.cli.common_options import COMMON, Common, read_texts, write_json, write_line
+from bertkit.cli.task_options import TEXT_COLUMNS, TextColumns
+from bertkit.errors import ConfigError, DataError
+
+
+def predict(
+    file: Annotated[Path, Parameter(help="A .txt (one text a line), .csv, .tsv, .jsonl or .parquet file; or -.")],
+    /,
+    *,
+    model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
+    out: Annotated[Path | None, Parameter(alias="-o", help="Write to this .jsonl, .csv, .tsv or .parquet file.")] = (
+        None
+    ),
+    columns: TextColumns = TEXT_COLUMNS,
+    common: Common = COMMON,
+) -> None:
+    """Label a whole file.
+
+    With --out the work can be stopped at any time; the same command goes on.
+    Without it there is one line a text on stdout: label, probability, text.
+    A text longer than those of the training is cut as there, and marked.
+
+    For example:
+
+        bertkit predict --model run reviews.csv --out labelled.csv
+        cat lines.txt | bertkit predict --model run --json -
+    """
+    common.begin()
+    from bertkit.cli.prediction_tables import check_format, write_table
+    from bertkit.inference.predict_files import predict_file
+    from bertkit.system.console import say
+    from bertkit.system.device import find_device
+
+    device = str(find_device(common.device))
+    from_stdin = str(file) == STANDARD_STREAM
+    if out is None:
+        for row in _predicted(file, model, columns, device):
+            _show(row, common)
+        return
+    check_format(out)
+    if out.exists():
+        raise ConfigError(f"{out} exists already; remove it or choose another name")
+    if from_stdin:
+        count = write_table(_predicted(file, model, columns, device), out)
+    elif out.suffix == ".jsonl":
+        count = predict_file(model, file, out, **_places(columns), device=device)
+    else:
+        # Finished rows are kept as JSON lines, to which a stopped run can append, and become a table at the end.
+        lines = out.with_name(f".{out.name}.rows.jsonl")
+        lines.unlink(missing_ok=True)
+        predict_file(model, file, lines, **_places(columns), device=device)
+        count = write_table(_read_lines(lines), out)
+        lines.unlink()
+    say(f"wrote {count:,} rows to {out}")
+    if common.json:
+        write_json({"out": str(out), "rows": count})
+
+
+def _places(columns: TextColumns) -> dict[str, Any]:
+    return {
+        "text": columns.text,
+        "text_pair": columns.text_pair,
+        "delimiter": columns.separator,
+        "quoting": columns.quoting,
+    }
+
+
+def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Iterator[dict[str, Any]]:
+    from bertkit.inference.evaluate import Classifier, open_run, predict_run
+    from bertkit.inference.predict_files import columns_of, predict_examples
+    from bertkit.inference.predict_files import read_texts as read_rows
+
+    run = open_run(model, device=device)
+    if not isinstance(run, Classifier):
+        if str(file) == STANDARD_STREAM:
+            raise ConfigError(f"standard input has one text a line; a run of {run.workflow.task.name} needs a file")
+        return predict_examples(run, file)
+    if str(file) == STANDARD_STREAM:
+        if columns != TEXT_COLUMNS:
+            raise ConfigError("standard input has one text a line and no columns")
+        return predict_run(run, read_texts((STANDARD_STREAM,), None))
+    if not file.is_file():
+        raise DataError(f"{file} does not exist")
+    rows = read_rows(file, columns_of(run, **_places(columns)))
+    return predict_run(run, (first if second is None else (first, second) for first, second in rows))  # type: ignore[arg-type]
+
+
+def _show(row: dict[str, Any], common: Common) -> None:
+    if common.json:
+        write_json(row)
+        return
+    if "truncated" not in row or "text" not in row:  # of another kind than texts and labels
+        write_line(json.dumps(row, ensure_ascii=False))
+        return
+    shown, shares = row["predicted"], row.get("probabilities")
+    if isinstance(shown, list) and shares is not None:
+        shown = "|".join(shown) + "\t" + "|".join(f"{shares[label]:.4f}" for label in shown)
+    elif shares is not None:
+        shown = f"{shown}\t{shares[shown]:.4f}"
+    texts = "\t".join(row[key] for key in ("text", "text_pair") if key in row)
+    write_line(f"{shown}\t{texts}" + ("\t(cut)" if row["truncated"] else ""))
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)

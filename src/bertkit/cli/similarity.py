@@ -1,0 +1,63 @@
+"""``bertkit similarity``: how near texts are to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import (
+    COMMON,
+    Common,
+    MaxLength,
+    Model,
+    Truncate,
+    read_texts,
+    with_texts,
+    write_json,
+    write_line,
+)
+from bertkit.cli.vectors import Pool, encoder
+from bertkit.errors import ConfigError
+
+
+def similarity(
+    *text: Annotated[str, Parameter(help="The source text, then what it is compared with; - reads the latter.")],
+    model: Model,
+    file: Annotated[Path | None, Parameter(help="Compare with the lines of this file.")] = None,
+    pooling: Pool = "mean",
+    top_k: Annotated[int | None, Parameter(help="Show only the nearest, nearest first.")] = None,
+    truncate: Truncate = False,
+    max_length: MaxLength = None,
+    common: Common = COMMON,
+) -> None:
+    """Say how near texts are to the first one: the cosine of their vectors, from -1 to 1.
+
+    One line a text: cosine, text; in the order given, or nearest first with --top-k.
+
+    For example:
+
+        bertkit similarity --model DIR "How do I reset my password?" "I forgot my password." "Opening hours?"
+        bertkit similarity --model DIR "a question" --file answers.txt --top-k 5
+    """
+    if not text:
+        raise ConfigError("no text: give the source text first, then what to compare it with")
+    if top_k is not None and top_k < 1:
+        raise ConfigError(f"--top-k must be at least 1, got {top_k}")
+    source, others = text[0], read_texts(text[1:], file)
+    encode = encoder(model, common, pooling, normalize=True, truncation=truncate, max_length=max_length)
+    rows = with_texts(chain([source], others), encode)
+    _, first = next(rows)
+    scored: Iterable[tuple[float, str]] = (
+        (max(-1.0, min(1.0, float(first @ vector))), asked) for asked, vector in rows
+    )
+    if top_k is not None:
+        scored = sorted(scored, key=lambda pair: -pair[0])[:top_k]
+    for score, asked in scored:
+        if common.json:
+            write_json({"text": source, "text_pair": asked, "score": score})
+        else:
+            write_line(f"{score:.4f}  {asked}")

@@ -1,0 +1,108 @@
+"""Vectors of texts, for embed and similarity: how they are made, and the files they are written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import Common
+from bertkit.errors import DataError
+
+if TYPE_CHECKING:
+    from bertkit.inference.pipeline_results import Embedding
+
+    Row = tuple[str, Embedding]
+
+Pool = Annotated[Literal["mean", "cls", "max"], Parameter(help="How token vectors become one vector.")]
+#: Rows of one Parquet row group.
+ROW_GROUP = 4096
+#: Bytes kept for the header of a .npy file, which is written last: only then is the number of rows known.
+NPY_HEADER = 128
+
+
+def encoder(model: str, common: Common, pooling: str, **options: Any) -> Any:
+    """A function from texts to their vectors, lazily and in order."""
+    common.begin()
+    from bertkit.inference.pipelines import pipeline
+
+    pipe = pipeline("feature-extraction", model=model, device=common.device)
+    return lambda items: pipe(items, pooling=pooling, **options)
+
+
+def as_object(text: str, vector: Embedding) -> dict[str, Any]:
+    """What ``embed --json`` writes for one text."""
+    return {
+        "text": text,
+        "embedding": [float(number) for number in vector.tolist()],
+        "num_tokens": vector.num_tokens,
+        "truncated": vector.truncated,
+    }
+
+
+def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:
+    """Write vectors one by one; the header, which holds their number, last. Returns rows and width."""
+    import numpy as np
+
+    count = width = 0
+    with path.open("wb") as file:
+        file.write(b"\0" * NPY_HEADER)
+        for _, vector in rows:
+            file.write(np.ascontiguousarray(vector, dtype="<f4").tobytes())
+            count, width = count + 1, len(vector)
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count}, {width}), }}".encode("ascii")
+        room = NPY_HEADER - len(np.lib.format.magic(1, 0)) - 2
+        file.seek(0)
+        file.write(np.lib.format.magic(1, 0) + room.to_bytes(2, "little") + header.ljust(room - 1) + b"\n")
+    return count, width
+
+
+def write_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
+    """One object a line, as ``embed --json``. Returns rows and width."""
+    count = width = 0
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        for text, vector in rows:
+            file.write(json.dumps(as_object(text, vector), ensure_ascii=False, allow_nan=False) + "\n")
+            count, width = count + 1, len(vector)
+    return count, width
+
+
+def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
+    """Columns ``text``, ``embedding`` (fixed-size list of float32), ``num_tokens``, ``truncated``."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first = next(rows, None)
+    if first is None:
+        raise DataError("no text came in, so there is nothing to write")
+    width = len(first[1])
+    schema = pa.schema(
+        {
+            "text": pa.string(),
+            "embedding": pa.list_(pa.float32(), width),
+            "num_tokens": pa.int32(),
+            "truncated": pa.bool_(),
+        }
+    )
+    count = 0
+    rows = chain([first], rows)
+    with pq.ParquetWriter(path, schema) as writer:
+        while part := list(islice(rows, ROW_GROUP)):
+            flat = np.concatenate([np.asarray(vector) for _, vector in part])
+            columns = [
+                pa.array([text for text, _ in part]),
+                pa.FixedSizeListArray.from_arrays(pa.array(flat), width),
+                pa.array([vector.num_tokens for _, vector in part], pa.int32()),
+                pa.array([vector.truncated for _, vector in part], pa.bool_()),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+            count += len(part)
+    return count, width
+
+
+WRITERS = {".npy": write_npy, ".jsonl": write_jsonl, ".parquet": write_parquet}

@@ -1,0 +1,77 @@
+"""The root of the model classes: a module with a config, whose weights are drawn as in the original code."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import torch
+from torch import nn
+
+from bertkit.checkpoints.match import Match
+from bertkit.config.bert_config import BertConfig
+from bertkit.model.kernels.linear import Linear
+
+
+def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:
+    """Draw the weights of ``module`` as the original code does.
+
+    Matrices and embedding tables: normal with sd ``std``, cut at two sd (google-research/bert ``modeling.py``,
+    ``create_initializer``). Biases 0; LayerNorm 1 and 0. Does nothing on the meta device.
+    Deviates: the row of [PAD] in the word embeddings is 0, as in the published PyTorch weights.
+    """
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if parameter.is_meta:
+                continue
+            with torch.no_grad():
+                if isinstance(part, nn.LayerNorm) and name == "weight":
+                    parameter.fill_(1.0)
+                elif name == "bias":
+                    parameter.zero_()
+                else:
+                    nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
+                    if isinstance(part, nn.Embedding) and part.padding_idx is not None:
+                        parameter[part.padding_idx].zero_()
+
+
+class ConfiguredModel(nn.Module):
+    """A network with a config."""
+
+    #: Where the encoder stands in the class: "bert", or "" when the class is the encoder.
+    base_prefix: ClassVar[str] = "bert"
+    #: Prefixes of the parameters that are the class's own head.
+    head_prefixes: ClassVar[tuple[str, ...]] = ()
+    #: Whether ``num_labels=`` or ``id2label=`` asks for a new head.
+    label_head: ClassVar[bool] = False
+    #: Which tensors were loaded exactly, newly initialized, or left unused; None for a model that was not loaded.
+    load_report: Match | None = None
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the parameters."""
+        return next(self.parameters()).dtype
+
+    def num_parameters(self) -> int:
+        """Trainable and frozen values; tied tables are counted once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def init_weights(self, generator: torch.Generator | None = None) -> None:
+        """Draw all weights anew; see :func:`initialize`."""
+        initialize(self, self.config.initializer_range, generator)
+
+    def prepack(self) -> Self:
+        """Lay the weights out for CPU inference (a copy of the matrices); see :meth:`Linear.prepack`."""
+        self.eval()
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.prepack()
+        return self
