@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 system, folder = sys.argv[1:]
 if system.startswith("bertkit"):
     from bertkit import BertForMaskedLM as Model
-    import bertkit.checkpoints.pretrained
+    import bertkit.model.loading
 else:
     from transformers import BertForMaskedLM as Model
     from transformers.utils import logging

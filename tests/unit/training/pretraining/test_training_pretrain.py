@@ -357,7 +357,7 @@ def test_a_time_budget_ends_the_run(stores, tmp_path) -> None:
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE)
     assert result.progression.stopped_by_time
     assert result.progression.seconds >= 0.2
-    limited = config.replace(max_steps=2)
+    limited = config.replace(max_steps=2, max_seconds=600.0)
     assert pretrain(stores[0], tmp_path / "steps", limited, model=SHAPE).progression.step == 2
 
 
