@@ -1,12 +1,9 @@
-"""Ctrl-C and SIGTERM: training finishes its step, saves and stops; worker processes leave with their parent."""
+"""Ctrl-C and SIGTERM: training finishes its step, saves and stops."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
 import threading
-from multiprocessing.connection import wait
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -74,19 +71,3 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._restore()
-
-
-def follow_parent() -> None:
-    """Call first in a worker process: it ignores Ctrl-C, which its parent handles, and ends when its parent is killed.
-
-    Nothing else would tell it: its siblings hold the pipe to the parent open.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "not a worker process"
-    wait([parent.sentinel])
-    os._exit(1)

@@ -5,11 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,49 +147,6 @@ def test_a_folder_of_other_files_is_not_written_to_unless_that_is_asked_for(
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     assert run(capsys, corpus, *options, "--overwrite")[0] == 0
     assert {"notes.txt", "vocab.txt"} <= {path.name for path in tmp_path.iterdir()}
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
-def test_workers_end_when_their_parent_is_killed(corpus: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bertkit", "vocab", "-", "--workers", "2", "--out", str(tmp_path / "out")]
-    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert parent.stdin is not None
-    try:
-        text = corpus.read_bytes()
-        for _ in range(1 + 8_000_000 // len(text)):  # enough for several batches, and then no end of the text
-            parent.stdin.write(text + b"\n")
-        parent.stdin.flush()
-        workers = wait_until(lambda: descendants(parent.pid), least=2)
-        time.sleep(1)  # they are at work
-    finally:
-        parent.kill()
-        parent.wait()
-        parent.stdin.close()
-    left = wait_until(lambda: [pid for pid in workers if is_running(pid)], most=0)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left
-
-
-def descendants(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_until(look: Callable[[], list[int]], *, least: int = 0, most: int = 1000) -> list[int]:
-    """What ``look`` finds, as soon as that is ``least`` to ``most``, or after 20 seconds."""
-    for _ in range(200):
-        if least <= len(found := look()) <= most:
-            break
-        time.sleep(0.1)
-    return found
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
