@@ -138,9 +138,10 @@ def check_columns(name: str, columns: LabelledColumns, tags: TagColumns) -> None
         values = asdict(known)
         options = [f"--{key.replace('_', '-')}" for key, value in asdict(given).items() if value != values[key]]
         if name != task and options:
-            told = ", ".join(options)
+            them = "it" if len(options) == 1 else "them"
             raise ConfigError(
-                f"{told} belongs to task {task}, not to {name}; leave it out, or read the file as task {task}"
+                f"task {name} does not take {', '.join(options)}, only task {task} does; leave {them} out, or use task "
+                f"{task} for a file of your own"
             )
     if columns.label_separator != LABELLED_COLUMNS.label_separator and not columns.multi_label:
         raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")

@@ -130,7 +130,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ([*FINETUNE, "--batch=8"], "Unknown option: --batch. Did you mean --batch-size?"),
         (["classify", "--model", "x", "--lr", "1"], "Unknown option: --lr (did you mean '--all'?)."),
         (["classify", "--model", "x", "-5 stars"], "put such texts after --, as in: -- '-5 stars'"),
-        ([*FINETUNE, "--text", "body"], "--text belongs to task csv, not to sst2; leave it out, or read the file as "),
+        (
+            [*FINETUNE, "--text", "body"],
+            "task sst2 does not take --text, only task csv does; leave it out, or use task",
+        ),
         (["classify", "text"], "parameter --model requires an argument"),
         (["classify", "--model"], "--model"),
         (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "mean", "cls", "max"'),
