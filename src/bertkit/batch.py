@@ -194,10 +194,10 @@ def collate_groups(
         return batch
     if groups.labels is None:
         raise InputError("these rows have no labels: encode them with labels, or collate them for prediction")
-    labels = groups.labels[chosen]
+    labels = torch.from_numpy(groups.labels[chosen])
     if label_each:
-        labels = np.repeat(labels, groups.sizes[chosen], axis=0)
-    return batch.with_target("labels", torch.from_numpy(labels))
+        labels = labels.repeat_interleave(torch.from_numpy(groups.sizes[chosen]), dim=0)
+    return batch.with_target("labels", labels)
 
 
 def positions_of(lengths: Sequence[int]) -> Tensor:

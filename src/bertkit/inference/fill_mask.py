@@ -83,7 +83,7 @@ class FillMaskPipeline(Pipeline):
         def present(guesses: Guesses, row: TextRow) -> Any:
             if not len(guesses.places):
                 cut = f" in its first {row.num_tokens} tokens, and truncation cut the rest" if row.truncated else ""
-                raise InputError(f"text {row.index} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
+                raise InputError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
             return self._describe(guesses, {"truncated": row.truncated} if truncation else {})
 
         return self._answer_texts(

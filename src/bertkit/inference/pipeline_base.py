@@ -36,7 +36,7 @@ Encode = Callable[[list[ItemT], int], tuple[Ragged, Callable[[list[ResultT]], It
 class TextRow(NamedTuple):
     """What the engine knows of a text: its number in the stream, from 0, the tokens read, and whether it had more."""
 
-    index: int
+    number: int
     num_tokens: int
     truncated: bool
 
@@ -100,7 +100,7 @@ class Pipeline:
         weight: Callable[[ItemT], int],
         *,
         progress: bool | None,
-        size: WindowSize = TEXTS,
+        size: WindowSize | None = None,
         unit: str = "texts",
     ) -> Any:
         """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
@@ -111,7 +111,7 @@ class Pipeline:
             forward: the model in eval mode and a batch to one result a row.
             weight: characters of an item.
             progress: see the class.
-            size: of a window.
+            size: of a window; None: that of texts.
             unit: what the progress bar counts.
         """
 
@@ -121,7 +121,7 @@ class Pipeline:
                     request.items,
                     encode,
                     lambda: TorchBackend(self.model, forward),
-                    size=size,
+                    size=size or TEXTS,
                     weight=weight,
                     lazy=request.shape == "lazy",
                     advance=advance,
