@@ -19,13 +19,14 @@ from bertkit.tasks import Examples, TextTask, get_task
 from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.examples import SPLITS, Columns
 from bertkit.tasks.prediction_rows import prediction_rows, with_texts
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
-from bertkit.tasks.reading.tables import OnError
 from bertkit.tasks.registry import Task, task_from_dict
 from bertkit.tasks.text.decoding import LabelDecision
 from bertkit.tasks.text.features import Truncation
 from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
-from bertkit.tasks.tokens.task import TokenTask, ner_task, types_of
+from bertkit.tasks.tokens.reading import ner_task
+from bertkit.tasks.tokens.task import TokenTask, types_of
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_results import interval_of
