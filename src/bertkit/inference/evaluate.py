@@ -121,7 +121,9 @@ class Evaluation:
     def render(self) -> str:
         """A few lines a person can read."""
         told = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        lines = [f"{self.task}, {self.split} ({self.num_rows:,} rows)", f"  {told}"]
+        file = self.protocol.get("file", "")
+        whole = self.split != "dev" and file and split_of(Path(file)) is None  # a file whose name tells no split
+        lines = [f"{self.task}, {file if whole else self.split} ({self.num_rows:,} rows)", f"  {told}"]
         if self.interval is not None:
             low, high = self.interval
             main = self.protocol["main_metric"]

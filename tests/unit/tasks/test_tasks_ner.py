@@ -163,8 +163,8 @@ def test_numbers_of_no_tag_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Ann B-PER\nBee\n", r":2: the line has 1 columns, the file began with 2 \(separated by blanks\)"),
-        ("Ann\tB-PER\nBee I-PER\n", r":2: the line has 1 columns, the file began with 2 \(separated by tabs\)"),
+        ("Ann B-PER\nBee\n", r":2: the line has 1 column, the file began with 2 \(separated by blanks\)"),
+        ("Ann\tB-PER\nBee I-PER\n", r":2: the line has 1 column, the file began with 2 \(separated by tabs\)"),
         ("Ann B-PER\nRome B-LOK\n", r":2: tag 'B-LOK' is of no known type \(did you mean 'LOC'\?\); the types are"),
         ("Ann\tB-PER\nRome\t\n", r":2: no tag in column -1"),
         ("Ann\nBee\n", r":1: one column only, where a word and its tag are expected.*--tag-column"),

@@ -94,9 +94,7 @@ def csv_task(
         DataError: a missing column (with the nearest name), no column with a usual name, rows without a label, one
             label only, labels that are as good as unique.
     """
-    columns = Columns(
-        text=("",), quoting=quoting, delimiter=delimiter, label_separator=label_separator, encoding=encoding
-    )
+    columns = Columns(("",), (), (), (), quoting, delimiter, label_separator=label_separator, encoding=encoding)
     file = _file_to_look_at(path, columns)
     bad = BadRows("skip")
     table = open_table(file, columns, bad)
@@ -123,35 +121,55 @@ def csv_task(
     elif several:
         names = tuple(labels or named or _listed_names(file, table, target, label_separator))
         notes.append(f"{len(names)} labels, any number of them a row: {shorten(names, limit=12)}")
-    elif labels is not None:
-        if problem == "regression":
-            raise ConfigError("labels= is for classification; a regression task has none")
-        names = tuple(labels)
-        notes.append(f"labels: {shorten(labels, limit=12)}, in the order given")
-    elif named is not None:
-        names = named
-        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
     else:
-        names = _labels_from(file, target, _count_labels(file, table, target, bad), problem, notes)
+        if labels is not None and problem == "regression":
+            raise ConfigError("labels= is for classification; a regression task has none")
+        names = _known_names(labels, named, notes)
+        if names is None:
+            names = _labels_from(file, target, _count_labels(file, table, target, bad), problem, notes)
+    task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
+    if bad.skipped and on_error == "raise":
+        read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
+    return task
+
+
+def _known_names(
+    given: Sequence[str] | None, named: tuple[str, ...] | None, notes: list[str]
+) -> tuple[str, ...] | None:
+    """The labels where the caller or the file names them."""
+    if given is not None:
+        notes.append(f"labels: {shorten(given, limit=12)}, in the order given")
+        return tuple(given)
+    if named is not None:
+        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
+    return named
+
+
+def _make_task(
+    file: Path,
+    columns: Columns,
+    names: tuple[str, ...] | None,
+    notes: Sequence[str],
+    *,
+    several: bool,
+    numbered: bool,
+) -> TextTask:
+    """The task, with the metrics of its kind; ``numbered``: the file holds the labels' numbers."""
     metrics = ("micro_f1", "macro_f1", "exact_match") if several else ("accuracy", "macro_f1")
     if names is None:
         metrics = ("spearman", "pearson")
-    numbered = named is not None and names == named
-    task = TextTask(
+    return TextTask(
         name="csv",
         about=f"from {file.name}",
         labels=names,
         metrics=metrics,
         main_metric=metrics[0],
         columns=columns,
-        raw_labels=tuple(map(str, range(len(named or ())))) if numbered else (),
+        raw_labels=tuple(map(str, range(len(names or ())))) if numbered else (),
         hub_labels=numbered and not several,
         multi_label=several,
         notes=tuple(notes),
     )
-    if bad.skipped and on_error == "raise":
-        read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
-    return task
 
 
 def _flag_columns(file: Path, table: Table, labels: Sequence[str]) -> tuple[str, ...]:
