@@ -25,7 +25,7 @@ from bertkit.model.encoder_model import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.examples import Examples, ExampleT, Split
-from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig

@@ -22,7 +22,7 @@ from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
 from bertkit.tasks.examples import Examples, Split
-from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import shares_piece, word_labels
 from bertkit.tasks.tokens.features import (
@@ -33,9 +33,9 @@ from bertkit.tasks.tokens.features import (
 )
 from bertkit.tasks.tokens.held_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
+from bertkit.tasks.tokens.reading import load_tagged, read_tagged, tagged_files
 from bertkit.tasks.tokens.report import PieceCounts, TaggedReport, tagged_report
-from bertkit.tasks.tokens.tagged_files import tagged_files
-from bertkit.tasks.tokens.task import TaggedExample, TokenTask, load_tagged, read_tagged, score_tags
+from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Decision, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig

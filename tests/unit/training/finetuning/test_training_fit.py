@@ -279,8 +279,8 @@ def test_feature_cache_is_used_and_knows_weights_and_data(
     model = tiny_model()
     first = frozen_vectors(model, DEV, cache=tmp_path)
     calls = []
-    encode = frozen.encode_rows
-    monkeypatch.setattr(frozen, "encode_rows", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
+    encode = frozen.row_outputs
+    monkeypatch.setattr(frozen, "row_outputs", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
     assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
     assert calls == []
     assert "found in the feature cache" in capsys.readouterr().err
