@@ -38,11 +38,12 @@ def main() -> None:
     import torch
 
     from bertkit.tasks.spans.baseline import overlap_baseline
+    from bertkit.tasks.spans.reading import load_questions
     from bertkit.tasks.spans.report import hold_out
     from bertkit.tasks.spans.task import SQUAD
 
     torch.set_num_threads(args.threads)
-    train, dev = hold_out(SQUAD.read(args.data, "dev"), args.dev_share, seed=0)
+    train, dev = hold_out(load_questions(SQUAD, args.data, "dev"), args.dev_share, seed=0)
     train, dev = sample(train, args.rows), sample(dev, args.dev_rows)
 
     def run(system: Callable[..., Any], seed: int) -> dict[str, float]:

@@ -56,11 +56,12 @@ class Peers:
 
 def squad_peers(data: Path, job: Job) -> Peers:
     import squad
+    from bertkit.tasks.spans.reading import load_questions
     from bertkit.tasks.spans.report import hold_out
     from bertkit.tasks.spans.task import SQUAD
     from bertkit.tasks.workflow import workflow_of
 
-    whole, others = hold_out(SQUAD.read(data, "dev"), 0.15, seed=0)
+    whole, others = hold_out(load_questions(SQUAD, data, "dev"), 0.15, seed=0)
     train, dev = squad.sample(whole, job.rows), squad.sample(others, job.dev_size)
     return Peers(
         train, dev, len(whole) - len(train), True,

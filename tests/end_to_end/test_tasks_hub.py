@@ -177,8 +177,10 @@ def test_a_task_is_made_from_a_page_with_its_label_names(hub: DataHub, tmp_path:
 
 
 ASK = """
+from bertkit.tasks.spans.reading import load_questions
 from bertkit.tasks.spans.task import SQUAD2
-print([(row.id, row.label) for split in ("train", "dev") for row in SQUAD2.read("hub:tester/questions", split)])
+rows = [row for split in ("train", "dev") for row in load_questions(SQUAD2, "hub:tester/questions", split)]
+print([(row.id, row.label) for row in rows])
 """
 
 

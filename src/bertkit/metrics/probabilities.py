@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +10,6 @@ import numpy.typing as npt
 from bertkit.errors import InputError
 
 Floats = npt.NDArray[np.floating[Any]]
-
-
-class LabelScore(TypedDict):
-    """One label and how sure the model is of it."""
-
-    label: str
-    score: float
 
 
 def softmax(logits: npt.ArrayLike, axis: int = -1) -> Floats:
@@ -91,39 +83,6 @@ def scores_of(logits: npt.ArrayLike, problem_type: str | None = None) -> Floats:
     if kind == "regression":
         return x
     raise InputError(f"unknown problem_type {problem_type!r}")
-
-
-def label_scores(
-    logits: npt.ArrayLike,
-    id2label: Mapping[int, str],
-    *,
-    problem_type: str | None = None,
-    top: int | None = 1,
-) -> list[list[LabelScore]]:
-    """The best labels of each row, best first.
-
-    Args:
-        logits: ``(B, C)``.
-        id2label: name of each of the C outputs.
-        problem_type: see :func:`scores_of`.
-        top: labels a row; None means all C.
-
-    Returns:
-        B lists of ``{"label", "score"}``.
-
-    Raises:
-        InputError: logits of another shape, or not one name for each output.
-    """
-    x = _floats(logits)
-    if x.ndim != 2 or x.shape[1] != len(id2label):
-        raise InputError(f"logits of shape {x.shape} do not fit {len(id2label)} labels; expected (rows, labels)")
-    if len(x) == 0:
-        return []
-    indices, values = top_k(scores_of(x, problem_type), x.shape[1] if top is None else top)
-    return [
-        [LabelScore(label=id2label[index], score=value) for index, value in zip(row, found, strict=True)]
-        for row, found in zip(indices.tolist(), values.tolist(), strict=True)
-    ]
 
 
 def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> npt.NDArray[Any]:

@@ -161,11 +161,6 @@ def write_tags(entities: Iterable[Entity], num_words: int, scheme: Scheme = "BIO
     return tags
 
 
-def to_bio(tags: Sequence[str], notation: Notation = LETTERED_TAGS) -> list[str]:
-    """The same entities in BIO: tags of any scheme converted, and tags of none repaired."""
-    return write_tags(read_entities(tags, notation), len(tags))
-
-
 @dataclass(frozen=True, slots=True)
 class Spelling:
     """How a whole data set is tagged.

@@ -134,7 +134,8 @@ class BertForSequenceClassification(HeadModel):
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         labels = batch.targets["labels"]
-        if self.class_weights is None or labels.is_floating_point():
+        several = self.config.problem_type == "multi_label_classification"  # whose labels may be integers as well
+        if self.class_weights is None or several or labels.is_floating_point():
             return {"loss": count_targets(labels)}
         return {"loss": float(self.class_weights.to(labels.device)[labels[labels != -100]].sum())}
 

@@ -19,7 +19,7 @@ from bertkit.errors import DataError
 from bertkit.tasks.examples import SPLITS, Split
 from bertkit.tasks.reading.splits import COMPRESSIONS, splits_of
 from bertkit.tasks.reading.tables import BadRows, Lines
-from bertkit.tasks.registry import Task, task_from_dict
+from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 
 #: Examples of a split that are cut to pieces, the longest tokens that they are cut to, and their common tokens.
 CUT_EXAMPLES, CUT_LENGTH, CUT_OVERLAP = 200, 48, 8
@@ -65,7 +65,7 @@ class Battery(ABC):
             self._check_files(split, path)
             passed.append(f"{split}: empty and damaged files, and one bad row by its place, are refused")
         assert passed, f"{self.task.name}: no split in {self.folder}"
-        again = task_from_dict(json.loads(json.dumps(self.task.to_dict())))
+        again = task_from_dict(json.loads(json.dumps(task_to_dict(self.task))))
         assert again == self.task, f"{self.task.name}: differs after a round trip through JSON"
         return [*passed, "the task survives a round trip through JSON"]
 
@@ -236,7 +236,9 @@ class TokenBattery(Battery):
         return dict(tagged_files(self.folder))
 
     def load(self, data: str | Path, split: Split) -> Sequence[Any]:
-        return list(self.task.read(data, split))
+        from bertkit.tasks.tokens.task import load_tagged
+
+        return load_tagged(self.task, data, split)
 
     def is_labelled(self, row: Any) -> bool:
         return row.entities is not None

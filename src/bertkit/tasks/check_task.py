@@ -10,7 +10,7 @@ from pathlib import Path
 from bertkit.errors import DataError
 from bertkit.tasks.examples import Example, Split
 from bertkit.tasks.reading.splits import kind_of, open_binary, splits_of
-from bertkit.tasks.registry import Task
+from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 from bertkit.tasks.text.reading import load_split
 from bertkit.tasks.text.task import TextTask, score
 
@@ -130,6 +130,6 @@ def _check_unknown_label(task: TextTask) -> str:
 
 
 def _check_plain_data(task: TextTask) -> str:
-    again = TextTask.from_dict(json.loads(json.dumps(task.to_dict())))
+    again = task_from_dict(json.loads(json.dumps(task_to_dict(task))))
     assert again == task, f"{task.name}: differs after a round trip through JSON"
     return "the task survives a round trip through JSON"

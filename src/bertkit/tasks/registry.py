@@ -1,26 +1,50 @@
-"""The kinds of tasks: what all of them have, and which class a run folder's JSON belongs to."""
+"""The kinds of tasks, one line each, and the tasks that are built in.
+
+A kind is a folder with modules of fixed names, imported when first used: ``task.py`` with its ``...Task``,
+``workflow.py`` with its ``...Workflow``, and ``battery.py`` with its ``...Battery`` for
+:func:`bertkit.tasks.check_task`. To add a kind of task, write that folder and add a line to :data:`KINDS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
-from bertkit.errors import CheckpointError
+from pydantic import TypeAdapter, ValidationError
 
-#: Class of each kind of task, by the value of ``kind`` in the JSON of a run folder; loaded when first used.
-TASK_CLASSES: Mapping[str, str] = {
-    "text": "bertkit.tasks.text.task:TextTask",
-    "span": "bertkit.tasks.spans.task:SpanTask",
-    "token": "bertkit.tasks.tokens.task:TokenTask",
-    "choice": "bertkit.tasks.choices.task:ChoiceTask",
+from bertkit.errors import CheckpointError, ConfigError, did_you_mean, shorten
+
+
+class Kind(NamedTuple):
+    """Where a kind of task is.
+
+    folder: its package.
+    prefix: what the names of its classes begin with: ``SpanTask``, ``SpanWorkflow``, ``SpanBattery``.
+    built_in: its tasks by name, each as ``module:CONSTANT`` in the folder.
+    """
+
+    folder: str
+    prefix: str
+    built_in: Mapping[str, str] = {}
+
+
+_TEXTS = {name: f"glue:{name.upper()}" for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "rte", "wnli", "qnli")}
+_TEXTS |= {"imdb": "sentiment:IMDB", "tweets": "sentiment:TWEETS", "mnli": "glue:MNLI", "ax": "glue:DIAGNOSTIC"}
+#: The kinds by :attr:`Task.form`, which a run folder's JSON calls ``kind``.
+KINDS: dict[str, Kind] = {
+    "text": Kind("bertkit.tasks.text", "Text", _TEXTS),
+    "span": Kind("bertkit.tasks.spans", "Span", {"squad": "task:SQUAD", "squad2": "task:SQUAD2"}),
+    "token": Kind("bertkit.tasks.tokens", "Token"),
+    "choice": Kind("bertkit.tasks.choices", "Choice", {"swag": "task:SWAG", "codah": "task:CODAH", "arc": "task:ARC"}),
 }
 
 
 class Task(Protocol):
     """What every task has, whatever it predicts. A frozen dataclass of plain values."""
 
-    #: Key of its class in :data:`TASK_CLASSES`.
+    #: Key of its kind in :data:`KINDS`.
     form: ClassVar[str]
 
     @property
@@ -41,23 +65,59 @@ class Task(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was guessed when the task was made from a user's file, one sentence each."""
+        """What was inferred when the task was made from a user's file, one sentence each."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, with ``kind`` (may be left out for ``text``); :func:`task_from_dict` reads it back."""
+
+def load_class(form: str, part: Literal["task", "workflow", "battery"]) -> Any:
+    """The class of a kind that ``part`` names.
+
+    Raises:
+        CheckpointError: a kind that this version does not have.
+    """
+    if form not in KINDS:
+        raise CheckpointError(f"this version of bertkit has no tasks of kind {form!r}, only {', '.join(KINDS)}")
+    kind = KINDS[form]
+    return getattr(import_module(f"{kind.folder}.{part}"), f"{kind.prefix}{part.title()}")
+
+
+def get_task(name: str) -> Task:
+    """The built-in task of that name.
+
+    Raises:
+        ConfigError: an unknown name, with the nearest known one; ``csv`` and ``ner``, which are made from files.
+    """
+    known = {task: (kind.folder, place) for kind in KINDS.values() for task, place in kind.built_in.items()}
+    if name in known:
+        folder, place = known[name]
+        module, _, constant = place.partition(":")
+        return cast(Task, getattr(import_module(f"{folder}.{module}"), constant))
+    if name == "csv":
+        raise ConfigError("task csv is made from a file: use bertkit.tasks.csv_task(path, text=..., label=...)")
+    if name == "ner":
+        raise ConfigError("task ner is made from files: use bertkit.tasks.ner_task(data), or task_of('ner', data)")
+    raise ConfigError(f"unknown task {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}, ner, csv")
+
+
+def task_to_dict(task: Task) -> dict[str, Any]:
+    """Plain data for a run folder's JSON; :func:`task_from_dict` reads it back."""
+    kind = {} if task.form == "text" else {"kind": task.form}
+    return {**kind, **asdict(cast(Any, task))}
 
 
 def task_from_dict(values: Mapping[str, Any]) -> Task:
-    """The task that ``to_dict`` wrote, of the class that its ``kind`` names; without one it is a text task.
+    """The task that :func:`task_to_dict` wrote; without ``kind`` it is a text task.
 
     Raises:
-        CheckpointError: a kind that this version does not know.
+        CheckpointError: a kind or a field that this version does not have, or a value of the wrong type.
     """
-    kind = values.get("kind", "text")
-    if kind not in TASK_CLASSES:
-        raise CheckpointError(
-            f"a task of kind {kind!r} is not known to this version of bertkit, which has {', '.join(TASK_CLASSES)}"
-        )
-    module, _, name = TASK_CLASSES[kind].partition(":")
+    found = load_class(values.get("kind", "text"), "task")
     plain = {key: value for key, value in values.items() if key != "kind"}
-    return cast(Task, getattr(import_module(module), name).from_dict(plain))
+    unknown = plain.keys() - {field.name for field in fields(found)}
+    if unknown:
+        raise CheckpointError(f"a task with unknown fields, {shorten(sorted(unknown))}: written by a newer version?")
+    try:
+        return cast(Task, TypeAdapter(found).validate_python(plain))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise CheckpointError(f"a task whose {place} is {first['input']!r:.60}: {first['msg']}") from None

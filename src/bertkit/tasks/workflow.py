@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
@@ -25,17 +24,9 @@ from bertkit.model.encoder_model import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.tasks.examples import Examples, ExampleT, Split
 from bertkit.tasks.reading.tables import OnError
-from bertkit.tasks.registry import Task
+from bertkit.tasks.registry import Task, load_class
 from bertkit.tasks.text.features import Ints, TextEncoder
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-
-#: The workflow of each kind of task (:attr:`bertkit.tasks.registry.Task.form`); loaded when first used.
-WORKFLOWS: Mapping[str, str] = {
-    "text": "bertkit.tasks.text.workflow:TextWorkflow",
-    "span": "bertkit.tasks.spans.workflow:SpanWorkflow",
-    "token": "bertkit.tasks.tokens.workflow:TokenWorkflow",
-    "choice": "bertkit.tasks.choices.workflow:ChoiceWorkflow",
-}
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
 SPECIAL_SETTINGS: Mapping[str, str] = {
@@ -357,5 +348,4 @@ AnyWorkflow = Workflow[Any, Any, Any]
 
 def workflow_of(task: Task) -> AnyWorkflow:
     """The workflow of a task, by its kind."""
-    module, _, name = WORKFLOWS[task.form].partition(":")
-    return cast(AnyWorkflow, getattr(import_module(module), name)(task))
+    return cast(AnyWorkflow, load_class(task.form, "workflow")(task))

@@ -34,7 +34,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
-from bertkit.tasks.registry import Task
+from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
@@ -144,7 +144,7 @@ def adapt(
     _begin(
         folder,
         {
-            "task": task.to_dict(),
+            "task": task_to_dict(task),
             "data": str(data),
             "model_sha256": model_hash(start),
             "texts": [str(path) for path in texts],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bertkit.errors import InputError
-from bertkit.metrics.probabilities import label_scores, predictions_of, scores_of, sigmoid, softmax, top_k
+from bertkit.metrics.probabilities import predictions_of, scores_of, sigmoid, softmax, top_k
 
 LOGITS = hnp.arrays(
     np.float64, hnp.array_shapes(min_dims=2, max_dims=3, max_side=7), elements=st.floats(-1e4, 1e4, width=64)
@@ -53,25 +53,10 @@ def test_top_k_of_a_vocabulary_equals_torch() -> None:
         top_k(scores, 0)
 
 
-def test_label_scores() -> None:
-    names = {0: "no", 1: "yes", 2: "maybe"}
-    logits = np.log([[0.2, 0.5, 0.3], [0.25, 0.25, 0.5]])
-    best = label_scores(logits, names)
-    assert [[found["label"] for found in row] for row in best] == [["yes"], ["maybe"]]
-    assert best[0][0]["score"] == pytest.approx(0.5)
-    every = label_scores(logits, names, top=None)
-    assert [found["label"] for found in every[1]] == ["maybe", "no", "yes"]
-    assert sum(found["score"] for found in every[0]) == pytest.approx(1.0)
-    assert label_scores(np.zeros((0, 3)), names) == []
-    with pytest.raises(InputError, match="do not fit 3 labels"):
-        label_scores([[0.0, 1.0]], names)
-
-
 def test_what_is_reported_depends_on_the_problem() -> None:
     assert scores_of([[2.5]]).tolist() == [[2.5]]
     assert scores_of([[0.0, 0.0]]).tolist() == [[0.5, 0.5]]
     assert scores_of([[0.0, 100.0]], "multi_label_classification").tolist() == [[0.5, 1.0]]
-    assert label_scores([[2.5]], {0: "score"}) == [[{"label": "score", "score": 2.5}]]
     with pytest.raises(InputError, match="unknown problem_type 'binary'"):
         scores_of([[0.0]], "binary")
 

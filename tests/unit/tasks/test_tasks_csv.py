@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.tasks import TextTask, csv_task, load_split
+from bertkit.tasks import csv_task, load_split, task_from_dict, task_to_dict
 
 
 def write(path: Path, text: str) -> Path:
@@ -210,4 +210,4 @@ def test_delimiter(tmp_path: Path) -> None:
         csv_task(file)
     task = csv_task(file, delimiter=";")
     assert [row.text for row in load_split(task, file, "train")] == ["a;b", "c"]
-    assert TextTask.from_dict(task.to_dict()) == task
+    assert task_from_dict(task_to_dict(task)) == task

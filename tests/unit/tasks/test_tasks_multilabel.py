@@ -13,7 +13,19 @@ import pytest
 from sklearn.metrics import f1_score
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.tasks import Columns, Example, TextTask, carve, csv_task, data_report, diagnose, load_split, score
+from bertkit.tasks import (
+    Columns,
+    Example,
+    TextTask,
+    carve,
+    csv_task,
+    data_report,
+    diagnose,
+    load_split,
+    score,
+    task_from_dict,
+    task_to_dict,
+)
 from bertkit.tasks import tfidf_baseline as baseline
 
 NAMES = ("insult", "threat", "toxic")
@@ -62,7 +74,7 @@ def test_every_form_gives_the_same_rows(form: str, tmp_path: Path) -> None:
     assert task.multi_label
     assert task.problem_type == "multi_label_classification"
     assert [(row.text, row.label) for row in load_split(task, path, "train")] == RECORDS
-    again = TextTask.from_dict(json.loads(json.dumps(task.to_dict())))
+    again = task_from_dict(json.loads(json.dumps(task_to_dict(task))))
     assert again == task
 
 

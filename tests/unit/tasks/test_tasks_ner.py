@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertkit.errors import ConfigError, DataError, InputError
-from bertkit.metrics.tags import Entity, notation_of, read_entities, read_strictly, spelling_of, to_bio, write_tags
+from bertkit.metrics.tags import Entity, notation_of, read_entities, read_strictly, spelling_of, write_tags
 from bertkit.tasks.examples import Examples
-from bertkit.tasks.registry import task_from_dict
+from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
 from bertkit.tasks.tokens.held_out import hold_out_sentences, sentence_key
 from bertkit.tasks.tokens.metrics import entity_scores
@@ -274,7 +274,7 @@ def test_a_task_survives_json_and_has_bio_labels(tmp_path: Path) -> None:
     assert task.labels == ("O", "B-a", "I-a", "B-b", "I-b")
     assert task.numbers_of(["I-b", "O"]) == [4, 0]
     assert task.notes == ("train is tagged in IO, where neighbours of one type are one entity",)
-    assert task_from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert task_from_dict(json.loads(json.dumps(task_to_dict(task)))) == task
     with pytest.raises(ConfigError, match="listed twice"):
         TokenTask("x", ("A", "A"))
     with pytest.raises(ConfigError, match="no entity types"):
@@ -300,8 +300,12 @@ def test_perfect_predictions_score_one_and_nothing_scores_zero() -> None:
 # ----------------------------------------------------------------------------------------------------------- tags
 
 
+def in_bio(tags: list[str]) -> list[str]:
+    return write_tags(read_entities(tags), len(tags))
+
+
 def test_the_repair_rule() -> None:
-    assert to_bio(["I-PER", "I-LOC", "I-LOC", "O", "I-LOC", "B-LOC"]) == [
+    assert in_bio(["I-PER", "I-LOC", "I-LOC", "O", "I-LOC", "B-LOC"]) == [
         "B-PER",
         "B-LOC",
         "I-LOC",
@@ -309,7 +313,7 @@ def test_the_repair_rule() -> None:
         "B-LOC",
         "B-LOC",
     ]
-    assert to_bio(["E-X", "I-X", "S-X", "I-X", "B-X", "O", "B-X", "I-Y", "E-Y"]) == [
+    assert in_bio(["E-X", "I-X", "S-X", "I-X", "B-X", "O", "B-X", "I-Y", "E-Y"]) == [
         *["B-X", "B-X", "B-X", "B-X", "B-X", "O", "B-X", "B-Y", "I-Y"],
     ]
 

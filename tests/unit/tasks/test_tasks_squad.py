@@ -16,7 +16,7 @@ import pytest
 from bertkit import BertTokenizer
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.tasks.examples import Examples
-from bertkit.tasks.registry import task_from_dict
+from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans
 from bertkit.tasks.spans.reading import load_questions, question_files, read_questions
@@ -70,7 +70,7 @@ def test_perfect_answers_score_one_and_others_less(shared, task):
     perfect = [example.label for example in examples]
     assert set(score_answers(task, examples, perfect).scores.values()) == {1.0}
     assert score_answers(task, examples, ["x", *perfect[1:]]).scores["f1"] < 1
-    assert task_from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert task_from_dict(json.loads(json.dumps(task_to_dict(task)))) == task
 
 
 def test_rows_of_the_hub_are_read_like_the_json(tmp_path):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from bertkit.errors import ConfigError, did_you_mean
 from bertkit.metrics.scores import METRICS
-from bertkit.tasks.examples import Examples, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class ChoiceTask:
     notes: what a reader of the scores should be told, one sentence each.
     """
 
-    #: The kind of task, see :data:`bertkit.tasks.registry.TASK_CLASSES`.
+    #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
     form: ClassVar[str] = "choice"
 
     name: str
@@ -81,25 +78,6 @@ class ChoiceTask:
                 raise ConfigError(f"task {self.name}: unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
         if self.main_metric not in self.metrics:
             raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a run folder's JSON; :meth:`from_dict` reads it back."""
-        return {"kind": self.form, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ChoiceTask:
-        """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
-        plain: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
-        plain.pop("kind", None)
-        return cls(**plain)
-
-    def read(self, path: str | Path, split: Split) -> Examples[ChoiceExample]:
-        """The examples of one split; see :func:`bertkit.tasks.choices.reading.load_choices`."""
-        from bertkit.tasks.choices.reading import load_choices  # it imports this module
-
-        return load_choices(self, path, split)
 
 
 SWAG = ChoiceTask(

@@ -7,16 +7,14 @@ any (Rajpurkar et al. 2018), and right is then the empty text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import DataError, InputError
-from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points, best_threshold, with_threshold
 
 Floats = npt.NDArray[np.float64]
@@ -100,22 +98,6 @@ class SpanTask:
     def main_metric(self) -> str:
         """F1, the metric of both papers that says more."""
         return "f1"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a run folder's JSON; :meth:`from_dict` reads it back."""
-        return {"kind": self.form, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> SpanTask:
-        """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
-        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
-        return cls(**plain)
-
-    def read(self, path: str | Path, split: Split) -> Examples[SpanExample]:
-        """The questions of one split; see :func:`bertkit.tasks.spans.reading.load_questions`."""
-        from bertkit.tasks.spans.reading import load_questions  # it imports this module
-
-        return load_questions(self, path, split)
 
 
 SQUAD = SpanTask(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,8 +74,3 @@ def indicators(labels: Sequence[tuple[int, ...]], num_labels: int) -> npt.NDArra
     for row, numbers in enumerate(labels):
         found[row, list(numbers)] = 1.0
     return found
-
-
-def is_several(label: Any) -> bool:
-    """Whether an example's label is that of a task with any number of labels a row."""
-    return isinstance(label, tuple)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.metrics.multilabel import MULTILABEL_METRICS
 from bertkit.metrics.scores import METRICS, accuracy
-from bertkit.tasks.examples import Columns, Example, Examples, Split
+from bertkit.tasks.examples import Columns
 from bertkit.tasks.text.multi_label import flagged_labels, indicators, label_numbers
 
 #: Label texts that mean "no label" wherever the other labels are numbers.
@@ -44,7 +43,7 @@ class TextTask:
     notes: what was guessed when the task was made from a user's file, one sentence each.
     """
 
-    #: The kind of task, see :data:`bertkit.tasks.registry.TASK_CLASSES`.
+    #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
     form: ClassVar[str] = "text"
 
     name: str
@@ -164,22 +163,6 @@ class TextTask:
         # A file of whole-number scores is still regression.
         return np.asarray(labels).astype(np.float32 if self.labels is None else np.int64, copy=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for a run folder's JSON; :meth:`from_dict` reads it back."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TextTask:
-        """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
-        plain = {key: _tuples(value) for key, value in values.items()}
-        return cls(**{**plain, "columns": Columns(**{k: _tuples(v) for k, v in values["columns"].items()})})
-
-    def read(self, path: str | Path, split: Split) -> Examples[Example]:
-        """The examples of one split; see :func:`bertkit.tasks.load_split`."""
-        from bertkit.tasks.text.reading import load_split  # reading.py imports this module
-
-        return load_split(self, path, split)
-
 
 def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike) -> dict[str, float]:
     """Every metric of the task, in its order.
@@ -284,7 +267,3 @@ def whole_text(value: object) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

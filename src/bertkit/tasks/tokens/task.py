@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, notation_of, read_entities, spelling_of, write_tags
@@ -135,22 +135,6 @@ class TokenTask:
         """Label numbers of BIO tags."""
         number = {label: index for index, label in enumerate(self.labels)}
         return [number[tag] for tag in tags]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; :meth:`from_dict` reads it back."""
-        return {"kind": self.form, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TokenTask:
-        """The task that :meth:`to_dict` wrote, lists (JSON's) accepted where tuples were."""
-        plain: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "kind"
-        }
-        return cls(**{**plain, "columns": ConllColumns(**plain["columns"])})
-
-    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
-        """The sentences of one split; see :func:`load_tagged`."""
-        return load_tagged(self, data, split, on_error=on_error)
 
 
 def ner_task(

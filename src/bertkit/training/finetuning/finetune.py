@@ -15,7 +15,7 @@ from bertkit.system.interrupts import Interrupted
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.decision_file import read_decision
-from bertkit.tasks.registry import Task
+from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_results import (
@@ -90,7 +90,7 @@ def finetune(
     with run.claimed():
         sha256 = model_hash(start)
         settings = {
-            "task": task.to_dict(),
+            "task": task_to_dict(task),
             "data": str(data),
             "model": str(model),
             "revision": revision,

@@ -22,10 +22,10 @@ from bertkit.model.models import BertForSequenceClassification
 from bertkit.tasks import csv_task, diagnose, get_task
 from bertkit.tasks.decision_file import DECISION, read_decision, write_decision
 from bertkit.tasks.prediction_rows import worst_rows
-from bertkit.tasks.registry import TASK_CLASSES, task_from_dict
+from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
 from bertkit.tasks.text.workflow import TextWorkflow
 from bertkit.tasks.tokens.task import TokenTask
-from bertkit.tasks.workflow import SPECIAL_SETTINGS, WORKFLOWS, workflow_of
+from bertkit.tasks.workflow import SPECIAL_SETTINGS, Workflow, workflow_of
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import bootstrap_means, interval_of, notes_on
@@ -289,10 +289,17 @@ def test_runs_of_an_older_version_can_be_read_and_resumed(start: Path, data: Pat
 
 
 def test_every_kind_of_task_has_a_class_and_a_workflow() -> None:
-    assert set(TASK_CLASSES) == set(WORKFLOWS)
-    assert task_from_dict(toy_task().to_dict()) == toy_task()
-    with pytest.raises(CheckpointError, match="kind 'poem' is not known"):
+    for form in KINDS:
+        assert load_class(form, "task").form == form
+        assert issubclass(load_class(form, "workflow"), Workflow)
+    values = task_to_dict(toy_task())
+    assert task_from_dict(values) == toy_task()
+    with pytest.raises(CheckpointError, match="no tasks of kind 'poem'"):
         task_from_dict({"kind": "poem"})
+    with pytest.raises(CheckpointError, match="unknown fields, 'rhyme'"):
+        task_from_dict({**values, "rhyme": True})
+    with pytest.raises(CheckpointError, match=r"whose metrics\.0 is 1: Input should be a valid string"):
+        task_from_dict({**values, "metrics": [1]})
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,15 @@ def test_frozen_head_uses_class_weights() -> None:
     assert [name for name, _ in head.named_parameters()] == ["classifier.weight", "classifier.bias"]
 
 
+def test_class_weights_count_each_of_several_labels_once_also_where_they_are_integers() -> None:
+    model = no_dropout()
+    model.config = model.config.model_copy(update={"problem_type": "multi_label_classification"})
+    model.class_weights = torch.tensor([1.0, 5.0, 0.5])
+    batch = VectorBatch(torch.randn(2, 32), {"labels": torch.tensor([[0, 1, 1], [1, 0, 1]])})
+    expected = FrozenHead(model).forward_packed(batch).loss_terms["loss"].num_targets
+    assert model.num_targets(batch) == FrozenHead(model).num_targets(batch) == {"loss": expected} == {"loss": 6.0}
+
+
 def test_features_do_not_depend_on_the_head_that_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each seed draws the layer in front of the classifier anew, and finds the features of the first."""
     model = tiny_of("distilbert")
