@@ -7,6 +7,7 @@ chosen rows of the top layer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,15 +22,10 @@ from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
 
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
 #: "gelu" is the erf form, which the published PyTorch weights expect; "gelu_new" is the tanh form of the TF code.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
-    "gelu_new": _gelu_tanh,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "tanh": torch.tanh,
 }
@@ -104,7 +100,8 @@ class Encoder(nn.Module):
         """
         states, attentions, x = [x_TD], [], x_TD
         for depth, number in enumerate(self.layer_order, start=1):
-            x, probs = self._run(self.layer[number], x, layout, rows if depth == len(self.layer_order) else None, want_probs)
+            wanted = rows if depth == len(self.layer_order) else None
+            x, probs = self._run(self.layer[number], x, layout, wanted, want_probs)
             if want_states:
                 states.append(x)
             if probs is not None:

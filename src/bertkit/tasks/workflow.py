@@ -20,7 +20,7 @@ import torch
 
 from bertkit.batch import Batch
 from bertkit.errors import ConfigError
-from bertkit.model.encoder_model import HeadModel
+from bertkit.model.models import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.tasks.examples import Examples, ExampleT, Split
 from bertkit.tasks.reading.tables import OnError

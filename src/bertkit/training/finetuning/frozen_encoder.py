@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.engine.scoring import Floats, encode_rows
 from bertkit.errors import ResourceError
-from bertkit.model.encoder_model import HeadModel
 from bertkit.model.losses import class_loss
-from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
@@ -133,9 +132,8 @@ def frozen_vectors(
         return found
 
     def forward(batch: Batch) -> Tensor | None:
-        return (
-            model.bert.forward_first(batch) if model.has_own_pooler else model.bert.forward_pooled(batch).pooler_output
-        )
+        out = model.bert.forward_packed(batch, rows="first")
+        return out.last_hidden_state if model.has_own_pooler else out.pooler_output
 
     vectors = encode_rows(model, features, forward, check=check, label=label)
     if file is not None:
