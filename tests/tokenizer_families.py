@@ -23,7 +23,7 @@ from bertkit.tokenization import (
     XLMRobertaTokenizer,
 )
 from bertkit.tokenization.formats.bpe_files import read_merges
-from bertkit.tokenization.reference.byte_bpe import ByteBpeTokenizer
+from oracles.byte_bpe import ByteBpeTokenizer
 
 FAMILIES = ("roberta", "albert", "xlm-roberta", "camembert")
 CLASSES = {

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bertkit.tokenization.reference.unigram import UnigramModel
+from oracles.unigram import UnigramModel
 from tokenizer_families import FAMILIES, FamilyContestants, family_contestants, model_file
 from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines
 

@@ -6,7 +6,6 @@ See ``docs/decisions/0020-strict-loading.md`` for what a map means when the file
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from torch import Tensor
 from bertkit.checkpoints.finite import first_not_finite
 from bertkit.checkpoints.safetensors_header import TensorInfo
 from bertkit.errors import CheckpointError
-from bertkit.system.untrusted_files import open_regular
+from bertkit.system.untrusted_files import open_regular, read_at
 
 #: Type of the values, by the name safetensors has for it.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -96,12 +95,7 @@ class Reader:
 
     def _fill(self, target: Tensor, info: TensorInfo, start: int) -> None:
         """Bytes of the file from ``start`` on, into a flat uint8 tensor."""
-        view, done = memoryview(target.numpy()), 0  # type: ignore[arg-type]
-        while done < len(view):
-            count = os.preadv(self._streams[info.file].fileno(), [view[done:]], start + done)
-            if not count:
-                raise CheckpointError(f"{info.file} was cut off while {info.name!r} was being read")
-            done += count
+        read_at(self._streams[info.file], memoryview(target.numpy()), start, repr(info.name))  # type: ignore[arg-type]
 
 
 def _check_finite(info: TensorInfo, flat: Tensor, offset: int) -> None:

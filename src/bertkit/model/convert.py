@@ -8,14 +8,14 @@ name.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bertkit.checkpoints.huggingface import INDEX, WEIGHTS
 from bertkit.checkpoints.inspect import inspect
@@ -25,14 +25,16 @@ from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
-from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, compare
+from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, Wishes, compare
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run, write_fingerprint
-from bertkit.system.atomic_files import is_full_disk, sync_file, sync_folder
+from bertkit.system.atomic_files import sync_file, sync_folder, try_lock
 from bertkit.system.model_sources import HUB_FILES, resolve
 from bertkit.tokenization import AutoTokenizer
 
 #: Difference of outputs, as a share of the largest, that only the place of the same values in memory makes.
 _ROUNDING = 1e-5
+#: In the folder where a conversion works, held by the process that does it.
+_LOCK = "lock"
 _PICKLE_FILES = (PICKLE, "pytorch_model-*.bin", PICKLE_INDEX)
 #: What TensorFlow's checkpoints consist of, beside the ``.json`` files; only to convert are they fetched of the Hub.
 _TENSORFLOW_FILES = (
@@ -87,28 +89,12 @@ class Conversion:
         return "\n".join([*lines, "", self.fingerprint.render()])
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a user may know better than the source says.
-
-    config: file with the shape (``bert_config.json``), where there is none beside the source, or instead of that.
-    vocabulary: the ``vocab.txt``, likewise.
-    model: class the weights were trained as, where the names do not tell (a tagger has the names of a classifier).
-    lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
-    """
-
-    config: Path | None = None
-    vocabulary: Path | None = None
-    model: str | None = None
-    lower_case: bool | None = None
-
-
 def convert(
     source: str | Path,
     target: str | Path,
     *,
     trust_pickle: bool = False,
-    wishes: Wishes = Wishes(),
+    wishes: Wishes | None = None,
     revision: str | None = None,
 ) -> Conversion:
     """Convert a checkpoint into a new folder.
@@ -127,7 +113,7 @@ def convert(
         InputError: ``target`` holds something; wishes that this kind of source has no use for.
         ResourceError: the disk is full.
     """
-    path, folder = _local(source, trust_pickle, revision), Path(target).expanduser()
+    path, folder, wishes = _local(source, trust_pickle, revision), Path(target).expanduser(), wishes or Wishes()
     _check_target(folder)
     with _workshop(folder) as work:
         if is_archive(path):
@@ -265,26 +251,42 @@ def _verify(draft: Path, found: Source) -> tuple[str, ...]:
 
 
 def _check_target(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if folder.exists() or folder.is_symlink():
+    if (folder.exists() or folder.is_symlink()) and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(f"{folder} is there already; give the name of a new folder")
 
 
 @contextmanager
 def _workshop(folder: Path) -> Iterator[Path]:
-    """A folder beside the target, so that the result can be renamed into place; gone at the end."""
+    """A folder beside the target, so that the result can be renamed into place; removed at the end.
+
+    One process at a time has it. What a killed one left behind is removed by the next.
+    """
+    work = folder.with_name(f".{folder.name}.convert")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as work:
-            yield Path(work)
+        work.mkdir(parents=True, exist_ok=True)
+        with (work / _LOCK).open("ab") as lock:
+            if not try_lock(lock) or not _lies_at(work / _LOCK, lock):  # held by another process, or just left by one
+                raise InputError(f"another bertkit convert is writing {folder}: wait for it, or give another folder")
+            _check_target(folder)
+            for entry in work.iterdir():
+                if entry.name != _LOCK:
+                    shutil.rmtree(entry)
+            try:
+                yield work
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
-        if not (isinstance(error, PermissionError) or is_full_disk(error)):
-            raise
         raise ResourceError(
-            f"cannot write to {folder.parent}: {error.strerror}. Nothing is left there; make room, or give another "
-            "place, and try again"
+            f"cannot write to {folder.parent}: {error.strerror or error}. Nothing is left there; make room, or give "
+            "another place, and try again"
         ) from error
+
+
+def _lies_at(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _publish(draft: Path, folder: Path) -> None:
@@ -293,6 +295,7 @@ def _publish(draft: Path, folder: Path) -> None:
         file.chmod(0o644)
         sync_file(file)
     sync_folder(draft)
+    _check_target(folder)
     if folder.is_dir():
         folder.rmdir()
     draft.rename(folder)

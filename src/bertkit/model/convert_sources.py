@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,6 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.untrusted_files import open_regular, strict_json
-
-if TYPE_CHECKING:
-    from bertkit.model.convert import Wishes
 
 _TOKENIZER_FILES = (
     "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -53,6 +50,22 @@ _HEADS = {
     "classifier.": "labels",
     "qa_outputs.": "spans",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a user may know better than the source says.
+
+    config: file with the shape (``bert_config.json``), where there is none beside the source, or instead of that.
+    vocabulary: the ``vocab.txt``, likewise.
+    model: class the weights were trained as, where the names do not tell (a tagger has the names of a classifier).
+    lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
+    """
+
+    config: Path | None = None
+    vocabulary: Path | None = None
+    model: str | None = None
+    lower_case: bool | None = None
 
 
 class Source(ABC):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import stat
+import threading
 from collections import Counter
 from io import BufferedReader
 from pathlib import Path
@@ -25,6 +26,9 @@ MAX_DEPTH = 100
 MAX_DIGITS = 300
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _NESTING = {dict, list}
+#: macOS refuses to read 2 GiB or more at once.
+_MAX_READ_BYTES = 1 << 30
+_seeking = threading.Lock()
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -65,6 +69,32 @@ def read_regular(file: Path, *, max_bytes: int) -> bytes:
             "Fetch or save it again"
         )
     return content
+
+
+def read_at(stream: BufferedReader, out: memoryview, start: int, what: str) -> None:
+    """Fill a buffer from a place in a file. Several threads may read from one stream this way at once.
+
+    Args:
+        stream: the file; its own position means nothing afterwards.
+        out: writable, one byte an item.
+        start: offset of the first byte in the file.
+        what: what is being read, for the message.
+
+    Raises:
+        CheckpointError: the file ends before ``out`` is full.
+    """
+    done = 0
+    while done < len(out):
+        part = out[done : done + _MAX_READ_BYTES]
+        if hasattr(os, "preadv"):
+            count = os.preadv(stream.fileno(), [part], start + done)
+        else:  # Windows
+            with _seeking:
+                stream.seek(start + done)
+                count = stream.readinto(part)
+        if not count:
+            raise CheckpointError(f"{stream.name} was cut off while {what} was being read")
+        done += count
 
 
 def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:

@@ -18,6 +18,7 @@ from bertkit.checkpoints.finite import first_not_finite
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import BERT, CLASSES
+from bertkit.system import untrusted_files
 
 CONFIG = BertConfig(
     vocab_size=40_000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
@@ -56,6 +57,33 @@ def test_without_maps_all_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     check(read(folder), folder)
+
+
+def test_a_system_without_positioned_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no ``os.preadv``; several threads share one file there all the same."""
+    monkeypatch.delattr(os, "preadv")
+    for dtype in (torch.float32, torch.float64):  # mapped and checked, and read to be converted
+        state = read(folder, dtype)
+        check({name: value.float() for name, value in state.items()}, folder)
+    weights = find_weights(folder)
+    os.truncate(folder / "model.safetensors", 5000)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors was cut off while '.*' was being read"):
+        to_ours(match(weights.tensors, CONFIG, CLASSES["BertModel"], BERT), weights.tensors, torch.float64)
+
+
+def test_reads_are_cut_into_pieces_the_system_takes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS refuses 2 GiB at once."""
+    sizes = []
+    preadv = os.preadv
+
+    def recorded(handle: int, buffers: list[memoryview], start: int) -> int:
+        sizes.append(len(buffers[0]))
+        return preadv(handle, buffers, start)
+
+    monkeypatch.setattr(os, "preadv", recorded)
+    monkeypatch.setattr(untrusted_files, "_MAX_READ_BYTES", 1000)
+    check(read(folder), folder)
+    assert max(sizes) == 1000
 
 
 def test_a_file_whose_values_are_not_aligned(folder: Path) -> None:

@@ -127,7 +127,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "overlap": (entries_are((b"", header()), (b"a", entry()), (b"b", entry(start=4))), "'b' overlaps 'a'"),
     "the same place": (entries_are((b"", header()), (b"a", entry()), (b"b", entry())), "'b' overlaps 'a'"),
     "in slices": (tensor_is(entry(more=field(7, b""))), "stored in slices"),
-    "described by rubbish": (tensor_is(b"\x0b\x0c"), "'a' is not described properly: field 1 has the unknown kind 3"),
+    "described by rubbish": (
+        tensor_is(b"\x0b\x0c"),
+        "'a' is not described properly: field 1 has the unknown wire type 3",
+    ),
     "shape a number": (tensor_is(field(1, 1) + field(2, 7)), "'a' is not described properly"),
     "name not UTF-8": (entries_are((b"", header()), (b"\xff", entry())), "utf-8"),
     "graph of another kind": (

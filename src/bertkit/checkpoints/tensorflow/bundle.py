@@ -7,7 +7,6 @@ Imports no torch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ import numpy.typing as npt
 from bertkit.checkpoints.safetensors_header import ITEM_BYTES, TensorInfo
 from bertkit.checkpoints.tensorflow.crc import crc32c, masked
 from bertkit.checkpoints.tensorflow.index_table import read_table
-from bertkit.checkpoints.tensorflow.proto import bytes_of, fields, number_of, varint
 from bertkit.errors import CheckpointError
-from bertkit.system.untrusted_files import open_regular
+from bertkit.system.protobuf import bytes_of, fields, number_of, varint
+from bertkit.system.untrusted_files import open_regular, read_at
 
 MAX_DATA_FILES = 1_000
 #: Type of the values by TensorFlow's number for it, as safetensors calls it.
@@ -160,12 +159,7 @@ def fill(stream: BufferedReader, info: TensorInfo, out: npt.NDArray[np.uint8]) -
     Raises:
         CheckpointError: the file was cut off.
     """
-    view, done = memoryview(out), 0  # type: ignore[arg-type]
-    while done < len(view):
-        count = os.preadv(stream.fileno(), [view[done:]], info.start + done)
-        if not count:
-            raise CheckpointError(f"{info.file} was cut off while {info.name!r} was being read")
-        done += count
+    read_at(stream, memoryview(out), info.start, repr(info.name))  # type: ignore[arg-type]
 
 
 def _num_shards(header: memoryview) -> int:
@@ -205,6 +199,8 @@ def _entry(name: str, message: memoryview) -> _Entry:
         for number, value in fields(message):
             if number == 2:
                 shape = _shape(bytes_of(value))
+            elif number == 6:
+                numbers[number] = int.from_bytes(bytes_of(value, 4), "little")
             elif number == 7:
                 in_slices = True
             else:

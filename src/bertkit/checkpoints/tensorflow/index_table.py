@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertkit.checkpoints.tensorflow.crc import crc32c, masked
-from bertkit.checkpoints.tensorflow.proto import varint
 from bertkit.errors import CheckpointError
+from bertkit.system.protobuf import varint
 from bertkit.system.untrusted_files import open_regular
 
 MAX_INDEX_BYTES = 8 << 20

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from bertkit.checkpoints.explain import printable
 from bertkit.checkpoints.safetensors_header import ITEM_BYTES, TensorInfo
 from bertkit.checkpoints.tensorflow.bundle import Bundle, BundleReader, open_bundle, read_graph
-from bertkit.checkpoints.tensorflow.proto import bytes_of, fields, text_of
 from bertkit.checkpoints.tensorflow.variable_names import TABLES, Layout, VariableNames, why_dropped
 from bertkit.errors import CheckpointError, shorten
+from bertkit.system.protobuf import bytes_of, fields, text_of
 from bertkit.system.untrusted_files import open_regular
 
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")

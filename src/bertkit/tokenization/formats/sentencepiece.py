@@ -9,13 +9,13 @@ replacements. (Kudo 2018, "Subword regularization"; Kudo & Richardson 2018.)
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bertkit.errors import CheckpointError
+from bertkit.system.protobuf import Value, bytes_of, fields, number_of, text_of
 
 #: Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -27,7 +27,6 @@ _UNIGRAM = 1
 _ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 _FLOAT = struct.Struct("<f")
 _SCORE_KEY = 2 << 3 | 5
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,6 @@ class SentencePieceModel:
     charsmap: bytes | None
 
 
-class _BadModelError(Exception):
-    """What is wrong with the bytes."""
-
-
 def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
     """Read the bytes of a unigram model file.
 
@@ -61,95 +56,52 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
     pieces: list[tuple[str, float]] = []
     kinds: list[int] = []
     charsmap: bytes | None = None
-    algorithm: bytes | int | float = _UNIGRAM
+    algorithm = _UNIGRAM
     try:
-        for number, value in _fields(data, MAX_PIECES):
+        for number, value in fields(memoryview(data), MAX_PIECES):
             if number == 1:
-                piece, score, kind = _piece(_message(value))
+                piece, score, kind = _piece(bytes(bytes_of(value)))
                 pieces.append((piece, score))
                 kinds.append(kind)
             elif number == 2:
-                found = dict(_fields(_message(value), _MAX_PART_FIELDS))
-                algorithm = found.get(3, _UNIGRAM)
+                algorithm = number_of(_part(value).get(3, _UNIGRAM))
             elif number == 3:
-                charsmap = _message(dict(_fields(_message(value), _MAX_PART_FIELDS)).get(2, b"")) or None
-    except _BadModelError as error:
+                charsmap = bytes(bytes_of(_part(value).get(2, memoryview(b"")))) or None
+    except ValueError as error:
         where = f" (piece {len(pieces):,})" if pieces else ""
         raise CheckpointError(f"{path} is not a SentencePiece model, or is damaged: {error}{where}") from None
     if algorithm != _UNIGRAM:
-        name = _ALGORITHMS.get(algorithm, repr(algorithm)) if isinstance(algorithm, int) else repr(algorithm)
+        name = _ALGORITHMS.get(algorithm, str(algorithm))
         raise CheckpointError(f"{path} is a SentencePiece model of the algorithm {name}; only unigram is read")
     if not pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
     return SentencePieceModel(tuple(pieces), tuple(kinds), charsmap)
 
 
+def _part(value: Value) -> dict[int, Value]:
+    """The fields of a message, by number."""
+    return dict(fields(bytes_of(value), _MAX_PART_FIELDS))
+
+
 def _piece(data: bytes) -> tuple[str, float, int]:
-    """Text, score and kind; at once where the fields are as sentencepiece writes those of a normal piece."""
-    if data[:1] == b"\n" and len(data) == data[1] + 7 and data[-5] == _SCORE_KEY and 0 < data[1] < 0x80:
-        text, (score,) = _text(data[2:-5]), _FLOAT.unpack_from(data, len(data) - 4)
-        if score == score:
-            return text, score, NORMAL
-    text, score, kind = "", 0.0, NORMAL
-    for number, value in _fields(data, _MAX_PIECE_FIELDS):
-        if number == 1:
-            text = _text(_message(value))
-        elif number == 2:
-            score = value if isinstance(value, float) else float("nan")
-        elif number == 3:
-            kind = value if isinstance(value, int) else 0
-    if not text or not NORMAL <= kind <= BYTE or score != score:
-        raise _BadModelError(f"a piece is {text!r:.40} of kind {kind}, score {score}")
-    return text, score, kind
-
-
-def _text(data: bytes) -> str:
+    """Text, score and kind; without a loop where the fields are as sentencepiece writes those of a normal piece."""
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise _BadModelError("a piece is not UTF-8 text") from None
-
-
-def _message(value: bytes | int | float) -> bytes:
-    if not isinstance(value, bytes):
-        raise _BadModelError("a number stands where bytes are expected")
-    return value
-
-
-def _fields(data: bytes, most: int) -> Iterator[tuple[int, bytes | int | float]]:
-    """Number and value of each field of a message; 32-bit fields are read as floating-point numbers."""
-    at, end, left = 0, len(data), most
-    while at < end:
-        if not left:
-            raise _BadModelError(f"more than {most:,} fields")
-        left -= 1
-        key, at = _varint(data, at)
-        kind = key & 7
-        value: bytes | int | float
-        if kind == _VARINT:
-            value, at = _varint(data, at)
+        if data[:1] == b"\n" and len(data) == data[1] + 7 and data[-5] == _SCORE_KEY and 0 < data[1] < 0x80:
+            text, score, kind = data[2:-5].decode(), _FLOAT.unpack_from(data, len(data) - 4)[0], NORMAL
         else:
-            size, at = _varint(data, at) if kind == _BYTES else ({_FIXED32: 4, _FIXED64: 8}.get(kind, -1), at)
-            if not 0 <= size <= end - at:
-                raise _BadModelError(f"a field of {size:,} bytes at byte {at:,}, of {end:,}")
-            value = data[at : at + size]
-            at += size
-            if kind == _FIXED32:
-                (value,) = _FLOAT.unpack(value)
-        yield key >> 3, value
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise _BadModelError(f"it ends inside a number, at byte {at:,}")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
+            text, score, kind = "", 0.0, NORMAL
+            for number, value in fields(memoryview(data), _MAX_PIECE_FIELDS):
+                if number == 1:
+                    text = text_of(value)
+                elif number == 2:
+                    (score,) = _FLOAT.unpack(bytes_of(value, 4))
+                elif number == 3:
+                    kind = number_of(value)
+    except UnicodeDecodeError:
+        raise ValueError("a piece is not UTF-8 text") from None
+    if not text or not NORMAL <= kind <= BYTE or score != score:
+        raise ValueError(f"a piece is {text!r:.40} of kind {kind}, score {score}")
+    return text, score, kind
 
 
 def check_charsmap(charsmap: bytes, source: str) -> None:

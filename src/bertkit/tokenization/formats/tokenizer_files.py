@@ -71,10 +71,21 @@ def read_bytes(path: Path) -> bytes:
     return read_regular(path, max_bytes=MAX_VOCABULARY_BYTES)
 
 
+def _without_blank_end(path: Path) -> bytes:
+    """The content of a file of lines; blank lines at its end are no lines."""
+    return read_bytes(path).rstrip(b"\r\n")
+
+
+def count_lines(path: Path) -> int:
+    """How many lines :func:`read_lines` finds in a file; costs nothing but reading it."""
+    data = _without_blank_end(path)
+    return data.count(b"\n") + 1 if data else 0
+
+
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file that is not absurdly large, without empty ones at its end."""
-    data = read_bytes(path)
-    if (count := data.count(b"\n")) > MAX_TOKENS:
+    """The lines of a UTF-8 file that is not absurdly large, without blank ones at its end."""
+    data = _without_blank_end(path)
+    if (count := data.count(b"\n") + 1) > MAX_TOKENS:
         raise CheckpointError(f"{path} has {count:,} lines; a vocabulary has at most {MAX_TOKENS:,} tokens")
     try:
         text = data.decode("utf-8-sig")
@@ -86,9 +97,7 @@ def read_lines(path: Path) -> list[str]:
     if (longest := max(map(len, lines))) > _MAX_LINE:
         where = next(number for number, line in enumerate(lines, 1) if len(line) == longest)
         raise CheckpointError(f"{path}:{where} has {longest:,} characters, more than the limit {_MAX_LINE:,}")
-    while lines and not lines[-1].strip("\r"):
-        lines.pop()
-    return lines
+    return lines if text else []
 
 
 def read_json(path: Path) -> dict[str, Any]:
