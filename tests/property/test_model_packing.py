@@ -126,7 +126,7 @@ def test_pooled_path_equals_the_whole_encoder(lengths, seed):
         out = model.forward_packed(batch, rows=rows).pooler_output
         out.square().sum().backward()
         results.append([out.detach(), *(p.grad.clone() for p in model.parameters())])
-    assert_close(results[1], results[0], rtol=1e-5, atol=ATOL)
+    assert_close(results[1], results[0], rtol=1e-5, atol=5 * ATOL)  # gradients are sums over tokens
 
 
 @settings(max_examples=60, deadline=None)
@@ -233,7 +233,7 @@ def test_bad_input_is_told(arguments, message):
     ("name", "targets", "message"),
     [
         ("BertForSequenceClassification", {"labels": torch.tensor([0, 4])}, r"label 4 is outside 0 \.\.\. 3"),
-        ("BertForSequenceClassification", {"labels": torch.tensor([0, 1, 2])}, "of shape"),
+        ("BertForSequenceClassification", {"labels": torch.tensor([0, 1, 2])}, "2 in all, got shape"),
         ("BertForTokenClassification", {"labels": torch.tensor([0, 1])}, "shape of input_ids"),
         ("BertForMaskedLM", {"label": IDS}, "did you mean 'labels'"),
     ],
