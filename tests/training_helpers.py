@@ -13,6 +13,7 @@ from bertkit.batch import Batch, pack
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import adamw, linear_schedule, parameter_groups
+from bertkit.system.json_files import read_lines
 from bertkit.tasks import Columns, TextTask
 from bertkit.tasks.text.features import FeatureSet
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -89,6 +90,11 @@ def toy_trainer(
         folder=folder,
         identity={"num_steps": num_steps},
     )
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file of a run."""
+    return list(read_lines(path))
 
 
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
