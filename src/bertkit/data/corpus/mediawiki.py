@@ -41,6 +41,18 @@ _SPACE_BEFORE = re.compile(r"\s+(?=[,;.])")
 #: Signs of mark-up that was not understood; such a line is not a passage.
 _LEFT_OVER = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|</?[a-zA-Z]|^\s*[|!*#:;]|^-{4}")
 
+#: The parser reads on to the end of the page for every construct that is never closed, then starts again behind its
+#: opening. A page that makes it read more characters than this again, and more than so many times its length, is
+#: refused: 10 million take some seconds.
+MAX_REREAD_CHARS, MAX_REREADS = 10_000_000, 10
+#: What opens or closes a construct: templates, links, tables, comments, tags. Tables only at the start of a line.
+_MARK = re.compile(
+    r"\{\{|\}\}|\[\[|\]\]|\[(?=https?:|//)|\]|^[ \t:]*(?P<table>\{\||\|\})|<!--|"
+    r"<(?P<slash>/?)(?P<tag>[a-zA-Z]+)(?P<rest>[^<>]*>)?",
+    re.MULTILINE,
+)
+_CLOSING = {"}}": "{{", "]]": "[[", "]": "[", "|}": "{|"}
+
 
 @dataclass(slots=True)
 class _Page:
@@ -158,7 +170,7 @@ def _articles(reader: _DumpReader, policy: Policy) -> Iterator[tuple[str, list[s
         where = f"{reader.name}:{page.line}"
         try:
             yield where, passages(page.fields.get("text", ""), reader.unseen)
-        except (_parser_module().parser.ParserError, RecursionError) as error:
+        except (DataError, _parser_module().parser.ParserError, RecursionError) as error:
             policy.bad("bad mark-up", f"{where}: the page's mark-up cannot be read ({error}); remove the page")
 
 
@@ -171,7 +183,12 @@ def passages(wikitext: str, unseen: Iterable[str] = _UNSEEN_NAMES) -> list[str]:
 
     Returns:
         Paragraphs without mark-up, none blank, each without line ends.
+
+    Raises:
+        DataError: more mark-up is opened and never closed than can be parsed in reasonable time.
     """
+    if _is_too_tangled(wikitext):
+        raise DataError("too many templates, links, tables or tags are opened and never closed")
     # Italics and bold are cut out afterwards: unbalanced quotes would make the parser guess.
     code = _parser_module().parse(wikitext, skip_style_tags=True)
     plain = _QUOTES.sub("", _words(code, frozenset(unseen)))
@@ -184,6 +201,32 @@ def passages(wikitext: str, unseen: Iterable[str] = _UNSEEN_NAMES) -> list[str]:
         if line and not _LEFT_OVER.search(line):
             found.append(line)
     return found
+
+
+def _is_too_tangled(wikitext: str) -> bool:
+    """Whether the parser would read more than :data:`MAX_REREAD_CHARS` again, for what is opened and never closed."""
+    definitions = _parser_module().definitions
+    size, at = len(wikitext), 0
+    limit = max(MAX_REREAD_CHARS, MAX_REREADS * size)
+    reread = 0
+    opened: list[tuple[str, int]] = []
+    while reread <= limit and (mark := _MARK.search(wikitext, at)) is not None:
+        at = mark.end()
+        tag, rest = (mark["tag"] or "").lower(), mark["rest"] or ""
+        what = f"<{tag}" if tag else mark["table"] or mark[0]
+        if (closed := what if mark["slash"] else _CLOSING.get(what)) is not None:
+            if opened and opened[-1][0] == closed:
+                opened.pop()
+        elif tag and rest and (rest.endswith("/>") or definitions.is_single(tag)):
+            pass
+        elif what == "<!--" or (tag and not definitions.is_parsable(tag)):  # nothing counts before its end
+            end = wikitext.find("-->" if what == "<!--" else f"</{tag}", at)
+            reread, at = (reread, end) if end >= 0 else (reread + size - at, at)
+        elif tag and not rest:
+            reread += size - at
+        else:
+            opened.append((what, at))
+    return reread + sum(size - start for _, start in opened) > limit
 
 
 def _words(code: Any, unseen: frozenset[str]) -> str:

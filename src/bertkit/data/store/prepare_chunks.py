@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import multiprocessing
 import os
 import pickle
 import re
-import signal
-import threading
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +20,7 @@ from bertkit.data.corpus.documents import Document
 from bertkit.data.corpus.sentences import forget_words, split_lines
 from bertkit.data.store.store_manifest import Counts, id_type_for
 from bertkit.data.store.store_writer import TokenizedChunk
-from bertkit.errors import ResourceError
+from bertkit.system.worker_processes import map_in_processes
 from bertkit.tokenization import BertTokenizer
 
 #: Characters of a chunk, which is a unit of work and a row group: about an eighth of a million tokens.
@@ -82,29 +76,8 @@ def tokenize(
         finally:
             pa.set_memory_pool(pool_before)
         return
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_begin_worker, initargs=(tokenizer, split)
-    )
-    pending: deque[tuple[int, Future[TokenizedChunk]]] = deque()
-    waiting = 0
-    try:
-        for chunk in chunks:
-            size = chars_of(chunk)
-            while pending and (len(pending) > workers or waiting + size > WINDOW_CHARS):
-                done, future = pending.popleft()
-                waiting -= done
-                yield future.result()
-            pending.append((size, pool.submit(_work, chunk)))
-            waiting += size
-        while pending:
-            yield pending.popleft()[1].result()
-    except BrokenProcessPool as error:
-        raise ResourceError(
-            "a worker process died, most often because memory ran out: use fewer workers. (In a script of yours, "
-            "prepare must be called under: if __name__ == '__main__':)"
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+    begin = partial(_begin_worker, tokenizer, split)
+    yield from map_in_processes(_work, chunks, workers=workers, begin=begin, size_of=chars_of, room=WINDOW_CHARS)
 
 
 class ChunkTokenizer:
@@ -182,21 +155,11 @@ def return_freed_arrays() -> None:
 
 def _begin_worker(tokenizer: BertTokenizer, split: bool) -> None:
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     pa.set_cpu_count(1)
     return_freed_arrays()
     _worker = ChunkTokenizer(tokenizer, split=split)
     _worker.warm_up()
-
-
-def _leave_with_parent() -> None:
-    """End this worker when the process that writes is killed: nothing else would tell it."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 def _work(chunk: Chunk) -> TokenizedChunk:
