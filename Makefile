@@ -1,8 +1,8 @@
-# make demo    set up .venv and run the main job on what ships with Python
-# make test    set up .venv with the dev extras, then lint, types, import direction, all tests
-# make setup   only the environment
-# make check   the fast part of make test
-# make campaign   the long sweeps
+# make demo       create .venv and run the main job on text that ships with Python
+# make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests
+# make setup      create the environment only
+# make check      the fast part of make test
+# make campaign   the long-running tests
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -1,4 +1,4 @@
-"""What the comparisons with transformers' ``Trainer`` share: hyper-parameters, systems in turn, mean ± sd."""
+"""Shared by the comparisons with transformers' ``Trainer``: hyper-parameters, alternating runs, mean ± sd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, epochs: int) -> None:
-    """Options of every comparison."""
+    """Add the options common to all comparisons."""
     parser.add_argument("--epochs", type=int, default=epochs)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -25,7 +25,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, epochs: int) -> None:
 def take_turns(
     systems: Mapping[str, Callable[[int], Result]], num_seeds: int, *, label: str = ""
 ) -> dict[str, list[Result]]:
-    """What every system gives for every seed; A B, B A, A B, so that none always runs on the warmer machine."""
+    """Run every system with every seed, in the order A B, B A, A B, so that none always runs on the warmer machine."""
     runs: dict[str, list[Result]] = {name: [] for name in systems}
     for seed in range(num_seeds):
         for name in list(systems) if seed % 2 == 0 else list(systems)[::-1]:
@@ -35,7 +35,7 @@ def take_turns(
 
 
 def time_ratio(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> float:
-    """Bertkit's seconds by transformers', median over the seeds."""
+    """Seconds of bertkit divided by transformers', median over the seeds."""
     pairs = zip(runs["bertkit"], runs["transformers"], strict=True)
     return round(statistics.median(ours["seconds"] / theirs["seconds"] for ours, theirs in pairs), 3)
 
@@ -52,7 +52,7 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
 
 
 def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, Any, Any]:
-    """Fine-tune MiniLM-L6 with bertkit: its workflow, the encoded dev rows, what the last weights give for them."""
+    """Fine-tune MiniLM-L6 with bertkit; returns the workflow, the encoded dev rows and the final model's outputs."""
     from bertkit.tasks.workflow import workflow_of
     from bertkit.tokenization import AutoTokenizer
     from bertkit.training.finetuning.fit import fit
@@ -70,7 +70,7 @@ def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, A
 
 
 def training_arguments(folder: str, *, epochs: int, rate: float, batch: int, seed: int, **more: Any) -> Any:
-    """``TrainingArguments`` with what bertkit does by default: AdamW with bias correction, 10 % warm-up, decay to 0."""
+    """``TrainingArguments`` matching bertkit's defaults: AdamW with bias correction, 10 % warm-up, decay to 0."""
     import transformers
 
     settings = {"eval_strategy": "no", "save_strategy": "no", "logging_strategy": "no", "report_to": [], **more}

@@ -1,12 +1,12 @@
-"""Multiple choice (CODAH) from MiniLM-L6: bertkit against a loop like transformers' run_swag.py, seed after seed.
+"""Multiple choice (CODAH) from MiniLM-L6: bertkit against a loop like transformers' run_swag.py, seed by seed.
 
     python benchmarks/choice.py --data ../shared/data/codah --out benchmarks/results/choice.md
 
-Both train whole on the same questions and answer the same dev questions, context and one ending a sequence, four
-sequences a question: AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to 1, dropout on, 16
-questions a batch. The peer pads each batch to its longest sequence, as run_swag.py does. The score is that of the model
-after the last epoch. Wall time is everything from read questions to answers (tokenization, training, prediction),
-without imports. The two take turns.
+Both fine-tune all weights on the same questions and answer the same dev questions. A sequence is the context and one
+ending, with four sequences per question. AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to
+1, dropout on, 16 questions per batch. The peer pads each batch to its longest sequence, as run_swag.py does. The score
+is that of the model after the last epoch. Wall time covers everything from loaded questions to answers (tokenization,
+training, prediction), without imports. The two systems alternate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from beside_trainer import (
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH, LEARNING_RATE = 128, 16, 1e-4
-#: Number of the chosen ending of each question, and seconds.
+#: Index of the chosen ending of each question, and seconds.
 Chosen = tuple[list[int], float]
 
 
@@ -79,13 +79,13 @@ def parse_args() -> argparse.Namespace:
 
 
 def score(dev: Sequence[Any], chosen: Sequence[int]) -> dict[str, float]:
-    """Share of right answers."""
+    """Accuracy."""
     right = sum(example.label == number for example, number in zip(dev, chosen, strict=True))
     return {"accuracy": right / len(dev)}
 
 
 def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
-    """Choices of the model after the last epoch."""
+    """Choices of the model after the last epoch, and seconds."""
     from bertkit.tasks.choices.task import CODAH
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
@@ -120,7 +120,7 @@ def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
 
 
 def tokenized(questions: Any, tokenizer: Any) -> list[dict[str, Any]]:
-    """One row a question, with a list of its sequences."""
+    """One row per question, with a list of its sequences."""
     first, second = zip(*(pair for question in questions for pair in question.pairs), strict=True)
     encoded = tokenizer(list(first), list(second), truncation=True, max_length=LENGTH)
     rows, begin = [], 0

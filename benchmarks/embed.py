@@ -1,12 +1,12 @@
-"""How fast are sentence vectors? bertkit against transformers and CTranslate2, on ragged real text.
+"""How fast are sentence embeddings? bertkit against transformers and CTranslate2, on ragged real text.
 
     python benchmarks/embed.py --data ../shared/data --out benchmarks/results/embed.md
 
-Mean-pooled vectors of the same texts, fp32, same number of threads, for two models: MiniLM-L6 with its real weights
-and a BERT-base with random weights. Timed is everything from texts to vectors, each system with its own tokenizer. The
-systems take turns, round by round, so that a slow minute of the machine hits all of them; ratios are taken inside each
-round and their median is reported. In every round each system has to give the same vectors to 1e-4; where one does not,
-no figure is printed.
+Mean-pooled embeddings of the same texts, fp32, same number of threads, for two models: MiniLM-L6 with its real weights
+and a BERT-base with random weights. The measured time covers everything from texts to vectors, each system with its
+own tokenizer. The systems alternate within each round, so that a slow minute of the machine affects all of them;
+ratios are computed within each round and their median is reported. In every round all systems must agree to 1e-4;
+otherwise no result is printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from machine import about, block, minilm_folder, publish
 
-#: Share of each data set in the mix.
+#: Share of each dataset in the mix.
 MIX = {"sst2": 0.30, "tweets": 0.25, "mrpc": 0.20, "qnli": 0.20, "imdb": 0.05}
 FOLDERS = {
     "sst2": "glue/SST-2",
@@ -43,7 +43,7 @@ Ids = list[list[int]]
 
 @dataclass
 class System:
-    """One contestant: texts to vectors; seconds of each round, and the largest difference from transformers."""
+    """One system: texts to vectors; seconds of each round, and the largest difference from transformers."""
 
     name: str
     run: Callable[[], np.ndarray]
@@ -70,10 +70,10 @@ def main() -> None:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/, imdb/ and tweet_sentiment/")
-    parser.add_argument("--texts", type=int, default=2000, help="texts for MiniLM-L6 (0: leave it out)")
-    parser.add_argument("--base-texts", type=int, default=2000, help="texts for BERT-base (0: leave it out)")
+    parser.add_argument("--texts", type=int, default=2000, help="texts for MiniLM-L6 (0: skip it)")
+    parser.add_argument("--base-texts", type=int, default=2000, help="texts for BERT-base (0: skip it)")
     parser.add_argument("--arrival", nargs="*", default=["MiniLM-L6"], metavar="MODEL",
-                        help="models for which batches in order of arrival are timed too; slow")  # fmt: skip
+                        help="models for which batches in arrival order are timed too; slow")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=0)
@@ -82,13 +82,13 @@ def parse_args() -> argparse.Namespace:
 
 
 def draw_texts(data: Path, count: int, seed: int) -> list[str]:
-    """A seeded mix of first texts of the data sets, shuffled: arrival order is random order."""
+    """A seeded mix of the examples' first texts, shuffled: arrival order is random."""
     from bertkit.tasks import TASKS, load_split, splits_of
 
     chance = random.Random(seed)
     texts: list[str] = []
     for name, share in MIX.items():
-        largest = next(iter(splits_of(TASKS[name], data / FOLDERS[name])))  # train where there is one, else dev
+        largest = next(iter(splits_of(TASKS[name], data / FOLDERS[name])))  # train if there is one, else dev
         examples = load_split(TASKS[name], data / FOLDERS[name], largest)
         texts += [example.text for example in chance.sample(examples, round(count * share))]
     chance.shuffle(texts)
@@ -103,7 +103,7 @@ def make_base(folder: Path) -> Path:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    # CTranslate2's converter asks for a key that newer configs leave out.
+    # CTranslate2's converter requires a key that newer configs omit.
     BertModel(BertConfig(position_embedding_type="absolute")).save_pretrained(folder)
     for name in ("vocab.txt", "tokenizer_config.json"):
         shutil.copy(minilm_folder() / name, folder / name)
@@ -129,7 +129,7 @@ def run_model(name: str, folder: Path, texts: list[str], args: argparse.Namespac
             reference = vectors if system is sorted_ else reference
             system.difference = max(system.difference, float(np.abs(vectors - reference).max()))
             if system.difference > TOLERANCE:
-                sys.exit(f"{system.name} differs from transformers by {system.difference:.2e}; no figure is printed")
+                sys.exit(f"{system.name} differs from transformers by {system.difference:.2e}; no result is printed")
     ours = next(system for system in systems if system.name == "bertkit")
     return {
         "texts": len(texts),
@@ -179,7 +179,7 @@ def make_transformers(folder: Path, texts: list[str]) -> list[System]:
 
 
 def make_ctranslate2(folder: Path, texts: list[str], threads: int, converted: Path) -> System:
-    """Its encoder with the best of a few batch sizes, found on a part of the texts before the rounds begin."""
+    """CTranslate2's encoder with the best of a few batch sizes, selected on some of the texts before the rounds."""
     import ctranslate2
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
@@ -227,7 +227,7 @@ def cut(order: list[int], ids: Ids, budget: int) -> Iterator[list[int]]:
 
 
 def summary(system: System, ours: System) -> dict[str, float]:
-    """Medians, and how many times longer this system takes than ours, round by round."""
+    """Medians, and how many times longer this system takes than bertkit, round by round."""
     return {
         "seconds": round(statistics.median(system.seconds), 3),
         "ratio": round(statistics.median(a / b for a, b in zip(system.seconds, ours.seconds, strict=True)), 3),
@@ -241,7 +241,7 @@ def quantiles(lengths: np.ndarray) -> dict[str, int]:
 
 
 def render(report: dict) -> list[str]:
-    lines = ["# Sentence vectors of ragged text", "", *block(report["about"])]
+    lines = ["# Sentence embeddings of ragged text", "", *block(report["about"])]
     for name, result in report["models"].items():
         lengths = ", ".join(f"{key} {value}" for key, value in result["lengths"].items())
         lines += [

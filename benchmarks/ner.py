@@ -1,12 +1,12 @@
-"""Named entities from MiniLM-L6: bertkit against a loop in the manner of transformers' run_ner.py, seed after seed.
+"""Named entities from MiniLM-L6: bertkit against a loop like transformers' run_ner.py, seed by seed.
 
     python benchmarks/ner.py --data ../shared/data/ner/wnut17 --out benchmarks/results/ner.md
 
-Both train whole on the same sentences and tag the same dev words: AdamW with bias correction, 10 % warm-up, linear
-decay, gradients clipped to 1, dropout on, 32 sentences a batch, the first piece of each word labelled. The peer gives
-its tokenizer the words (``is_split_into_words``) and pads each batch to its longest sentence. Scores are seqeval's, of
-the model after the last epoch, over all dev words. Wall time is everything from read sentences to tags (tokenization,
-training, prediction), without imports. The two take turns.
+Both fine-tune all weights on the same sentences and tag the same dev words: AdamW with bias correction, 10 % warm-up,
+linear decay, gradients clipped to 1, dropout on, 32 sentences per batch, the first piece of each word labelled. The
+peer passes words to its tokenizer (``is_split_into_words``) and pads each batch to its longest sentence. Scores are
+seqeval's, for the model after the last epoch, over all dev words. Wall time covers everything from loaded sentences to
+tags (tokenization, training, prediction), without imports. The two systems alternate.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def score(dev: Sequence[Any], tags: list[list[str]]) -> dict[str, float]:
-    """By seqeval, for both."""
+    """Scores by seqeval, for both systems."""
     from seqeval.metrics import f1_score, precision_score, recall_score
 
     right = [example.tags for example in dev]
@@ -127,7 +127,7 @@ def run_transformers(task: Any, train: Any, dev: Any, epochs: int, seed: int) ->
 
 
 def tokenized(task: Any, examples: Any, tokenizer: Any) -> tuple[list[dict[str, Any]], list[list[int | None]]]:
-    """Rows with labels at the first piece of each word, and where these pieces stand (None: cut off, or none)."""
+    """Rows labelled at the first piece of each word, and these pieces' positions (None: truncated, or no piece)."""
     encoded = tokenizer(
         [list(example.words) for example in examples], is_split_into_words=True, truncation=True, max_length=LENGTH
     )

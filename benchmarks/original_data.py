@@ -1,11 +1,11 @@
-"""Pre-training data the way the original code makes it, as a peer for prepare_speed.py: plain Python, one core.
+"""Pre-training data made as by the original code, for comparison in prepare_speed.py: plain Python, one core.
 
     python benchmarks/original_data.py LINES.txt --vocab vocab.txt --out features.bin
 
-Text of one sentence a line goes through a character-by-character tokenizer and WordPiece without a cache; all
-documents stay in memory; every example is drawn once (``dupe_factor`` 1), masked, padded to 128 tokens and written as
-32-bit integers (which is cheaper than the TFRecords of the original). The examples come from ``bertkit.classic``.
-Prints one line of JSON: seconds of each part. About 2.5 s a MB.
+Text with one sentence per line goes through a character-by-character tokenizer and WordPiece without a cache. All
+documents stay in memory. Every example is generated once (``dupe_factor`` 1), masked, padded to 128 tokens and written
+as 32-bit integers (which is cheaper than the original's TFRecords). The examples come from ``bertkit.classic``. Prints
+one line of JSON with the seconds of each part. About 2.5 s per MB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LENGTH, PREDICTIONS, RATE, SHORT = 128, 20, 0.15, 0.1
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lines", type=Path, help="one sentence a line, a blank line between documents")
+    parser.add_argument("lines", type=Path, help="one sentence per line, a blank line between documents")
     parser.add_argument("--vocab", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -52,10 +52,10 @@ def main() -> None:
 
 
 class PlainTokenizer:
-    """Lower-casing BERT tokenization, straight from the algorithm: nothing is remembered from word to word.
+    """Lower-casing BERT tokenization, straight from the algorithm, without any cache.
 
     Args:
-        vocab_file: one token a line.
+        vocab_file: one token per line.
     """
 
     def __init__(self, vocab_file: Path) -> None:
@@ -67,7 +67,7 @@ class PlainTokenizer:
         return [piece for word in words(text) for piece in self.pieces(word)]
 
     def pieces(self, word: str) -> list[str]:
-        """Greedy longest match from the left; a word that cannot be covered is one unknown token."""
+        """Greedy longest match from the left; a word that cannot be covered becomes one unknown token."""
         if len(word) > 200:
             return ["[UNK]"]
         found: list[str] = []
@@ -87,29 +87,29 @@ class PlainTokenizer:
 
 
 def words(text: str) -> Iterator[str]:
-    """The steps of the algorithm one after another, each over all characters."""
+    """The steps of the algorithm in sequence, each over all characters."""
     for token in space_out_chinese(clean(text)).split():
         yield from split_at_punctuation(strip_accents(token.lower()))
 
 
 def clean(text: str) -> str:
-    """Without control characters, and with blanks for all kinds of white space."""
+    """Remove control characters, and replace all whitespace with blanks."""
     kept = [char for char in text if ord(char) not in (0, 0xFFFD) and not is_control(char)]
     return "".join(" " if is_space(char) else char for char in kept)
 
 
 def space_out_chinese(text: str) -> str:
-    """Blanks around every Chinese character."""
+    """Put blanks around every Chinese character."""
     return "".join(f" {char} " if is_chinese(ord(char)) else char for char in text)
 
 
 def strip_accents(token: str) -> str:
-    """Decomposed, and without the marks."""
+    """Decompose characters and remove combining marks."""
     return "".join(char for char in unicodedata.normalize("NFD", token) if unicodedata.category(char) != "Mn")
 
 
 def split_at_punctuation(token: str) -> Iterator[str]:
-    """Every punctuation sign is a word."""
+    """Split so that every punctuation character is a word."""
     word: list[str] = []
     for char in token:
         if not is_punctuation(char):
@@ -172,7 +172,7 @@ def make_instances(documents: list[list[list[str]]], vocab: Sequence[str], chanc
 
 
 def write(instances: list[TrainingInstance], vocab: dict[str, int], out: Path) -> None:
-    """Ids, mask, segments, places, labels, weights and the next-sentence label of each example, padded."""
+    """Write ids, mask, segments, positions, labels, weights and next-sentence label of each example, padded."""
     with out.open("wb") as file:
         for one in instances:
             rest, left = LENGTH - len(one.tokens), PREDICTIONS - len(one.masked_lm_positions)

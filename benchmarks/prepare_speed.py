@@ -1,12 +1,13 @@
-"""How fast, how small and in how much memory does a corpus become a token store? Beside the original's way.
+"""Corpus to token store: speed, size and memory, compared with the original's procedure.
 
     python benchmarks/prepare_speed.py --data ../shared/data --out benchmarks/results/prepare.md
 
-``bertkit prepare`` as whole processes on the Wikipedia text (50 MB), with one and two workers: on one sentence a line,
-and on running text that it splits. The peer is original_data.py (uncached tokenization and examples of dupe_factor 1)
-on the head of the same lines; its time grows in step with the text. They take turns. First the ids of every sentence of
-that head have to be the same in both. Peak memory is the sum over all processes (proportional set size, where shared
-pages count once), sampled in runs that are not timed. About 10 minutes; --mb 2 --rounds 1 for a quick look.
+``bertkit prepare`` as whole processes on the Wikipedia text (50 MB), with one and two workers: on one sentence per
+line, and on running text that it splits. The peer is original_data.py (uncached tokenization and examples with
+dupe_factor 1) on the first part of the same lines; its time is proportional to the text. The systems alternate. First,
+the ids of every sentence in that part must be identical in both. Peak memory is the sum over all processes
+(proportional set size, where shared pages count once), sampled in separate, untimed runs. About 10 minutes; --mb 2
+--rounds 1 for a quick run.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from typing import Any
 from machine import about, block, publish
 
 SMALL_BYTES = 2_000_000
-#: What the project asks for.
+#: The project's targets.
 PER_CORE, LINES_MB_S, SPLIT_MB_S, MEMORY_GROWTH, STORE_SHARE = 10.0, 4.0, 2.0, 0.20, 0.55
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files of plain text: as they are, one sentence a line, and its head for the peer; the smallest and all of it."""
+    """Plain-text files: unchanged, one sentence per line, the first part of those for the peer, 2 MB, and the news."""
 
     text: Path
     lines: Path
@@ -46,7 +47,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Run:
-    """One finished process: wall time, processor time of it and its children, largest sum of memory if sampled."""
+    """One finished process: wall time, CPU time including children, and peak memory of all processes if sampled."""
 
     seconds: float
     cpu_s: float
@@ -66,7 +67,7 @@ def main() -> None:
         report["speed"] = time_all(inputs, vocab, work, args)
         report["store"] = store_size(inputs, work)
         if not args.no_memory:
-            # From a process that has imported little: a page that it shared with the others would count in part only.
+            # From a process with few imports: pages that it shared with the others would count only in part.
             with ProcessPoolExecutor(1, get_context("spawn")) as apart:
                 report["memory"] = apart.submit(measure_memory, inputs, vocab, work, args).result()
     publish(render(report, args), report, args.out)
@@ -79,14 +80,14 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--sample-mb", type=float, default=3.0, help="text for the peer")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--no-memory", action="store_true", help="leave the memory runs out")
-    parser.add_argument("--work", type=Path, help="keep texts and stores here; default: a folder that is removed")
+    parser.add_argument("--no-memory", action="store_true", help="skip the memory runs")
+    parser.add_argument("--work", type=Path, help="keep texts and stores here; default: a temporary folder")
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
 
 
 def make_inputs(args: argparse.Namespace, work: Path) -> Inputs:
-    """Unpack the texts, and split one into sentences beforehand."""
+    """Decompress the texts, and split one into sentences in advance."""
     from bertkit.data.corpus.documents import read_documents
 
     limit = None if args.mb is None else int(args.mb * 1e6)
@@ -110,7 +111,7 @@ def head(content: bytes, limit: int | None, path: Path) -> None:
 
 
 def check_same_ids(sample: Path, vocab: Path, work: Path) -> int:
-    """The peer's tokenizer and the store have to agree on every sentence; returns how many there are."""
+    """Check that the peer's tokenizer and the store agree on every sentence; returns the number of sentences."""
     from bertkit.data.store.prepare import prepare
     from bertkit.data.store.token_store import TokenStore
     from bertkit.tokenization import BertTokenizer
@@ -123,22 +124,22 @@ def check_same_ids(sample: Path, vocab: Path, work: Path) -> int:
     prepare(sample, BertTokenizer(vocab_file=vocab), work / "check", sentences="line", workers=1)
     store = TokenStore(work / "check")
     if len(store) != len(documents) or len(store.sentence_lengths) != len(theirs):
-        sys.exit(f"the store has {len(store)} documents, the peer {len(documents)}; no figure is printed")
+        sys.exit(f"the store has {len(store)} documents, the peer {len(documents)}; no result is printed")
     different = sum(store.tokens(n, n + 1).tolist() != ids for n, ids in enumerate(theirs))
     if different:
-        sys.exit(f"{different} of {len(theirs)} sentences have other ids than the peer's; no figure is printed")
+        sys.exit(f"{different} of {len(theirs)} sentences have ids that differ from the peer's; no result is printed")
     return len(theirs)
 
 
 def time_all(inputs: Inputs, vocab: Path, work: Path, args: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Every system once a round; MB are millions of bytes of text."""
-    kinds = {"one sentence a line": (inputs.lines, "line"), "split into sentences": (inputs.text, "split")}
+    """Run every system once per round; MB are millions of bytes of text."""
+    kinds = {"one sentence per line": (inputs.lines, "line"), "split into sentences": (inputs.text, "split")}
     found: dict[str, list[tuple[float, float]]] = {}
     for number in range(args.rounds):
         peer = run([sys.executable, str(Path(__file__).with_name("original_data.py")), str(inputs.sample),
                     "--vocab", str(vocab), "--out", str(work / "features.bin")])  # fmt: skip
         size = inputs.sample.stat().st_size / 1e6
-        found.setdefault("the original's way", []).append((size / peer.seconds, size / peer.cpu_s))
+        found.setdefault("original procedure", []).append((size / peer.seconds, size / peer.cpu_s))
         for workers in args.workers:
             for kind, (text, sentences) in kinds.items():
                 one = run(prepare_command([text], vocab, store_of(work, sentences), sentences, workers))
@@ -147,7 +148,7 @@ def time_all(inputs: Inputs, vocab: Path, work: Path, args: argparse.Namespace) 
                 found.setdefault(name, []).append((size / one.seconds, size / one.cpu_s))
         told = {name: round(speeds[-1][0], 2) for name, speeds in found.items()}
         print(f"round {number + 1}: MB/s {told}", file=sys.stderr, flush=True)
-    peers = [per_core for _, per_core in found["the original's way"]]
+    peers = [per_core for _, per_core in found["original procedure"]]
     return {
         name: {
             "mb_per_s": round(statistics.median(wall for wall, _ in speeds), 3),
@@ -174,7 +175,7 @@ def prepare_command(texts: list[Path], vocab: Path, store: Path, sentences: str,
 
 
 def run(command: list[str], *, sample_memory: bool = False) -> Run:
-    """Run a process to its end."""
+    """Run a process to completion."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak = 0
@@ -189,7 +190,7 @@ def run(command: list[str], *, sample_memory: bool = False) -> Run:
 
 
 def process_state(process: int) -> str:
-    """The letter that Linux gives; empty when the process is gone."""
+    """The process state letter from Linux; empty if the process is gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -197,7 +198,7 @@ def process_state(process: int) -> str:
 
 
 def family(process: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and all its descendants."""
     members = [process]
     for member in members:
         for tasks in Path(f"/proc/{member}/task").glob("*/children"):
@@ -209,7 +210,7 @@ def family(process: int) -> list[int]:
 
 
 def proportional_bytes(process: int) -> int:
-    """Memory of a process; a page that n share counts as 1/n."""
+    """Memory of a process; a page shared by n processes counts as 1/n."""
     try:
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -220,7 +221,7 @@ def proportional_bytes(process: int) -> int:
 
 
 def store_size(inputs: Inputs, work: Path) -> dict[str, Any]:
-    """Bytes of everything in the store of the whole text, and as a share of the text's."""
+    """Size of the store of the whole text, in bytes and as a share of the text."""
     sizes = {}
     for sentences, text in (("line", inputs.lines), ("split", inputs.text)):
         files = [path for path in store_of(work, sentences).rglob("*") if path.is_file()]
@@ -234,7 +235,7 @@ def store_size(inputs: Inputs, work: Path) -> dict[str, Any]:
 
 
 def measure_memory(inputs: Inputs, vocab: Path, work: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Peaks on the smallest and on all of the text."""
+    """Peak memory on the smallest text and on all of it."""
     rows = []
     for workers in args.workers:
         for sentences, whole in (("split", [inputs.text, inputs.news]), ("line", [inputs.text, inputs.news])):
@@ -260,11 +261,11 @@ def measure_memory(inputs: Inputs, vocab: Path, work: Path, args: argparse.Names
 def render(report: dict[str, Any], args: argparse.Namespace) -> list[str]:
     lines = ["# Text to token store", "", *block(report["about"]), ""]
     lines += [
-        f"{report['text_bytes'] / 1e6:.1f} MB of Wikipedia text; the original's way on the first "
+        f"{report['text_bytes'] / 1e6:.1f} MB of Wikipedia text; the original procedure on the first "
         f"{report['sample_bytes'] / 1e6:.1f} MB of the same lines. Median of {args.rounds} rounds, whole processes. "
-        f"The ids of all {report['sentences_checked']:,} sentences of that part are the same in both.",
+        f"The ids of all {report['sentences_checked']:,} sentences in that part are identical in both.",
         "",
-        "| | MB/s | MB per second of processor time | times the original, a core | MB/s, each round |",
+        "| | MB/s | MB per second of CPU time | speed-up per core over the original | MB/s, each round |",
         "|---|---|---|---|---|",
     ]
     for name, r in report["speed"].items():
@@ -273,7 +274,7 @@ def render(report: dict[str, Any], args: argparse.Namespace) -> list[str]:
             f"| {name} | {r['mb_per_s']:.2f} | {r['mb_per_cpu_s']:.2f} | {r['times_the_original_per_core']:.1f} | "
             f"{rounds} |"
         )
-    lines += ["", f"Targets: lines at least {LINES_MB_S:g} MB/s a core and {PER_CORE:g} times the original; "
+    lines += ["", f"Targets: lines at least {LINES_MB_S:g} MB/s per core and {PER_CORE:g} times the original; "
               f"split {SPLIT_MB_S:g} MB/s.", ""]  # fmt: skip
     for sentences, size in report["store"].items():
         lines.append(
@@ -281,7 +282,7 @@ def render(report: dict[str, Any], args: argparse.Namespace) -> list[str]:
             f"(target {STORE_SHARE}), of which tokenizer and manifest {size['tokenizer_bytes'] / 1e6:.2f} MB"
         )
     if "memory" in report:
-        lines += ["", f"Peak memory of all processes; target: at most {MEMORY_GROWTH:.0%} more.", "",
+        lines += ["", f"Peak memory of all processes; target: growth of at most {MEMORY_GROWTH:.0%}.", "",
                   "| sentences | workers | small input | peak | large input | peak | growth |",
                   "|---|---|---|---|---|---|---|"]  # fmt: skip
         for r in report["memory"]:

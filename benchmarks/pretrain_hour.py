@@ -1,16 +1,16 @@
-r"""A BERT of one's own in an hour on a CPU: text, vocabulary, store, pre-training, and what it is worth afterwards.
+r"""Pre-training a BERT from scratch in an hour on a CPU: vocabulary, store, pre-training, downstream scores.
 
     python benchmarks/pretrain_hour.py --data ../shared/data --work /tmp/hour --max-time 55m \
         --out benchmarks/results/pretrain-hour.md
 
-Every stage is the command that a user types, on the Wikipedia and Wikinews text, with the valid parts of both held out.
-The masked-LM loss on all held-out documents stands beside the unigram floor: the loss, at the very same targets, of
-guessing by the word frequencies of the training text, which is where a run that learns no context stays. Then SST-2 and
-MRPC are fine-tuned from the result and from random weights of the same shape. Each seed has other random weights and
-another sample of the rows; both starts have the same rows and settings. Stopped at any moment, the same command goes
-on; finished stages are not repeated.
+Every stage is the command that a user would type, on the Wikipedia and Wikinews texts, with the valid parts of both
+held out. The masked-LM loss on all held-out documents is reported next to the unigram baseline: the loss, at the same
+targets, of predicting by the word frequencies of the training text, which is where a run that learns no context stays.
+Then SST-2 and MRPC are fine-tuned from the result and from random weights of the same shape. Each seed has different
+random weights and a different sample of the rows; both starts use the same rows and settings. The command can be
+interrupted at any time and resumed by running it again; finished stages are not repeated.
 
-About 80 minutes with the defaults: 2 for vocabulary and stores, --max-time, and 20 for fine-tuning. For a quick look:
+About 80 minutes with the defaults: 2 for vocabulary and stores, --max-time, and 20 for fine-tuning. For a quick run:
 --mb 1 --max-time 20s --layers 2 --width 128 --seeds 2 --rows 500 --finetune='--epochs 1'.
 """
 
@@ -31,7 +31,7 @@ from stages import Stages, stop_on_sigterm
 
 SOURCES = ("wikipedia_en", "wikinews_en")
 TASKS = {"sst2": "glue/SST-2", "mrpc": "glue/MRPC"}
-#: Of both starts, whatever the model was pre-trained with.
+#: For both starts, whatever dropout the model was pre-trained with.
 FINETUNE_DROPOUT = 0.1
 SENTENCES = (
     "He was born in New [MASK] City in 1950.",
@@ -70,20 +70,20 @@ def main() -> None:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with pretrain_text/ and glue/")
-    parser.add_argument("--work", type=Path, required=True, help="folder for everything; give it again to go on")
+    parser.add_argument("--work", type=Path, required=True, help="working folder; pass it again to resume")
     parser.add_argument("--mb", type=float, help="use only this many MB of each training text")
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--recipe", help="of 'bertkit pretrain', which then has the shape too")
+    parser.add_argument("--recipe", help="recipe of 'bertkit pretrain', which then also sets the shape")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--heads", type=int, help="default: one for every 64 of the width")
-    parser.add_argument("--dropout", type=float, default=0.1, help="of the model that is pre-trained")
-    parser.add_argument("--max-time", default="55m", help="of pre-training")
-    parser.add_argument("--pretrain", default="", help="more flags for 'bertkit pretrain', in one string")
+    parser.add_argument("--heads", type=int, help="default: one per 64 of the width")
+    parser.add_argument("--dropout", type=float, default=0.1, help="of the model during pre-training")
+    parser.add_argument("--max-time", default="55m", help="time budget of pre-training")
+    parser.add_argument("--pretrain", default="", help="further options for 'bertkit pretrain', in one string")
     parser.add_argument("--tasks", nargs="*", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=20_000, help="most training rows of a task")
-    parser.add_argument("--finetune", default="", help="more flags for 'bertkit finetune', in one string")
+    parser.add_argument("--rows", type=int, default=20_000, help="maximum training rows of a task")
+    parser.add_argument("--finetune", default="", help="further options for 'bertkit finetune', in one string")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     args = parser.parse_args()
@@ -93,7 +93,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def learn(args: argparse.Namespace, stages: Stages) -> None:
-    """Vocabulary, stores, first weights, pre-training."""
+    """Vocabulary, stores, initial weights, pre-training."""
     work = args.work
     train, valid = (find_texts(args, part) for part in ("train", "valid"))
     stages.run("vocab", ["vocab", *train, "--size", args.vocabulary, "--out", work / "tokenizer", "--json"])
@@ -110,7 +110,7 @@ def learn(args: argparse.Namespace, stages: Stages) -> None:
 
 
 def find_texts(args: argparse.Namespace, part: str) -> list[Path]:
-    """The packed texts as they are, or their heads."""
+    """The compressed texts, or their first part."""
     packed = [args.data / "pretrain_text" / f"{source}.{part}.txt.xz" for source in SOURCES]
     if args.mb is None or part == "valid":
         return packed
@@ -124,7 +124,7 @@ def find_texts(args: argparse.Namespace, part: str) -> list[Path]:
 
 
 def random_weights(shape: Any, tokenizer: Path, folder: Path, *, seed: int) -> Path:
-    """A checkpoint of new weights."""
+    """Write a checkpoint of random weights."""
     import torch
 
     from bertkit import BertForPreTraining, BertTokenizer
@@ -137,7 +137,7 @@ def random_weights(shape: Any, tokenizer: Path, folder: Path, *, seed: int) -> P
 
 
 def shape_of(args: argparse.Namespace) -> Any:
-    """What the flags ask for."""
+    """The model config that the options describe."""
     from bertkit import BertConfig, BertTokenizer
 
     return BertConfig(
@@ -152,7 +152,7 @@ def shape_of(args: argparse.Namespace) -> Any:
 
 
 def with_dropout(model: Path, folder: Path) -> Path:
-    """A copy of a checkpoint that is fine-tuned with the same dropout as the random weights."""
+    """Copy a checkpoint, so that it is fine-tuned with the same dropout as the random weights."""
     shutil.copytree(model, folder, dirs_exist_ok=True)
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     config |= {"hidden_dropout_prob": FINETUNE_DROPOUT, "attention_probs_dropout_prob": FINETUNE_DROPOUT}
@@ -161,7 +161,7 @@ def with_dropout(model: Path, folder: Path) -> Path:
 
 
 def score_held_out(args: argparse.Namespace) -> dict[str, float]:
-    """Losses (nats) and accuracies over every held-out example, and what guessing by frequencies gives there."""
+    """Losses (nats) and accuracies over all held-out examples, and the unigram loss on the same targets."""
     import numpy as np
     import torch
     from torch.nn.functional import cross_entropy
@@ -170,12 +170,12 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
     from bertkit.data.examples.masking import MaskVocabulary
     from bertkit.data.examples.pretrain_batches import PretrainData
     from bertkit.data.store.token_store import TokenStore
-    from bertkit.training.pretraining.unigram_statistics import unigram_counts
+    from bertkit.training.pretraining.word_statistics import unigram_counts
 
     torch.set_num_threads(args.threads)
     train, dev = TokenStore(args.work / "train"), TokenStore(args.work / "dev")
     tokenizer = dev.tokenizer()
-    counts = unigram_counts(train) + 1.0  # every token was seen once more than it was
+    counts = unigram_counts(train) + 1.0  # add-one smoothing
     log_p = torch.from_numpy(np.log(counts / counts.sum()))
     model = BertForPreTraining.from_pretrained(args.work / "run" / "model").eval()
     vocabulary = MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
@@ -208,7 +208,7 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
 
 
 def compare_starts(task: str, args: argparse.Namespace, stages: Stages) -> dict[str, Any]:
-    """Fine-tune from the pre-trained and from random weights, with every seed."""
+    """Fine-tune from the pre-trained and from random weights with every seed."""
     from bertkit import BertConfig
 
     scores: dict[str, list[dict[str, float]]] = {"pre-trained": [], "random": []}
@@ -228,7 +228,7 @@ def compare_starts(task: str, args: argparse.Namespace, stages: Stages) -> dict[
     margins = {}
     for metric in protocol["metrics"]:
         ours, theirs = ([one[metric] for one in scores[name]] for name in scores)
-        # The spread of a difference of two means over n seeds each.
+        # Standard error of the difference of two means over n seeds each.
         spread = math.sqrt((statistics.variance(ours) + statistics.variance(theirs)) / len(ours))
         margins[metric] = {
             "pre-trained": summary(ours),
@@ -248,15 +248,15 @@ def summary(values: list[float]) -> dict[str, Any]:
 def render(report: dict[str, Any]) -> list[str]:
     shape, held = report["shape"], report["held_out"]
     steps = report["run"]["progression"]
-    lines = ["# A BERT of one's own in an hour on a CPU", "", *block(report["about"]), ""]
+    lines = ["# Pre-training a BERT from scratch in an hour on a CPU", "", *block(report["about"]), ""]
     lines += [
         f"{shape['num_hidden_layers']} layers, width {shape['hidden_size']}, vocabulary {shape['vocab_size']:,}; "
-        f"{steps['step']:,} steps in {steps['seconds'] / 60:.1f} minutes. Flags: `{json.dumps(report['flags'])}`.",
+        f"{steps['step']:,} steps in {steps['seconds'] / 60:.1f} minutes. Options: `{json.dumps(report['flags'])}`.",
         "",
         f"| on {held['documents']:,} held-out documents | |",
         "|---|---|",
         f"| masked-LM loss ({held['masked_words']:,} masked words) | **{held['masked_lm_loss']:.3f}** |",
-        f"| unigram floor at the same words | {held['unigram_floor']:.3f} |",
+        f"| unigram loss on the same words | {held['unigram_floor']:.3f} |",
         f"| masked-LM accuracy | {held['masked_lm_accuracy']:.3f} |",
         f"| next-sentence accuracy ({held['pairs']:,} pairs, {held['random_pairs']:.1%} random) | "
         f"**{held['next_sentence_accuracy']:.3f}** |",
@@ -279,14 +279,14 @@ def render(report: dict[str, Any]) -> list[str]:
         data = found["data"]
         lines.append(
             f"- {task}: {data['train_rows']:,} training rows, {data['dev_rows']:,} dev rows, {found['epochs']} epochs, "
-            f"rate {found['learning_rate']:g}, batches of {found['batch_size']}; the best epoch of each seed"
+            f"rate {found['learning_rate']:g}, batches of {found['batch_size']}; best epoch of each seed"
         )
     minutes = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in report["stage_seconds"].items())
     return [*lines, "", f"Minutes of each stage: {minutes}."]
 
 
 def guesses_of(row: dict[str, Any]) -> str:
-    """The best guesses for the mask of a sentence, with their probabilities."""
+    """The top predictions for the mask of a sentence, with their probabilities."""
     return ", ".join(f"{guess['token_str']} {guess['score']:.2f}" for guess in row["masks"][0][:4])
 
 

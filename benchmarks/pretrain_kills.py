@@ -1,11 +1,11 @@
-r"""Is a pre-training run that was killed again and again the run that was left alone?
+r"""Does a pre-training run that is killed repeatedly end with the same result as an uninterrupted one?
 
     python benchmarks/pretrain_kills.py --data ../shared/data --out benchmarks/results/pretrain-kills.md
 
-``bertkit pretrain`` on Wikipedia text, with a training state saved after every step, so that kills fall into writes as
-well as into steps and evaluations. One run is left alone. The other is killed (SIGKILL) at random moments and started
-again with the same command each time. Their weights, and their logs but for clocks, have to be equal byte for byte;
-a run with another seed, as a control, has to be different. About 5 minutes.
+``bertkit pretrain`` on Wikipedia text, with a checkpoint saved after every step, so that kills hit writes as well as
+steps and evaluations. One run is uninterrupted. The other is killed (SIGKILL) at random moments and restarted with the
+same command each time. Their weights, and their logs apart from timings, must be identical byte for byte; as a
+control, a run with another seed must differ. About 5 minutes.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def main() -> None:
             "steps": args.steps,
             "whole_seconds": round(seconds, 1),
             "kills": kills,
-            "weights": {"left alone": weights_of(whole), "killed": weights_of(finished)},
+            "weights": {"uninterrupted": weights_of(whole), "killed": weights_of(finished)},
             "logs_equal": steps_of(whole) == steps_of(finished),
         }
         timed(start(stores, work / "control", min(args.steps, 5), seed=2))
         timed(start(stores, work / "short", min(args.steps, 5), seed=1))
         report["another_seed_is_another_run"] = weights_of(work / "control") != weights_of(work / "short")
-    same = report["weights"]["left alone"] == report["weights"]["killed"]
+    same = report["weights"]["uninterrupted"] == report["weights"]["killed"]
     if not (same and report["logs_equal"] and report["another_seed_is_another_run"]):
-        sys.exit(f"the runs differ where they must not, or do not where they must: {json.dumps(report, indent=2)}")
+        sys.exit(f"runs that must be equal differ, or the control does not differ: {json.dumps(report, indent=2)}")
     publish(render(report), report, args.out)
 
 
@@ -62,7 +62,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with pretrain_text/ and vocab/")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kill times")
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
 
@@ -88,7 +88,7 @@ def start(stores: tuple[Path, Path], out: Path, steps: int, *, seed: int) -> sub
 
 
 def timed(process: subprocess.Popen[bytes]) -> float:
-    """Seconds until a process ends well."""
+    """Seconds until a process exits successfully."""
     started = time.monotonic()
     if process.wait():
         sys.exit(f"failed with code {process.returncode}: {process.args}")
@@ -98,10 +98,10 @@ def timed(process: subprocess.Popen[bytes]) -> float:
 def kill_again_and_again(
     stores: tuple[Path, Path], work: Path, args: argparse.Namespace, *, moments: float
 ) -> tuple[list[dict[str, Any]], Path]:
-    """What each kill met, and the folder of the run, which was started once more and finished.
+    """What each kill hit, and the folder of the run, which is finally restarted and completed.
 
-    A kill comes at a random moment after the run has begun or gone on, such that about that many fit into one run.
-    Where the run was quicker than a kill, another run is begun.
+    A kill comes at a random time after the run has started or resumed, such that about that many fit into one run. If
+    the run finishes before the kill, another run is started.
     """
     chance = random.Random(args.seed)
     kills: list[dict[str, Any]] = []
@@ -129,7 +129,7 @@ def kill_again_and_again(
 
 
 def wait_for_change(out: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the run is under way: something in its folder is newer than this call."""
+    """Wait until the run is under way: something in its folder is newer than this call."""
     since = time.time()
     while process.poll() is None:
         for path in (out / "log.jsonl", out / "checkpoints"):
@@ -143,7 +143,7 @@ def weights_of(out: Path) -> str:
 
 
 def steps_of(out: Path) -> list[dict[str, Any]]:
-    """The log without what a clock says; a last line that a kill cut off is left out."""
+    """The log without timings and without a last line truncated by a kill."""
     path = out / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     records = [json.loads(line) for line in lines if line.endswith("\n")]
@@ -154,18 +154,18 @@ def steps_of(out: Path) -> list[dict[str, Any]]:
 def render(report: dict[str, Any]) -> list[str]:
     kills = report["kills"]
     runs = len({kill["run"] for kill in kills})
-    lines = ["# A pre-training run that is killed again and again", "", *block(report["about"]), ""]
+    lines = ["# A pre-training run that is killed repeatedly", "", *block(report["about"]), ""]
     lines += [
         f"{len(kills)} kills (SIGKILL) of `bertkit pretrain`, {report['steps']} steps of bert-tiny on Wikipedia text, "
-        f"a state saved after every step; {sum(kill['while_writing'] for kill in kills)} of them while one was being "
-        "written. "
-        f"They fell into {runs} run{'s' * (runs > 1)}.",
+        f"with a checkpoint after every step; {sum(kill['while_writing'] for kill in kills)} kills hit a checkpoint "
+        "write. "
+        f"They were spread over {runs} run{'s' * (runs > 1)}.",
         "",
         "| run | sha256 of the weights |",
         "|---|---|",
         *(f"| {name} | `{digest}` |" for name, digest in report["weights"].items()),
         "",
-        "The weights are equal bit for bit, and so are the logs but for clocks. A run with another seed is different.",
+        "The weights are equal bit for bit, and so are the logs apart from timings. A run with another seed differs.",
         "",
         "Last logged step at each kill: " + ", ".join(str(kill["after_step"]) for kill in kills) + ".",
         "",

@@ -1,9 +1,10 @@
-"""Three ways to make the same pre-training steps, for pretrain_step.py and gpu_pretrain.py.
+"""Three implementations of the same pre-training steps, for pretrain_step.py and gpu_pretrain.py.
 
-bertkit's Trainer on packed batches, transformers' Trainer with its ``BertForPreTraining``, and a loop by hand around
-the same transformers model with the vocabulary projected at masked positions only. All see the same examples in the
-same batches, from the same weights, with the same AdamW, clipping and constant rate. bertkit assembles and masks its
-batches inside the measured time, as ``bertkit pretrain`` does; the others get examples that are ready and pad them.
+bertkit's Trainer on packed batches, transformers' Trainer with its ``BertForPreTraining``, and a hand-written loop
+around the same transformers model with the output layer computed at masked positions only. All see the same examples
+in the same batches, from the same weights, with the same AdamW, clipping and constant rate. bertkit assembles and
+masks its batches within the measured time, as ``bertkit pretrain`` does; the others get prepared examples and only pad
+them.
 """
 
 from __future__ import annotations
@@ -31,38 +32,38 @@ from bertkit.optim import adamw, parameter_groups
 from bertkit.training.trainer.loop import LoopOptions, Trainer
 
 RATE, DECAY, EPS, CLIP = 1e-4, 0.01, 1e-6, 1.0
-#: Steps at the start of a turn that are not timed.
+#: Untimed steps at the start of a turn.
 WARM = 2
 
 Precision = Literal["fp32", "bf16"]
 
 
 class Examples(PretrainData):
-    """The first epoch of :class:`PretrainData` in steps of exactly ``batch_size`` examples, as Trainer has them."""
+    """The first epoch of :class:`PretrainData` in steps of exactly ``batch_size`` examples, as in Trainer."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.steps_per_epoch = 1 << 40  # an example is the same however often its turn comes
+        self.steps_per_epoch = 1 << 40  # an example is the same each time it is used
 
     def rows(self, step: int) -> list[int]:
-        """Numbers of the examples of a step; from the first again after the last."""
+        """Indices of the examples of a step, wrapping around after the last."""
         count = len(self.index(0))
         return [number % count for number in range(step * self.batch_size, (step + 1) * self.batch_size)]
 
     def plain(self, steps: range) -> list[dict[str, Any]]:
-        """The examples of some steps one by one, as plain Python values."""
+        """The examples of the given steps one by one, as plain Python values."""
         return [one_example(self.batch([row])) for step in steps for row in self.rows(step)]
 
     def lengths(self, steps: range) -> list[int]:
-        """Tokens of each example of some steps."""
+        """Number of tokens of each example of the given steps."""
         return [length for step in steps for length in self.batch(self.rows(step)).layout.lengths]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all systems train.
+    """The training job of all systems.
 
-    folder: checkpoint with the first weights.
+    folder: checkpoint with the initial weights.
     """
 
     folder: Path
@@ -73,14 +74,14 @@ class Job:
 
 @dataclass
 class Turn:
-    """Some steps of one system: the loss of each, and the seconds of those after the first ``WARM``."""
+    """Consecutive steps of one system: the loss of each, and the seconds of those after the first ``WARM``."""
 
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
 
 
 class System(Protocol):
-    """One contestant. Its weights go on from turn to turn."""
+    """One system. Its weights carry over from turn to turn."""
 
     name: str
 
@@ -88,7 +89,7 @@ class System(Protocol):
 
 
 class Bertkit:
-    """bertkit's Trainer, packed."""
+    """The Trainer of bertkit, packed."""
 
     name = "bertkit"
 
@@ -104,7 +105,7 @@ class Bertkit:
     def train(self, steps: range) -> Turn:
         """See :class:`System`."""
         turn, clock = Turn(), Clock(self.job.device)
-        # Beside a GPU a thread makes the next batches; on a CPU all cores are busy with the model.
+        # With a GPU a thread prepares the next batches; on a CPU all cores are busy with the model.
         num_workers = 1 if self.job.device.type == "cuda" else 0
         with Prefetched(self.job.data, num_workers=num_workers, end=steps.stop) as self.trainer.plan:
             for number, step in enumerate(steps):
@@ -117,7 +118,7 @@ class Bertkit:
 
 
 class HuggingFace:
-    """transformers' Trainer, padded, vocabulary projected everywhere."""
+    """The Trainer of transformers, padded, output layer at all positions."""
 
     name = "transformers Trainer"
 
@@ -160,9 +161,9 @@ class HuggingFace:
 
 
 class ByHand:
-    """A plain loop around transformers' model: padded, vocabulary projected at masked positions only."""
+    """A plain loop around transformers' model: padded, output layer at masked positions only."""
 
-    name = "transformers, loop by hand"
+    name = "transformers, hand-written loop"
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -193,7 +194,7 @@ class ByHand:
         return Turn([float(loss) for loss in losses], seconds)
 
     def loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Masked LM and next sentence."""
+        """Masked-LM plus next-sentence loss."""
         half = self.job.precision == "bf16"
         with torch.autocast(self.job.device.type, torch.bfloat16) if half else nullcontext():
             inputs = {key: batch[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
@@ -220,7 +221,7 @@ def one_example(batch: Batch) -> dict[str, Any]:
 
 
 def padded(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """Examples side by side, padded to the longest: tensors ``(B, S)``, and ``next_sentence_label`` ``(B,)``."""
+    """Batch examples, padded to the longest: tensors ``(B, S)``, and ``next_sentence_label`` ``(B,)``."""
     width = max(len(example["input_ids"]) for example in examples)
     fill = {"input_ids": 0, "token_type_ids": 0, "labels": -100}
     batch = {
@@ -234,9 +235,9 @@ def padded(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def compare(job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Path) -> dict[str, Any]:
-    """Check that all systems take the same steps, then time them in turns.
+    """Check that all systems take the same steps, then time them alternately.
 
-    The check trains ``WARM + 1`` steps with dropout off: equal losses there need equal examples, forward passes,
+    The check trains ``WARM + 1`` steps with dropout off: equal losses there require equal examples, forward passes,
     gradients, clipping and updates.
     """
     calm = without_dropout(job, scratch / "no-dropout")
@@ -245,7 +246,7 @@ def compare(job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Pa
     worst = max(abs(a - b) for losses in checked.values() for a, b in zip(losses, ours, strict=True))
     tell(f"losses without dropout: {checked}")
     if not worst <= tolerance:
-        raise SystemExit(f"the losses differ by {worst:.2e}, allowed is {tolerance:.0e}; no figure is printed")
+        raise SystemExit(f"the losses differ by {worst:.2e}, tolerance {tolerance:.0e}; no result is printed")
     systems = [make(job) for make in SYSTEMS]
     times: dict[str, list[float]] = {system.name: [] for system in systems}
     lengths: list[int] = []
@@ -254,7 +255,7 @@ def compare(job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Pa
         for system in systems if turn % 2 == 0 else systems[::-1]:
             seconds = system.train(steps).seconds
             times[system.name].append(seconds / num_steps)
-            tell(f"round {turn + 1}  {system.name:<28} {seconds / num_steps:8.4f} s a step")
+            tell(f"round {turn + 1}  {system.name:<28} {seconds / num_steps:8.4f} s per step")
         lengths += job.data.lengths(steps[WARM:])
     tokens = sum(lengths) / (rounds * num_steps)
     return {
@@ -276,7 +277,7 @@ def compare(job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Pa
 
 
 def without_dropout(job: Job, folder: Path) -> Job:
-    """The same weights with all dropout rates 0."""
+    """The same job with all dropout rates 0."""
     model = BertForPreTraining.from_pretrained(job.folder)
     calm = BertForPreTraining(model.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     calm.load_state_dict(model.state_dict())
@@ -296,7 +297,7 @@ def flops_a_step(shape: BertConfig, lengths: list[int], num_steps: int, masked_s
 
 
 def matmul_peak(device: torch.device, precision: Precision) -> float:
-    """Floating-point operations per second of the best of some square products."""
+    """Floating-point operations per second of the fastest of several square matrix products."""
     size, repeats = (8192, 20) if device.type == "cuda" else (1024, 5)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
@@ -311,14 +312,14 @@ def matmul_peak(device: torch.device, precision: Precision) -> float:
 
 
 class Clock:
-    """Seconds between two points at which the device has finished everything; 0 where it was not started."""
+    """Seconds between two points at which the device has finished all work; 0 if it was not started."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.begun: float | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the clock."""
         self._wait()
         self.begun = time.perf_counter()
 

@@ -1,12 +1,12 @@
-"""How fast is a pre-training step on a CPU? bertkit against transformers' Trainer and a loop by hand, same batches.
+"""How fast is a pre-training step on a CPU? bertkit against transformers' Trainer and a hand-written loop.
 
     python benchmarks/pretrain_step.py --data ../shared/data --out benchmarks/results/pretrain-step.md
 
 A BERT of 4 layers and width 256 with a vocabulary of 8,192 on real text: masked LM and next sentence, length 128,
-dropout 0.1. Tokens are real ones, without padding. First, with dropout off, all systems have to show the same losses
-over three optimizer steps to 1e-4; else nothing is printed. Then they take turns, round by round, each over the same
-steps; ratios are taken inside a round and their median is told. About 8 minutes on 2 cores; --rounds 1 --steps 3 for a
-quick look.
+dropout 0.1, the same batches for all systems. Token counts exclude padding. First, with dropout off, the losses of all
+systems over three optimizer steps must agree to 1e-4; otherwise no result is printed. Then the systems alternate
+within each round over the same steps; ratios are computed within each round and their median is reported. About 8
+minutes on 2 cores; --rounds 1 --steps 3 for a quick run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VOCABULARY = 8192
 def main() -> None:
     args = parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # before torch is loaded
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command bertkit sets it, for all systems alike
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as set by the bertkit command, for all systems alike
     import torch
     import transformers
 
@@ -44,13 +44,13 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with pretrain_text/")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of a turn")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps per turn")
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--max-tokens", type=int, help="of a micro-batch of bertkit; default: that of bertkit pretrain")
+    parser.add_argument("--max-tokens", type=int, help="tokens per bertkit micro-batch; default: bertkit pretrain's")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--text-bytes", type=int, default=2_000_000, help="text that examples are made of")
+    parser.add_argument("--text-bytes", type=int, default=2_000_000, help="amount of text for the examples")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
@@ -93,7 +93,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
 
 def make_store(texts: Path, num_bytes: int, scratch: Path) -> Path:
-    """A vocabulary learned from the head of the Wikipedia text, and that text as a token store."""
+    """Learn a vocabulary from the first part of the Wikipedia text, and make that text a token store."""
     from bertkit.cli import main as bertkit
 
     with lzma.open(texts / "wikipedia_en.train.txt.xz", "rt", encoding="utf-8") as text:
@@ -114,10 +114,10 @@ def render(report: dict[str, Any]) -> list[str]:
         f"{report['tokens_a_step']:,.0f} tokens on average; padding would add {report['padding_share']:.1%} of the "
         f"padded batch. Dropout 0.1. Median of {report['rounds']} rounds of {report['steps']} steps.",
         "",
-        f"Losses without dropout over three steps: equal to {report['largest_difference_of_losses']:.0e}.",
-        f"Largest fp32 product measured: {report['matmul_peak_gflops']:,} GFLOP/s.",
+        f"Losses without dropout over three steps agree to {report['largest_difference_of_losses']:.0e}.",
+        f"Fastest fp32 matrix product measured: {report['matmul_peak_gflops']:,} GFLOP/s.",
         "",
-        "| system | s a step, each round | tokens/s | useful share of peak | bertkit is faster by |",
+        "| system | s per step, each round | tokens/s | useful share of peak | bertkit is faster by |",
         "|---|---|---|---|---|",
     ]
     for name, r in report["systems"].items():

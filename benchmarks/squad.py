@@ -1,12 +1,13 @@
-"""SQuAD v1.1 from MiniLM-L6: bertkit against a loop in the manner of transformers' run_qa.py, seed after seed.
+"""SQuAD v1.1 from MiniLM-L6: bertkit against a loop like transformers' run_qa.py, seed by seed.
 
     python benchmarks/squad.py --data ../shared/data/squad --out benchmarks/results/squad.md
 
-Both train on the same questions of a part of the articles and answer those of the others, in windows of up to 384
-tokens: AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to 1, dropout on, 8 windows a batch.
-The peer pads each batch to its longest window (run_qa.py pads to 384), and decodes as run_qa.py does: the best pair of
-its 20 best starts and 20 best ends. Its windows overlap by 128 tokens, ours begin 128 tokens apart. Wall time is
-everything from read questions to scores (windows, training, evaluation), without imports. The two take turns.
+Both train on the same questions about some of the articles and answer questions about the others, in windows of up to
+384 tokens: AdamW with bias correction, 10 % warm-up, linear decay, gradients clipped to 1, dropout on, 8 windows per
+batch. The peer pads each batch to its longest window (run_qa.py pads to 384) and decodes like run_qa.py: the best pair
+among its 20 best starts and 20 best ends. Its windows overlap by 128 tokens, bertkit's start 128 tokens apart. Wall
+time covers everything from loaded questions to scores (windows, training, evaluation), without imports. The two
+systems alternate.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the v1.1 dev file, or a file")
     parser.add_argument("--rows", type=int, default=2_400, help="training questions")
-    parser.add_argument("--dev-rows", type=int, default=600, help="questions that are scored")
+    parser.add_argument("--dev-rows", type=int, default=600, help="number of scored questions")
     parser.add_argument("--dev-share", type=float, default=0.15, help="share of the questions in held-out articles")
     add_run_options(parser, epochs=2)
     return parser.parse_args()
 
 
 def sample(examples: Any, rows: int) -> list[Any]:
-    """Questions at even distances, so that every article keeps its share."""
+    """Evenly spaced questions, so that every article keeps its share."""
     return list(examples) if rows >= len(examples) else [examples[i * len(examples) // rows] for i in range(rows)]
 
 
@@ -130,7 +131,7 @@ def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list
 
 
 def windows_of(examples: Any, tokenizer: Any, *, labelled: bool) -> list[dict[str, Any]]:
-    """Overlapping windows with their example's number, offsets of the context, and targets."""
+    """Overlapping windows with the index of their example, offsets in the context, and targets."""
     encoded = tokenizer(
         [example.question for example in examples],
         [example.context for example in examples],
@@ -163,7 +164,7 @@ def target_of(offsets: Sequence[tuple[int, int] | None], answer: Any) -> tuple[i
 
 
 def decode(trainer: Any, rows: list[dict[str, Any]], asked: Sequence[dict[str, Any]], dev: Any) -> list[str]:
-    """The best pair of the best starts and ends of each question's windows."""
+    """The best pair among the best starts and ends of each question's windows."""
     import numpy as np
 
     best: dict[int, tuple[float, str]] = {}
@@ -183,7 +184,7 @@ def decode(trainer: Any, rows: list[dict[str, Any]], asked: Sequence[dict[str, A
 
 
 def render(report: dict[str, Any]) -> list[str]:
-    head = "# SQuAD v1.1 (a part) from MiniLM-L6: bertkit and a loop like run_qa.py"
+    head = "# SQuAD v1.1 (subset) from MiniLM-L6: bertkit and a loop like run_qa.py"
     lines = [head, "", *block(report["about"]), "", "| system | F1 | exact match | seconds |", "|---|---|---|---|"]
     for name, runs in report["runs"].items():
         cells = [name, *(spread([run[key] for run in runs], 2) for key in ("f1", "exact_match"))]
@@ -196,7 +197,7 @@ def render(report: dict[str, Any]) -> list[str]:
         *lines,
         "",
         f"Time ratio **{report['time_ratio']:.2f}** (median over seeds). {report['train_questions']:,} training "
-        f"questions, {report['epochs']} epochs, {report['dev_questions']:,} questions of other articles; "
+        f"questions, {report['epochs']} epochs, {report['dev_questions']:,} questions about other articles; "
         f"{seeds} seeds, mean ± sd. Command: `python benchmarks/squad.py --data DATA`",
     ]
 

@@ -1,4 +1,4 @@
-"""Long benchmarks in stages: what is done stands in files, so that a stopped benchmark goes on where it was."""
+"""Long benchmarks in stages: finished work is recorded in files, so that a stopped benchmark can be resumed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Time for a command that is told to stop to save what it has.
+#: Time for a command to save its state after it is told to stop.
 GRACE_S = 60.0
 
 
 class Stages:
-    """Work that is done once: what was done and found stands in a file a stage.
+    """Work that is done once; each stage has a file that records what was run and its result.
 
     Args:
-        folder: for these files.
+        folder: where these files are.
 
     Attributes:
-        seconds: of each stage that is finished, by name; of one that was interrupted those since it went on.
-        interrupted: names of the stages that did not run in one piece.
+        seconds: of each finished stage, by name; for an interrupted stage, those since it was resumed.
+        interrupted: names of the stages that did not run in one go.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,9 +35,9 @@ class Stages:
         self.interrupted: set[str] = set()
 
     def run(self, name: str, command: list[Any], *, fresh: Path | None = None) -> str:
-        """Run a bertkit command and return its standard output; from its file if this very command is finished.
+        """Run a bertkit command and return its standard output, or the recorded output if this command has finished.
 
-        ``fresh`` is what an unfinished earlier start may have left and the command does not go on with.
+        ``fresh``: output of an unfinished earlier start that the command cannot resume; it is deleted first.
         """
         words = list(map(str, command))
 
@@ -52,15 +52,15 @@ class Stages:
         return self._once(name, words, work)
 
     def compute(self, name: str, work: Callable[[], Any], *, depends: list[str]) -> Any:
-        """The same for something that is not a command."""
+        """Like :meth:`run`, for Python code instead of a command."""
         return self._once(name, depends, work)
 
     def is_done(self, name: str) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether the stage is finished."""
         return (self.folder / f"{name}.json").exists()
 
     def record(self, name: str) -> dict[str, Any] | None:
-        """What is kept of a finished stage, also of an earlier start: what, seconds, interrupted, found."""
+        """The record of a finished stage, including earlier starts: what, seconds, interrupted, found."""
         if not self.is_done(name):
             return None
         kept: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ class Stages:
         done = self.record(name)
         if done is not None:
             if done["what"] != what:
-                sys.exit(f"{path} is of {done['what']}, now {what}; choose another --work, or remove the file")
+                sys.exit(f"{path} records {done['what']}, got {what}; choose another --work, or remove the file")
         else:
             print(f"stage {name}: {shlex.join(what)}", file=sys.stderr, flush=True)
             interrupted = begun.exists()
@@ -91,17 +91,17 @@ class Stages:
 
 
 def stop_on_sigterm() -> None:
-    """Let SIGTERM end this process as an exception does, so that a running command is told to stop as well."""
+    """Turn SIGTERM into an exception, so that a running command is told to stop as well."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _call(command: list[str]) -> tuple[int, str]:
-    """Exit code and standard output. A command that is interrupted with us may still save its work."""
+    """Exit code and standard output. If interrupted, the command is given time to save its work."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             output, _ = child.communicate()
         except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the command by itself; twice stops it at once
+            if not isinstance(error, KeyboardInterrupt):  # it gets Ctrl-C directly; a second one stops it at once
                 child.terminate()
             try:
                 child.wait(GRACE_S)

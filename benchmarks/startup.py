@@ -1,8 +1,8 @@
-"""How long does the command line take to answer, and what does it import?
+"""How long does the command line take to start, and does it import torch?
 
     python benchmarks/startup.py --out benchmarks/results/startup.md
 
-Wall time of whole processes, median of several, after one that warms the disk cache.
+Wall time of whole processes, median of several runs, after one that warms the disk cache.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def measure(command: list[str], runs: int) -> list[float]:
 
 
 def imports_torch(command: list[str]) -> bool:
-    """Whether the process imports torch, as told by the interpreter's own import log."""
+    """Whether the process imports torch, according to the interpreter's import log."""
     log = subprocess.run(
         command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
     ).stderr

@@ -1,30 +1,30 @@
-"""What tasks.py runs: data, metrics, how much of it, and about how long that takes."""
+"""The jobs of tasks.py: data, metrics, sizes and estimated time."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-#: Questions, texts or sentences a batch, and the peak rate, where a job says nothing else.
+#: Questions, texts or sentences per batch, and the peak rate, unless a job sets its own.
 BATCH, LEARNING_RATE = 32, 1e-4
-#: Two cores of an EPYC with MiniLM-L6: tokens a second in training (fp32) and evaluation, seconds of an update, of a
+#: On two EPYC cores with MiniLM-L6: tokens per second in training (fp32) and evaluation, seconds per update and per
 #: command.
 TRAIN_RATE, EVALUATE_RATE, UPDATE_S, COMMAND_S = 2_300, 6_000, 0.15, 25
-#: How many times as fast bf16 trains there.
+#: Speed-up of training in bf16 there.
 HALF_GAIN = 1.5
-#: How many times as long as bertkit the transformers loop is taken to need in the estimate.
+#: Assumed time of the transformers loop relative to bertkit, for the estimate.
 PEER_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """One task on one data set.
+    """One task on one dataset.
 
-    name: for ``--tasks``. task, data, flags: of ``bertkit finetune`` (``command``). metrics: what the table shows.
-    size, dev_size: rows in the files, or after dev was held out. tokens: mean of a training row, for the estimate.
-    rows, epochs, seeds: what runs unless it is cut. few: fewer seeds than the size of the data asks for, to save time.
-    batch, rate: smaller batches where there would be too few updates to learn from; with a peer, what its module has.
-    stand_in: a file named after dev that is all there is; it is copied under this name, and dev held out of it.
+    name: for ``--tasks``. task, data, flags: of ``bertkit finetune`` (``command``). metrics: shown in the table.
+    size, dev_size: rows in the files, or after holding out dev. tokens: mean per training row, for the estimate.
+    rows, epochs, seeds: defaults, which options can reduce. few: fewer seeds than this data size needs, to save time.
+    batch, rate: smaller batches if there would be too few updates otherwise; with a peer, the values of its module.
+    stand_in: only a dev file exists; it is copied under this name, and dev is held out of it.
     peer: the benchmark whose loops are compared. note: for the reader of the table.
     """
 
@@ -58,20 +58,20 @@ JOBS = (
     Job("stsb", "stsb", "glue/STS-B", ("spearman", "pearson"), 5_749, 1_500, 31, 2_500, 2, 5),
     Job("mrpc", "mrpc", "glue/MRPC", F1_ACCURACY, 3_668, 408, 53, 3_668, 3, 5, batch=16),
     Job("qqp", "qqp", "glue/QQP", F1_ACCURACY, 16_916, 1_880, 30, 3_000, 2, 3,
-        note="a slice of the training file is all there is; dev is held out of it"),
+        note="only a slice of the training file is available; dev is held out of it"),
     Job("qnli", "qnli", "glue/QNLI/dev.tsv.xz", ACCURACY, 4_917, 546, 50, 3_000, 2, 5, batch=16,
-        stand_in="QNLI/train.tsv.xz", note="trained on 90 % of the dev file, all there is; scored on the rest"),
+        stand_in="QNLI/train.tsv.xz", note="only the dev file is available: trained on 90 % of it, scored on the rest"),
     Job("rte", "rte", "glue/RTE", ACCURACY, 2_490, 277, 70, 2_490, 3, 5, batch=16),
     Job("tweets", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 4_000, 2, 3),
     Job("tweets-frozen", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 4_000, 30, 3,
-        flags=("--freeze-encoder",), note="the encoder runs once, only a classifier on its vectors is trained"),
+        flags=("--freeze-encoder",), note="the encoder runs once; only a classifier on its vectors is trained"),
     Job("tweets-500", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 500, 5, 3, batch=16,
         command="adapt", flags=("--adapt-steps", "200"),
-        note="500 labels; 'adapted' saw the other texts, without their labels, in 200 masked-LM steps before"),
+        note="500 labels; 'adapted' first saw the other texts, without labels, in 200 masked-LM steps"),
     Job("imdb-head-tail", "imdb", "imdb", ACCURACY, 9_500, 500, 235, 600, 2, 5, batch=8,
-        flags=(*IMDB_FLAGS, "head_tail"), note="256 tokens: the beginning and the end of a review"),
+        flags=(*IMDB_FLAGS, "head_tail"), note="256 tokens: beginning and end of a review"),
     Job("imdb-windows", "imdb", "imdb", ACCURACY, 9_500, 500, 340, 600, 2, 5, batch=8,
-        flags=(*IMDB_FLAGS, "windows"), note="windows of 256 tokens, whose logits are averaged"),
+        flags=(*IMDB_FLAGS, "windows"), note="windows of 256 tokens with averaged logits"),
     Job("wikigold", "ner", "ner/wikigold", ENTITIES, 1_526, 170, 33, 1_526, 3, 5,
         note="dev: whole documents"),
     Job("btc", "ner", "ner/btc/g.conll.xz", ENTITIES, 1_924, 214, 25, 1_924, 3, 5,
@@ -84,18 +84,18 @@ JOBS = (
     Job("arc-challenge", "arc", "arc/arc_challenge_train.csv", ACCURACY, 986, 109, 140, 986, 2, 5, batch=8,
         note="dev held out"),
     Job("squad", "squad", "squad", SPANS, 5_700, 600, 190, 800, 2, 5, batch=8, rate=2e-4, peer="squad",
-        note="v1.1 dev articles: 85 % of the questions to train on, 600 of the other articles' scored"),
+        note="v1.1 dev articles: 85 % of the questions for training, 600 about the other articles scored"),
     Job("squad2", "squad2", "squad/dev-v2.0-articles-1-28.json.xz", SPANS, 5_750, 640, 190, 1_600, 2, 3, few=True,
         batch=8, rate=2e-4, stand_in="squad2/train-v2.0.json.xz", flags=("--dev-share", "0.1"),
-        note="v2.0 dev articles, 10 % of the questions, in other articles, held out"),
+        note="v2.0 dev articles; 10 % of the questions, about other articles, held out"),
     Job("squad2-4000", "squad2", "squad/dev-v2.0-articles-1-28.json.xz", SPANS, 5_750, 640, 190, 4_000, 2, 1, few=True,
         batch=8, rate=2e-4, stand_in="squad2/train-v2.0.json.xz", flags=("--dev-share", "0.1"),
-        note="the same with more questions to learn from; one seed, for time"),
+        note="the same with more training questions; one seed, to save time"),
 )  # fmt: skip
 
 
 def minutes_of(job: Job) -> float:
-    """What the job will take, about."""
+    """Estimated minutes of a job."""
     if "--freeze-encoder" in job.flags:
         return (COMMAND_S + (job.rows + job.dev_size) * job.tokens / EVALUATE_RATE + job.seeds * 20) / 60
     rate = TRAIN_RATE * (1 if job.peer else HALF_GAIN)

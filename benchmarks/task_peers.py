@@ -1,4 +1,4 @@
-"""The three tasks of tasks.py that a loop of transformers is trained on beside bertkit."""
+"""The three tasks of tasks.py on which a transformers loop is compared with bertkit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from task_jobs import Job
 
 
 def import_peers(threads: int) -> None:
-    """Load what both sides need, so that no run is timed with imports."""
+    """Load what both systems need, so that imports are not timed."""
     import torch
     import transformers
 
@@ -25,9 +25,9 @@ def import_peers(threads: int) -> None:
 
 @dataclass(frozen=True)
 class Peers:
-    """A data set and the two systems.
+    """A dataset and the two systems.
 
-    systems: seed -> (outputs, seconds), by name. score: of outputs. baseline: metrics and name, computed when asked.
+    systems: seed -> (outputs, seconds), by name. score: of outputs. baseline: metrics and name, computed on demand.
     """
 
     train: Sequence[Any]

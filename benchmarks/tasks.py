@@ -1,15 +1,15 @@
-r"""Every task from MiniLM-L6 in one table: score, simple baseline, wall time, and for three tasks a transformers loop.
+r"""Every task from MiniLM-L6 in one table: score, simple baseline, wall time; for three tasks a transformers loop.
 
     python benchmarks/tasks.py --data ../shared/data --work /tmp/tasks --out benchmarks/results/tasks.md
 
-Most rows are the command that a user types, ``bertkit finetune TASK``. SQuAD, WNUT-17 and CODAH are trained by bertkit
-and by a loop like transformers' run_qa.py, run_ner.py and run_swag.py with the same hyper-parameters, in turn (the
-functions of squad.py, ner.py and choice.py). Every score is that of the model after the last epoch, so that nothing
-was chosen on the rows that are scored (the exception is the no-answer threshold of SQuAD 2.0, which is tuned on dev by
-its definition). Samples of the training rows are drawn once and are the same for all seeds.
+Most rows are the command that a user would type, ``bertkit finetune TASK``. SQuAD, WNUT-17 and CODAH are trained by
+bertkit and by a loop like transformers' run_qa.py, run_ner.py and run_swag.py with the same hyper-parameters,
+alternating (the functions of squad.py, ner.py and choice.py). Every score is that of the model after the last epoch,
+so nothing is selected on the scored rows (except the no-answer threshold of SQuAD 2.0, which is tuned on dev by
+definition). Samples of the training rows are drawn once and are the same for all seeds.
 
-Stopped at any moment, the same command goes on; finished seeds are not repeated, and --out is written again after each
-task. For a quick look: --tasks wnli codah --rows 64 --seeds 1.
+The command can be interrupted at any time and resumed by running it again; finished seeds are not repeated, and --out
+is rewritten after each task. For a quick run: --tasks wnli codah --rows 64 --seeds 1.
 """
 
 from __future__ import annotations
@@ -33,22 +33,21 @@ from task_jobs import JOBS, PEER_FACTOR, TRAIN_RATE, Job, minutes_of
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "qnli", "rte", "wnli")
 ABSENT = (
-    "MNLI: no files. SWAG: only a sample of ten questions, which a test reads; CODAH and ARC stand for it. CoNLL-2003 "
-    "is not openly licensed: WNUT-17, WikiGold, Broad Twitter and SEC filings stand for it. Data with several labels a "
-    "text: none."
+    "MNLI: no files. SWAG: only a sample of ten questions, used by a test; CODAH and ARC replace it. CoNLL-2003 is not "
+    "openly licensed: WNUT-17, WikiGold, Broad Twitter and SEC filings replace it. Multi-label data: none."
 )
 
 
 def main() -> None:
     args = parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # of the commands too; before torch is loaded
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # also for the commands; before torch is loaded
     stop_on_sigterm()
     args.work.mkdir(parents=True, exist_ok=True)
     stages = Stages(args.work / "stages")
     jobs = [cut(job, args) for job in JOBS if not args.tasks or job.name in args.tasks]
     left = [job.name for job in jobs if args.finished and not all(map(stages.is_done, stages_of(job)))]
     jobs = [job for job in jobs if job.name not in left]
-    print(f"about {sum(map(minutes_of, jobs)):.0f} minutes from the beginning", file=sys.stderr, flush=True)
+    print(f"about {sum(map(minutes_of, jobs)):.0f} minutes in total", file=sys.stderr, flush=True)
     rows: list[dict[str, Any]] = []
     for job in jobs:
         found = run_peers(job, args, stages) if job.peer else run_command(job, args, stages)
@@ -68,31 +67,31 @@ def parse_args() -> argparse.Namespace:
     total = sum(map(minutes_of, JOBS)) / 60
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog=f"With the defaults about {total:.1f} hours on two quiet cores. Minutes of each task, estimated from "
-        f"{TRAIN_RATE:,} tokens a second in training and a peer that is {PEER_FACTOR:g} times as slow:\n"
+        epilog=f"About {total:.1f} hours with the defaults on two idle cores. Minutes per task, estimated from "
+        f"{TRAIN_RATE:,} tokens per second in training and a peer that takes {PEER_FACTOR:g} times as long:\n"
         + "\n".join("  " + ", ".join(estimates[at : at + 6]) for at in range(0, len(estimates), 6)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, squad/, ner/ and the others")
-    parser.add_argument("--work", type=Path, required=True, help="folder for everything; give it again to go on")
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, squad/, ner/ and other datasets")
+    parser.add_argument("--work", type=Path, required=True, help="working folder; pass it again to resume")
     parser.add_argument("--tasks", nargs="*", choices=names, metavar="TASK", help="some of: " + " ".join(names))
-    parser.add_argument("--rows", type=int, help="most training rows of any task; default: as in the table")
-    parser.add_argument("--seeds", type=int, help="most seeds of any task; default: 3, of some 5")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16", help="of training without a peer")
+    parser.add_argument("--rows", type=int, help="maximum training rows per task; default: as in the table")
+    parser.add_argument("--seeds", type=int, help="maximum seeds per task; default: 3 or 5")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16", help="for training without a peer")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--finished", action="store_true", help="run nothing: only the table of what is finished")
+    parser.add_argument("--finished", action="store_true", help="run nothing; only print the table of finished tasks")
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
 
 
 def cut(job: Job, args: argparse.Namespace) -> Job:
-    """The job with no more rows and seeds than asked for."""
+    """The job, limited to the requested rows and seeds."""
     values = {"rows": min(job.rows, args.rows or job.rows), "seeds": min(job.seeds, args.seeds or job.seeds)}
     return replace(job, **values, few=job.few or values["seeds"] < job.seeds)
 
 
 def stages_of(job: Job) -> list[str]:
-    """Names of the stages that a job consists of."""
+    """Names of the stages of a job."""
     if job.peer is None:
         return [stage_of_command(job, job.seeds)]
     runs = [stage_of_run(job, system, seed) for seed in range(job.seeds) for system in ("bertkit", "transformers")]
@@ -100,28 +99,28 @@ def stages_of(job: Job) -> list[str]:
 
 
 def stage_of_command(job: Job, seeds: int) -> str:
-    """Name of the stage that is the command with so many seeds."""
+    """Name of the stage that runs the command with this many seeds."""
     return f"{job.name}-{seeds}x{job.rows}"
 
 
 def stage_of_run(job: Job, system: str, seed: int) -> str:
-    """Name of the stage that is one run of a comparison."""
+    """Name of the stage for one run of a comparison."""
     return f"{job.name}-{job.rows}-{system}-{seed}"
 
 
 def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
-    """One row of the table, from the run folder of the command; of ``adapt`` two."""
+    """One row of the table from the command's run folder; two rows for ``adapt``."""
     (name,) = stages_of(job)
-    out = args.work / f"{job.name}-{job.rows}"  # without the seeds, so that more of them go on with it
+    out = args.work / f"{job.name}-{job.rows}"  # without the seeds, so that a start with more seeds resumes it
     words: list[Any] = [job.command, job.task, "--data", data_of(job, args), "--model", minilm_folder(), "--out", out]
     words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", job.batch]
-    words += ["--restarts", 0]  # every seed counts: a mean over those that went well would say too much
-    if "--freeze-encoder" not in job.flags:  # a classifier alone has a rate of its own
+    words += ["--restarts", 0]  # every seed counts: a mean over the successful ones would be too high
+    if "--freeze-encoder" not in job.flags:  # a frozen encoder has its own default rate
         words += ["--learning-rate", job.rate, "--precision", args.precision]
     words += [*job.flags, "--json", *(["--resume"] if job.command == "finetune" else [])]
     stages.run(name, words)
     if job.command == "finetune":
-        # with fewer seeds it was begun, if it was: this one went on with them
+        # an earlier start may have had fewer seeds, which this one resumed
         parts = [stages.record(stage_of_command(job, seeds)) for seeds in range(1, job.seeds + 1)]
         seconds = sum(part["seconds"] for part in parts if part)
         return [row_of(job, out, seconds / job.seeds, continued=any(part and part["interrupted"] for part in parts))]
@@ -136,7 +135,7 @@ def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict
 
 
 def data_of(job: Job, args: argparse.Namespace) -> Path:
-    """The data, or a copy of a dev file under a name from which train can be read."""
+    """The data, or a copy of a dev file under the name of a train file."""
     data: Path = args.data / job.data
     if job.stand_in is None:
         return data
@@ -148,12 +147,12 @@ def data_of(job: Job, args: argparse.Namespace) -> Path:
 
 
 def row_of(job: Job, run: Path, seconds: float, *, continued: bool) -> dict[str, Any]:
-    """What a finished run folder says."""
+    """The table row of a finished run folder."""
     found = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     data = found["protocol"]["data"]
     baseline = found["baseline"] or {"metrics": {}}
     dead = [str(seed["seed"]) for seed in found["seeds"] if seed["dead"]]
-    told = [f"seed {', '.join(dead)} learned nothing (training loss that of the label frequencies)"] if dead else []
+    told = [f"dead seeds: {', '.join(dead)} (training loss no better than the label frequencies)"] if dead else []
     return {
         "name": job.name,
         "scores": {metric: [seed["last_scores"][metric] for seed in found["seeds"]] for metric in job.metrics},
@@ -178,7 +177,7 @@ def recipe_of(job: Job) -> str:
 
 
 def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[str, Any]]:
-    """One row, with the scores of both systems and the ratio of their times; every run is a stage."""
+    """One row with the scores of both systems and the ratio of their times; every run is a stage."""
     assert job.peer is not None
     rows, names = f"rows={job.rows}", stages_of(job)
     prepared: Any = None
@@ -187,7 +186,7 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
 
         import_peers(args.threads)
         loops = importlib.import_module(job.peer)
-        assert (job.batch, job.rate) == (loops.BATCH, loops.LEARNING_RATE), "the table would not say what ran"
+        assert (job.batch, job.rate) == (loops.BATCH, loops.LEARNING_RATE), "batch and rate in the table would be wrong"
         prepared = PEERS[job.peer](args.data / job.data, job)
     facts = stages.compute(names[-1], lambda: prepared.facts(), depends=[job.name, rows])
     runs: dict[str, list[dict[str, float]]] = {"bertkit": [], "transformers": []}
@@ -222,26 +221,26 @@ def run_peers(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict[s
 
 
 def render(report: dict[str, Any]) -> list[str]:
-    head = ("task", "metric", "bertkit", "baseline", "transformers", "s a seed", "time ratio", "train rows (left out)",
-            "dev rows", "epochs", "batch, rate", "seeds")  # fmt: skip
+    head = ("task", "metric", "bertkit", "baseline", "transformers", "s per seed", "time ratio",
+            "train rows (left out)", "dev rows", "epochs", "batch, rate", "seeds")  # fmt: skip
     lines = ["# Every task from MiniLM-L6", "", *block(report["about"]), ""]
     lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in report["rows"]:
         lines += lines_of(row)
     lines += [
         "",
-        f"Dev scores after the last epoch, mean ± sd over all seeds, dead runs among them; rate "
-        "as in the table (of a frozen encoder bertkit chooses it), 10 % warm-up, linear decay, dropout on. "
-        f"Trained in {report['precision']}, with transformers beside it and on a frozen encoder in fp32. Seconds are "
-        "wall time. Of a row with transformers: the median of a run, everything from read rows to scores, bertkit / "
-        "transformers. Of the others: the whole command (reading, report, baseline, training, evaluation after each "
-        "epoch, pictures) divided by the seeds; with and without adapting only training and evaluation; ≥ marks one "
-        "that was interrupted. Time ratio: bertkit to transformers, median over the seeds. ° dev was held out of the "
-        "training file. * fewer than five seeds, for time. Left out: training rows that are not in the sample.",
+        f"Dev scores after the last epoch, mean ± sd over all seeds, including dead runs. Rate as in the table "
+        "(bertkit's default for a frozen encoder), 10 % warm-up, linear decay, dropout on. "
+        f"Trained in {report['precision']}; rows with transformers and with a frozen encoder in fp32. Seconds are "
+        "wall time. Rows with transformers: median per run, from loaded rows to scores, bertkit / transformers. Other "
+        "rows: the whole command (loading, report, baseline, training, evaluation after each epoch, plots) divided by "
+        "the number of seeds; for the adaptation comparison only training and evaluation; ≥ marks an interrupted run. "
+        "Time ratio: bertkit / transformers, median over the seeds. ° dev was held out of the training file. * fewer "
+        "than five seeds, to save time. Left out: training rows that are not in the sample.",
         "",
         *averages(report["rows"]),
         *(f"- {row['name']}: {row['note']}" for row in report["rows"] if row["note"]),
-        f"- not there: {ABSENT}",
+        f"- not available: {ABSENT}",
     ]
     if report["not_run"]:
         lines.append(f"- not run: {', '.join(report['not_run'])}")
@@ -249,7 +248,7 @@ def render(report: dict[str, Any]) -> list[str]:
 
 
 def lines_of(row: dict[str, Any]) -> list[str]:
-    """One line a metric; what belongs to the task stands in the first."""
+    """One line per metric; values of the whole task are in the first line."""
     lines = []
     for number, (metric, scores) in enumerate(row["scores"].items()):
         known = row["baseline"].get(metric)
@@ -277,7 +276,7 @@ def lines_of(row: dict[str, Any]) -> list[str]:
 
 
 def averages(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Macro averages of GLUE; a task with several metrics counts with their mean, CoLA with Matthews alone."""
+    """GLUE macro averages; a task with several metrics counts with their mean, CoLA with Matthews alone."""
     means = {
         row["name"]: statistics.fmean(statistics.fmean(scores) for scores in row["scores"].values())
         for row in rows

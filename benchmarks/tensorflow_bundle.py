@@ -1,13 +1,13 @@
-"""How fast, and in how much memory, is a TensorFlow checkpoint read without TensorFlow?
+"""How fast, and with how much memory, is a TensorFlow checkpoint read without TensorFlow?
 
     python benchmarks/tensorflow_bundle.py --tensorflow /tmp/tensorflow/bin/python --out benchmarks/results/bundle.md
 
 Real TensorFlow (an interpreter that has it) writes checkpoints of random values in the shapes of BERT-tiny, -small and
--base. Each is read, every checksum compared, and the values are compared bit for bit with those that were drawn.
-"reading the bytes" is the data file read into memory in the same way, checksums not looked at. The two take turns, each
-time in a process of its own that reads once before the clock runs, so that both find the file in the system's cache.
-"converted" is all of ``bertkit convert``: read, turned, written, forced to the disk, read again from both sides, run.
-Ends with status 1 when reading the base size takes more time or memory than the limits.
+-base. Each is read, every checksum is verified, and the values are compared bit for bit with the original ones.
+"reading the bytes" reads the data file into memory in the same way, without verifying checksums. The two alternate,
+each in its own process that reads the file once before timing starts, so that it is in the system's cache for both.
+"converted" is all of ``bertkit convert``: read, transpose, write, flush to disk, read both sides again, run. Exits
+with status 1 if reading the base size takes more time or memory than the limits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from machine import about, block, publish
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "tensorflow"
 SIZES = {"tiny": (2, 128), "small": (4, 512), "base": (12, 768)}
-#: Of the base size: time as a multiple of reading the bytes, peak memory as a share of the file.
+#: For the base size: time relative to reading the bytes, peak memory relative to the file size.
 TIME_LIMIT, PEAK_LIMIT = 3.0, 1.3
 RUNS = 7
 VOCAB = 30_522
@@ -40,7 +40,7 @@ SEED = 5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tensorflow", type=Path, help="interpreter with TensorFlow")
-    parser.add_argument("--work", type=Path, help="folder for the checkpoints; those that are there are used again")
+    parser.add_argument("--work", type=Path, help="folder for the checkpoints; existing ones are reused")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     parser.add_argument("--child", choices=["write", "read", "bytes", "convert"], help=argparse.SUPPRESS)
@@ -53,7 +53,7 @@ def main() -> None:
         work = args.work or Path(spare)
         rows = {size: measure(size, work, args) for size in SIZES}
     lines = ["# Reading TensorFlow checkpoints", "", *block(about(1)), ""]
-    lines += ["| | MB | reading the bytes, s | bertkit, s | ratio | ratio of processor time | peak memory / file | "]
+    lines += ["| | MB | reading the bytes, s | bertkit, s | ratio | ratio of CPU time | peak memory / file | "]
     lines[-1] += "converted, s | peak / file |"
     lines += ["|---|---|---|---|---|---|---|---|---|"]
     for size, row in rows.items():
@@ -64,8 +64,8 @@ def main() -> None:
         )
     lines += [
         "",
-        f"Median of {args.runs} runs in turn; ratio: median of the ratios of neighbouring runs. Every value was equal "
-        "bit for bit to the one that TensorFlow was given. Processor time is what a busy machine changes least. Peak "
+        f"Median of {args.runs} alternating runs; ratio: median of the ratios of adjacent runs. Every value was equal, "
+        "bit for bit, to the one passed to TensorFlow. CPU time is least affected by other load on the machine. Peak "
         "memory: above that of the process after its imports. Limits for base: a ratio below "
         f"{TIME_LIMIT}, a peak below {PEAK_LIMIT} of the file.",
     ]
@@ -75,15 +75,15 @@ def main() -> None:
 
 
 def measure(size: str, work: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Figures of one size."""
+    """Measure one size."""
     work.mkdir(parents=True, exist_ok=True)
     if not (work / size / "bert_model.ckpt.index").is_file():
         if args.tensorflow is None:
-            raise SystemExit("give --tensorflow: an interpreter that can write the checkpoints")
+            raise SystemExit("pass --tensorflow: an interpreter that can write the checkpoints")
         child(args.tensorflow, "write", size, work)
     pairs = []
     for number in range(args.runs):
-        order = ("bytes", "read") if number % 2 else ("read", "bytes")  # neither always finds what the other left
+        order = ("bytes", "read") if number % 2 else ("read", "bytes")  # neither always runs after the other
         found = {what: child(sys.executable, what, size, work) for what in order}
         pairs.append((found["bytes"], found["read"]))
     converted = child(sys.executable, "convert", size, work)
@@ -102,7 +102,7 @@ def measure(size: str, work: Path, args: argparse.Namespace) -> dict[str, float]
 
 
 def child(python: Path | str, what: str, size: str, work: Path) -> dict[str, Any]:
-    """One measurement, in a process of its own."""
+    """One measurement, in its own process."""
     command = [str(python), __file__, "--child", what, "--size", size, "--work", str(work)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -110,7 +110,7 @@ def child(python: Path | str, what: str, size: str, work: Path) -> dict[str, Any
 
 
 def golden_script(size: str) -> Any:
-    """The script of the golden files, with the sizes of a real model."""
+    """The script that writes the golden files, with the sizes of a real model."""
     spec = importlib.util.spec_from_file_location("write_golden", GOLDEN / "write_golden.py")
     assert spec is not None
     assert spec.loader is not None
@@ -158,7 +158,7 @@ def read(folder: Path, size: str) -> dict[str, Any]:
 
 
 def read_bytes_of(folder: Path) -> None:
-    """Once through the file, a MiB at a time: it is in the system's cache then, and takes no memory here."""
+    """Read the file once, 1 MiB at a time: it is then in the system's cache, and uses no memory here."""
     with (folder / "bert_model.ckpt.data-00000-of-00001").open("rb") as stream:
         while stream.read(1 << 20):
             pass
@@ -188,7 +188,7 @@ def convert(folder: Path, size: str) -> dict[str, Any]:
 
 
 def peak() -> int:
-    """Largest resident size of this process so far, bytes."""
+    """Peak resident size of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

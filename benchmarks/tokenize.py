@@ -1,7 +1,8 @@
 """How fast is the tokenizer? ``python benchmarks/tokenize.py --data ../shared/data``; see ``tokenizer_speed.py``.
 
-Python looks for modules in a script's own folder first, so to every benchmark in it this file would be the ``tokenize``
-of the standard library, which many packages import. It hands that module out when it is imported.
+Python searches a script's own folder for modules first, so every benchmark in it would import this file in place of
+the standard library's ``tokenize``, which many packages use. When imported, this file therefore loads the standard
+module.
 """
 
 from __future__ import annotations

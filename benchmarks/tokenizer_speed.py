@@ -2,12 +2,13 @@
 
     python benchmarks/tokenize.py --data ../shared/data --out benchmarks/results/tokenize.md
 
-The lines of 20 MB of English Wikipedia are the texts. Both sides first have to give exactly the same ids. Then they
-take turns, round by round: bertkit cold (a new tokenizer, its dictionary as it is built), ``encode_batch``, bertkit
-warm (a second time over the same text), ``encode_batch_fast``. A peer's time is that of the one call, which returns
-objects; to take the ids out of them costs it more. Ratios are taken inside each round; their median is reported. The
-peer is set up by transformers' class of the same name and gets the threads that ``--threads`` says; bertkit always uses
-one. ``--vocabularies roberta albert`` measures byte-level BPE (GPT-2's tokens) and unigram pieces instead of BERT's.
+The texts are the lines of 20 MB of English Wikipedia. First, both sides must produce exactly the same ids. Then they
+alternate within each round: bertkit cold (a new tokenizer that still has to build its dictionary), ``encode_batch``,
+bertkit warm (a second pass over the same text), ``encode_batch_fast``. The peer's time is that of the call alone,
+which returns objects; extracting the ids from them would add to it. Ratios are computed within each round; their
+median is reported. The peer is configured by transformers' class of the same name and uses ``--threads`` threads;
+bertkit always uses one. ``--vocabularies roberta albert`` measures byte-level BPE (GPT-2's tokens) and unigram pieces
+instead of BERT's.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TITLES = {
 
 def main() -> None:
     args = parse_args()
-    # Both are read when the peer is first used.
+    # Both variables are read when the peer is first used.
     os.environ["RAYON_NUM_THREADS"] = str(args.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if args.threads > 1 else "false"
     from machine import about, publish
@@ -59,7 +60,7 @@ def main() -> None:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with pretrain_text/ and vocab/")
-    parser.add_argument("--megabytes", type=float, default=20.0, help="how much text")
+    parser.add_argument("--megabytes", type=float, default=20.0, help="amount of text")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="threads of the peer")
     parser.add_argument("--vocabularies", nargs="+", choices=list(TITLES), default=["uncased", "cased"])
@@ -81,7 +82,7 @@ def read_texts(data: Path, megabytes: float) -> list[str]:
 
 
 def contestants(case: str, folder: Path) -> tuple[Callable[[], Any], Any]:
-    """What makes a new tokenizer of bertkit, and the peer's engine."""
+    """A function that builds a new bertkit tokenizer, and the peer's engine."""
     import transformers
 
     import bertkit
@@ -126,14 +127,14 @@ def run(make_ours: Callable[[], Any], peer: Any, texts: list[str], megabytes: fl
 
 
 def check_equal(ours: Any, peer: Any, texts: list[str]) -> int:
-    """Stop unless both give the same ids for every text; return how many ids there are."""
+    """Exit unless both give the same ids for every text; return the number of ids."""
     import numpy as np
 
     ragged = ours.encode_ragged(texts)
     for start in range(0, len(texts), 10_000):
         for row, encoding in enumerate(peer.encode_batch(texts[start : start + 10_000]), start):
             if not np.array_equal(ragged[row], encoding.ids):
-                sys.exit(f"text {row} has other ids: {texts[row]!r}")
+                sys.exit(f"text {row} has different ids: {texts[row]!r}")
     return len(ragged.ids)
 
 

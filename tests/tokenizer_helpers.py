@@ -69,9 +69,9 @@ def contestants(shared: Path, case: str) -> Contestants:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Every text of a data file: lines, or every string of a JSON file."""
+    """Every text of a data file: lines, or every string of a JSON file; bytes that are not UTF-8 are replaced."""
     opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
-    with opener(path, "rt", encoding="utf-8", newline="\n") as lines:  # type: ignore[operator]
+    with opener(path, "rt", encoding="utf-8", errors="replace", newline="\n") as lines:  # type: ignore[operator]
         if ".jsonl" in path.suffixes:
             for line in lines:
                 yield from strings(json.loads(line))

@@ -64,7 +64,8 @@ PROGRAM = """
 import json, os, sys
 import torch._dynamo  # which the first optimizer loads
 from bertkit.cli import main
-import bertkit.cli.pretrain, bertkit.data.store, bertkit.inference.pipelines, bertkit.training.pretrain
+import bertkit.cli.pretrain, bertkit.data.store.token_store
+import bertkit.inference.pipelines, bertkit.training.pretraining.pretrain
 
 for line in sys.stdin:
     if (child := os.fork()) == 0:

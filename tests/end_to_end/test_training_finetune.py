@@ -424,7 +424,7 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
 
     out, partial = tmp_path / "parts.jsonl", tmp_path / "parts.jsonl.partial"
     with pytest.MonkeyPatch.context() as patch:
-        import bertkit.training.bulk as bulk
+        import bertkit.inference.predict_files as bulk
 
         append, calls = bulk._append, []
 

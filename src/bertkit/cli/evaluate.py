@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,12 +17,13 @@ from bertkit.cli.task_options import (
     Task,
     check_columns,
     find_task,
+    in_encoding,
 )
 
 if TYPE_CHECKING:
     from bertkit.inference.evaluate import Run
     from bertkit.tasks import Task as AnyTask
-    from bertkit.tasks.reading.tables import OnError
+    from bertkit.tasks.reading.bad_rows import OnError
 
 
 def evaluate(
@@ -61,7 +63,7 @@ def evaluate(
     check_columns(task, columns, tags)
     device = str(find_device(common.device))
     if task == "ner":
-        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **tags.given)
+        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, encoding=columns.encoding, **tags.given)
         run = open_run(model, chosen, device=device)
     else:
         known = None if task == "csv" else find_task(task, data, columns, on_error, tags)
@@ -78,7 +80,9 @@ def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_e
     """The task to score: of ``csv`` the run's own columns unless others are named, and always the run's labels."""
     known = run.task
     if known is not None and known.name == name and not columns.are_given:
-        return cast("AnyTask", known)
+        if not _learned_from(data, run):  # by the encoding of another file UTF-8 would be misread without an error
+            known = replace(known, columns=replace(known.columns, encoding=None))
+        return in_encoding(known, columns.encoding)
     if name != "csv":
         return find_task(name, data, columns, on_error)
     config = run.model.config
@@ -92,7 +96,8 @@ def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
     """Which rows to score: of a folder dev; a file as a whole, unless the run learned from it and held rows out."""
     if not data.is_file():
         return "dev"
-    learned_from = run.settings.get("data")
-    if learned_from is not None and Path(learned_from).resolve() == data.resolve():
-        return "dev"
-    return next(iter(run.workflow.splits(data)))
+    return "dev" if _learned_from(data, run) else next(iter(run.workflow.splits(data)))
+
+
+def _learned_from(data: Path, run: Run) -> bool:
+    return "data" in run.settings and Path(run.settings["data"]).resolve() == data.resolve()

@@ -16,7 +16,10 @@ from bertkit.errors import ConfigError, DataError
 
 
 def predict(
-    file: Annotated[Path, Parameter(help="A .txt (one text a line), .csv, .tsv, .jsonl or .parquet file; or -.")],
+    file: Annotated[
+        Path,
+        Parameter(help="One text a line (.txt), or a .csv, .tsv, .xlsx, .json, .jsonl or .parquet file; or -."),
+    ],
     /,
     *,
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
@@ -74,6 +77,7 @@ def _places(columns: TextColumns) -> dict[str, Any]:
         "text_pair": columns.text_pair,
         "delimiter": columns.separator,
         "quoting": columns.quoting,
+        "encoding": columns.encoding,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from bertkit.errors import ConfigError
 if TYPE_CHECKING:
     from bertkit.tasks import Task as AnyTask
     from bertkit.tasks import TextTask
-    from bertkit.tasks.reading.tables import OnError
+    from bertkit.tasks.reading.bad_rows import OnError
 
 Task = Annotated[
     str,
@@ -34,7 +34,13 @@ class TextColumns:
     text: Column = None
     text_pair: Column = None
     delimiter: Annotated[
-        str | None, Parameter(help="Between the fields of a line: ';', tab ...; default: comma in .csv, tab in .tsv.")
+        str | None,
+        Parameter(
+            help="Between the fields of a line. Default: tab in .tsv; in .csv ',', ';' or tab, as in its header."
+        ),
+    ] = None
+    encoding: Annotated[
+        str | None, Parameter(help="Encoding of text files: cp1252 for many files from Excel. Default: utf-8.")
     ] = None
     quoting: Annotated[
         Literal["csv", "none"] | None,
@@ -90,6 +96,7 @@ class LabelledColumns(TextColumns):
             label_separator=self.label_separator,
             delimiter=self.separator,
             quoting=self.quoting,
+            encoding=self.encoding,
             **known,
         )
 
@@ -132,14 +139,32 @@ def find_task(
     check_columns(name, columns, tags)
     if name == "csv":
         return columns.task(data, on_error=on_error)
-    return ner_task(data, on_error=on_error, **tags.given) if name == "ner" else get_task(name)
+    if name == "ner":
+        return ner_task(data, on_error=on_error, encoding=columns.encoding, **tags.given)
+    return in_encoding(get_task(name), columns.encoding)
+
+
+def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
+    """A task of texts whose files are read in an encoding; None leaves it as it is.
+
+    Raises:
+        ConfigError: the task's files are always in UTF-8.
+    """
+    from bertkit.tasks import TextTask
+
+    if encoding is None:
+        return task
+    if not isinstance(task, TextTask):
+        raise ConfigError(f"task {task.name} reads UTF-8 only; convert the files and leave --encoding out")
+    return replace(task, columns=replace(task.columns, encoding=encoding))
 
 
 def check_columns(name: str, columns: LabelledColumns, tags: TagColumns) -> None:
     """Raises ConfigError where an option names columns that the task of that name does not read."""
     for task, given, known in (("csv", columns, LABELLED_COLUMNS), ("ner", tags, TAG_COLUMNS)):
         values = asdict(known)
-        options = [f"--{key.replace('_', '-')}" for key, value in asdict(given).items() if value != values[key]]
+        changed = [key for key, value in asdict(given).items() if value != values[key] and key != "encoding"]
+        options = [f"--{key.replace('_', '-')}" for key in changed]
         if name != task and options:
             told = ", ".join(options)
             raise ConfigError(

@@ -23,7 +23,7 @@ from bertkit.errors import ConfigError
 from bertkit.model.encoder_model import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.tasks.examples import Examples, ExampleT, Split
-from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tasks.text.features import Ints, TextEncoder
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import time
 import tracemalloc
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -169,3 +170,25 @@ def test_a_page_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.xml:5: the page is longer than 16 MiB"):
         list(read_documents(tmp_path / "a.xml"))
     assert [document.sentences for document in read_documents(tmp_path / "a.xml", on_error="skip")] == [("Kept.",)]
+
+
+@pytest.mark.parametrize(
+    "opening", ["\n{|", "<ref>", "<ref name=", "[[a|{{b|", "<b>{{a|</b>}}", "<!--", "<math>", "<math>\n" + "<ref>" * 9]
+)
+def test_a_page_of_openings_that_are_never_closed(opening: str, tmp_path: Path) -> None:
+    text = opening * (200_000 // len(opening))
+    (tmp_path / "a.xml").write_text(dump(page(text), page("Kept.")))
+    began = time.monotonic()
+    with pytest.raises(DataError, match=r"a\.xml:5: the page's mark-up cannot be read \(too many templates, links, ta"):
+        list(read_documents(tmp_path / "a.xml"))
+    report = CorpusReport()
+    documents = read_documents(tmp_path / "a.xml", on_error="skip", report=report)
+    assert [document.sentences for document in documents] == [("Kept.",)]
+    assert report.skipped == {"bad mark-up": 1}
+    assert time.monotonic() - began < 10, "each of them makes the parser read to the end"
+
+
+def test_a_large_page_with_a_few_unclosed_openings_is_read() -> None:
+    well_formed = "{{a|[[b]]}}Text.<ref name=a>x</ref><br><ref/>\n{|\n|a\n|}\n<math>{{</math><!-- {{ -->\n"
+    unclosed = "It has [[a link and <small>a tag.\n"
+    assert passages(unclosed + well_formed * 2000).count("Text.") == 2000

@@ -235,11 +235,12 @@ def _same_answer(out: Path, tokenizer: BertTokenizer, config: PretrainConfig) ->
     """
     import torch
 
+    from bertkit.data.examples.masking import MaskVocabulary
     from bertkit.data.store.token_store import TokenStore
     from bertkit.training.pretraining.held_out_scores import scored_batches
-    from bertkit.training.pretraining.pretrain_data import held_out_data, mask_vocabulary
+    from bertkit.training.pretraining.pretrain_data import held_out_data
 
-    data = held_out_data(TokenStore(out / "held-out-store"), mask_vocabulary(tokenizer), config)
+    data = held_out_data(TokenStore(out / "held-out-store"), MaskVocabulary.of_tokenizer(tokenizer), config)
     scored = scored_batches(data, config.dev_examples)
     share = float(torch.cat([batch.targets["next_sentence_label"] for batch in scored]).float().mean())
     return max(share, 1 - share)

@@ -26,8 +26,8 @@ from bertkit.tasks.choices.reading import load_choices, read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.duplicate_rows import carve
 from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import splits_of
-from bertkit.tasks.reading.tables import OnError
 from bertkit.tasks.text.features import TextEncoder
 from bertkit.tasks.text.report import DataReport, data_report
 from bertkit.tasks.text.task import TextTask

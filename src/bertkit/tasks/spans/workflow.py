@@ -20,12 +20,13 @@ from bertkit.errors import DataError
 from bertkit.model.models import BertForQuestionAnswering
 from bertkit.model.padded import PackedModel
 from bertkit.tasks.examples import Examples, Split
-from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading.splits import splits_of
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanEncoder, SpanSettings, SpanWindows, collate_spans, featurize_spans
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
-from bertkit.tasks.spans.reading import load_questions, question_files, read_questions
+from bertkit.tasks.spans.reading import load_questions, question_rules, read_questions
 from bertkit.tasks.spans.report import QuestionReport, hold_out, question_report
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.text.features import TextEncoder
@@ -62,7 +63,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return ("doc_stride", "max_query_length", "max_answer_length")
 
     def splits(self, data: str | Path) -> Collection[Split]:
-        return question_files(self.task, data)
+        return splits_of(self.task, data, question_rules(self.task))
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
         return load_questions(self.task, data, split, on_error=on_error)

@@ -36,8 +36,8 @@ from bertkit.tasks import (
 from bertkit.tasks.choices.features import GroupSet, collate_groups, featurize_windows
 from bertkit.tasks.duplicate_rows import carve
 from bertkit.tasks.prediction_rows import prediction_rows, with_examples
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
-from bertkit.tasks.reading.tables import OnError
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.tasks.text.features import FeatureSet, TextEncoder, Truncation, collate, featurize_texts

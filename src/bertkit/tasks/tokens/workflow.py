@@ -21,7 +21,7 @@ from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
 from bertkit.tasks.examples import Examples, Split
-from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.text.features import TextEncoder
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import shares_piece, word_labels
@@ -35,9 +35,9 @@ from bertkit.tasks.tokens.features import (
 )
 from bertkit.tasks.tokens.held_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
+from bertkit.tasks.tokens.reading import load_tagged, read_tagged, tagged_files
 from bertkit.tasks.tokens.report import PieceCounts, TaggedReport, tagged_report
-from bertkit.tasks.tokens.tagged_files import tagged_files
-from bertkit.tasks.tokens.task import TaggedExample, TokenTask, load_tagged, read_tagged, score_tags
+from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 

@@ -10,13 +10,11 @@ of the texts, any number of workers and any bound on memory.
 from __future__ import annotations
 
 import heapq
-import multiprocessing
 import re
 import tempfile
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +25,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import amount_of
+from bertkit.system.worker_processes import map_in_processes
 from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
 
 #: Bytes that counting may use, where nobody says otherwise.
@@ -40,9 +39,8 @@ BYTES_PER_CHUNK = 1024
 BYTES_PER_CHAR = 16
 #: Chunks whose words are remembered for the next flush.
 CACHED_CHUNKS = 1 << 17
-#: Characters of text handed to a worker at a time, and how many such batches may wait for each worker.
+#: Characters of text handed to a worker at a time.
 BATCH_CHARS = 1 << 21
-BATCHES_PER_WORKER = 2
 #: Longer texts are split a part at a time.
 PART_CHARS = 1 << 20
 #: Always words of their own; with blanks around them chunks repeat more often.
@@ -223,16 +221,11 @@ def count_words(
 
 
 def _count_with_workers(counter: WordCounter, texts: Iterable[str], workers: int) -> None:
-    # Not "fork": the tokenizers package and Arrow have threads, which do not survive it.
-    context = multiprocessing.get_context("spawn")
-    waiting: deque[Future[Counter[str]]] = deque()
-    with ProcessPoolExecutor(workers, context, _start_worker, (counter.do_lower_case,)) as pool:
-        for batch in _batches(_checked(texts)):
-            if len(waiting) >= BATCHES_PER_WORKER * workers:
-                counter.add_counts(waiting.popleft().result())
-            waiting.append(pool.submit(_count_batch, batch))
-        while waiting:
-            counter.add_counts(waiting.popleft().result())
+    batches = _batches(_checked(texts))
+    begin = partial(_start_worker, counter.do_lower_case)
+    room = (workers + 1) * BATCH_CHARS
+    for counts in map_in_processes(_count_batch, batches, workers=workers, begin=begin, size_of=_chars_of, room=room):
+        counter.add_counts(counts)
 
 
 _worker: _Splitter | None = None
@@ -252,6 +245,10 @@ def _count_batch(texts: list[str]) -> Counter[str]:
             chunks.update(part)
     _worker.add_words(chunks, words)
     return words
+
+
+def _chars_of(batch: list[str]) -> int:
+    return sum(map(len, batch))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

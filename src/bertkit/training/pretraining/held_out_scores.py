@@ -1,4 +1,4 @@
-"""How good a model being pre-trained is on held-out text: the four metrics of the original."""
+"""Scores of a model on held-out text during pre-training: the four metrics of the original code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bertkit.training.trainer.loop import Evaluate
 
 
 def scored_batches(data: PretrainData, num_examples: int) -> Iterator[Batch]:
-    """The first ``num_examples`` held-out examples, or all where there are fewer, the same ones every time.
+    """The first ``num_examples`` held-out examples, always the same; all of them if there are fewer.
 
-    The last step is taken whole, so it may be a few examples more.
+    The last step is not cut, so there may be a few more.
     """
     for step in range(min(data.steps_per_epoch, math.ceil(num_examples / data.batch_size))):
         yield from data.micro_batches(step)
@@ -26,9 +26,9 @@ def held_out_scores(network: BertForPreTraining, data: PretrainData, num_example
     """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy.
 
     Args:
-        network: what is trained; the loop has it in eval mode, without gradients, when it asks for the scores.
-        data: held-out text.
-        num_examples: how many of it are read, see :func:`scored_batches`.
+        network: the model; the loop has it in eval mode, without gradients, when it asks for the scores.
+        data: held-out examples.
+        num_examples: how many to score, see :func:`scored_batches`.
     """
 
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
@@ -48,7 +48,7 @@ def held_out_scores(network: BertForPreTraining, data: PretrainData, num_example
 
 
 def _counts(network: BertForPreTraining, batch: Batch) -> dict[str, float]:
-    """Sums over one batch of what the metrics divide."""
+    """Numerators and denominators of the metrics, summed over one batch."""
     out = network.forward_packed(batch)
     assert out.loss_terms is not None
     assert batch.logit_rows is not None

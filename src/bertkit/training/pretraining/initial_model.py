@@ -21,10 +21,9 @@ from bertkit.model.resize import resize_vocabulary
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import BertTokenizer
-from bertkit.training.pretraining.cooccurrence import cooccurrence_vectors
 from bertkit.training.pretraining.new_words import NewWords, find_new_words
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-from bertkit.training.pretraining.unigram_statistics import unigram_logits
+from bertkit.training.pretraining.word_statistics import cooccurrence_vectors, unigram_logits
 from bertkit.training.trainer.generators import seeded
 
 #: What pre-training has a model for: a shape, a model in memory, or a checkpoint's folder, file or Hub name.

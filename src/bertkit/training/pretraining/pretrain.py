@@ -1,14 +1,13 @@
-"""Pre-train a BERT on a token store: masked LM, with or without next sentence, from nothing or from a checkpoint.
+"""Pre-train a BERT on a token store: masked LM with or without next-sentence prediction, from scratch or a checkpoint.
 
-Devlin et al. 2019, sections 3.1 and A.2. :class:`~bertkit.training.trainer.run_folder.PretrainFolder` says what is in
-the run
-folder. The jobs are in files of their own: settings, schedule, data and phases, start, evaluation, throughput, report.
+Devlin et al. 2019, sections 3.1 and A.2. The run folder is described in
+:class:`~bertkit.training.trainer.run_folder.PretrainFolder`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,31 @@ from torch import nn
 
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
+from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.data.examples.prefetch import Prefetched
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.inference.protocol import hardware, model_hash, versions
 from bertkit.model.models import BertForPreTraining
-from bertkit.optim import OPTIMIZERS, parameter_groups
+from bertkit.optim import (
+    OPTIMIZERS,
+    Schedule,
+    budget_schedule,
+    linear_schedule,
+    original_schedule,
+    parameter_groups,
+    polynomial_schedule,
+    trapezoid_schedule,
+)
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
 from bertkit.training.pretraining.held_out_scores import held_out_scores
 from bertkit.training.pretraining.initial_model import Model, Start, make_network
-from bertkit.training.pretraining.pretrain_data import held_out_data, mask_vocabulary, training_data
+from bertkit.training.pretraining.pretrain_data import held_out_data, training_data
 from bertkit.training.pretraining.pretrain_report import Report
-from bertkit.training.pretraining.pretrain_schedule import make_schedule
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
 from bertkit.training.pretraining.throughput import MeasuredPlan, Speed, matmul_peak
-from bertkit.training.pretraining.unigram_statistics import unigram_entropy
+from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Evaluate, LoopOptions, Progression, Trainer
@@ -50,11 +58,11 @@ class PretrainResult:
 
     model: folder of the model and its tokenizer.
     progression: steps, seconds, evaluations.
-    scores: of the last evaluation on held-out text; empty without any.
+    scores: of the last evaluation on held-out text; empty without held-out text.
     unigram_entropy: of the training text, in nats: the masked-LM loss of a model that knows word frequencies only.
-    speed: ``tokens_per_s`` and ``peak_share``, medians of the last steps.
-    new_parts: parts of the model that the checkpoint it began with did not have.
-    num_new_words: words of the tokenizer that the checkpoint's did not have.
+    speed: ``tokens_per_s`` and ``peak_share``, medians over the last steps.
+    new_parts: parts of the model that the initial checkpoint did not have.
+    num_new_words: words of the tokenizer that the checkpoint's tokenizer did not have.
     """
 
     model: Path
@@ -80,25 +88,24 @@ def pretrain(
 
     Args:
         store: the corpus, from :func:`bertkit.data.store.prepare.prepare`.
-        out: the run folder; new, or that of a run of the same settings, which goes on, or is given back where it is
-            finished.
+        out: the run folder: a new one, or that of a run with the same settings, which is resumed, or whose result is
+            returned if it has finished.
         config: see :class:`PretrainConfig`.
-        model: a shape, for new weights drawn from ``config.seed``; or the start of continued pre-training: a
-            checkpoint, whose missing heads are drawn anew, or a model in memory. That one is trained in place, moved
-            to ``device`` and left with ``config.gradient_checkpointing``; where ``config.dropout`` differs from its
-            own, it stays as it is and a copy is trained.
+        model: a config, for new weights drawn from ``config.seed``; or a checkpoint or a model in memory, for continued
+            pre-training. A checkpoint's missing heads are newly initialised. A model in memory is trained in place,
+            moved to ``device`` and left with ``config.gradient_checkpointing``; if ``config.dropout`` differs from its
+            own, a copy is trained instead.
         dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.
-        resume: go on from the newest checkpoint in ``out``, bit for bit (but for a run with a time budget, whose rate
-            follows the clock); False: a run in ``out`` is an error.
-        device: where the model is trained. Under ``torchrun`` its kind, ``cpu`` or ``cuda``: each process has its own.
+        resume: continue from the newest checkpoint in ``out``, bit for bit (except for a run with a time budget, whose
+            learning rate follows the clock); False makes a run in ``out`` an error.
+        device: where to train. Under ``torchrun`` only its kind, ``cpu`` or ``cuda``: each process has its own.
 
     Raises:
-        ConfigError: settings that contradict each other; with ``resume=False`` a folder that holds a run; a shape that
-            does not fit the store; another process trains into ``out``.
-        DataError: a store that is damaged, or one made with another tokenizer than ``dev`` or, new words apart, the
-            checkpoint.
-        CheckpointError: the run in ``out`` was begun with other settings or data; a checkpoint that does not load.
-        MissingExtraError: TensorBoard is asked for and not installed.
+        ConfigError: contradictory settings; a folder that holds a run with ``resume=False``; a config that does not fit
+            the store; another process is training into ``out``.
+        DataError: a damaged store, or one made with another tokenizer than ``dev`` or (new words aside) the checkpoint.
+        CheckpointError: the run in ``out`` was started with other settings or data; a checkpoint that does not load.
+        MissingExtraError: TensorBoard is asked for but not installed.
         TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
     config = config or PretrainConfig()
@@ -111,15 +118,15 @@ def pretrain(
         identity = _identity(store, config, model, dev)
         parallel.on_first(lambda: run.check(identity, resume=resume, free=FREE_SETTINGS))
         if parallel.on_first(lambda: run.is_finished):
-            say(f"{run.path} is finished; nothing to do. Choose another folder for a new run")
+            say(f"{run.path} is finished; nothing to do. Choose another folder to start a new run")
             return parallel.on_first(lambda: _read_result(run))
         if dev is not None:
             dev.check_tokenizer(store.tokenizer())
-        given = not parallel.is_first or bool(step_folders(run.checkpoints))  # the weights come from there
+        given = not parallel.is_first or bool(step_folders(run.checkpoints))  # they hold the weights
         network, start = make_network(model, store, config.replace(word_embeddings="random") if given else config)
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
-        vocabulary = mask_vocabulary(store.tokenizer())
+        vocabulary = MaskVocabulary.of_tokenizer(store.tokenizer())
         data = training_data(
             store,
             vocabulary,
@@ -135,12 +142,12 @@ def pretrain(
             evaluate = held_out_scores(network, held_out_data(dev, vocabulary, config), config.dev_examples)
         held.enter_context(seeded(config.seed))
         floor = parallel.on_first(lambda: unigram_entropy(store))
-        say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing word frequencies only")
+        say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing only word frequencies")
         report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
         trainer = _trainer(network, ahead, config, run, report, identity, evaluate, parallel)
-        parallel.on_first(lambda: run.begin(identity))  # nothing refuses the settings any more
+        parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
         _run(trainer, report)
-        trainer.save()  # should there be no room for the model, nothing is trained again
+        trainer.save()  # if the disk has no room for the model, training is not lost
         whole = parallel.whole_model(network)
         return parallel.on_first(lambda: _finish(run, whole, store, config, start, report, trainer))
 
@@ -155,7 +162,7 @@ def _trainer(
     evaluate: Evaluate | None,
     parallel: Parallel,
 ) -> Trainer[Batch]:
-    """What trains ``network`` as the settings say; it may refuse them."""
+    """The trainer that the settings ask for; it may refuse them."""
     peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=_DTYPES[config.precision])
     plan = MeasuredPlan(data, network.config, Speed(peak, parallel.num_ranks))
     optimizer = OPTIMIZERS[config.optimizer](
@@ -179,7 +186,7 @@ def _trainer(
 
 
 def _run(trainer: Trainer[Batch], report: Report) -> None:
-    """Train to the end, from the newest checkpoint where there is one."""
+    """Train to the end, from the newest checkpoint if there is one."""
     resumed = trainer.resume()
     if not trainer.parallel.is_first:
         trainer.run()
@@ -192,14 +199,14 @@ def _run(trainer: Trainer[Batch], report: Report) -> None:
 
 
 def _num_workers(config: PretrainConfig, device: torch.device) -> int:
-    """Threads that make batches ahead. A CPU that computes with all cores gains nothing by them."""
+    """Threads that prefetch batches. A CPU that computes with all its cores gains nothing from them."""
     if config.num_workers is not None:
         return config.num_workers
     return 0 if device.type == "cpu" else 1
 
 
 def loop_options(config: PretrainConfig) -> LoopOptions:
-    """What the training loop needs to know of the settings."""
+    """The settings that concern the training loop."""
     return LoopOptions(
         config.num_steps,
         config.learning_rate,
@@ -211,12 +218,46 @@ def loop_options(config: PretrainConfig) -> LoopOptions:
         precision=config.precision,
         compile=config.compile,
         label="pre-training",
-        how_to_resume="Run the same command to go on",
+        how_to_resume="Run the same command to resume",
     )
 
 
+def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedule:
+    """The learning-rate schedule that the settings ask for, by steps, by time, or by whichever ends first.
+
+    With a time budget the rate follows the clock. If both steps and time are limited, the smaller of the two factors
+    applies, so the rate reaches 0 whichever of them ends the run.
+
+    Args:
+        config: consistent settings.
+        clock: seconds of training so far, over all parts of a resumed run.
+
+    Raises:
+        ConfigError: a setting out of bounds.
+    """
+    schedules = []
+    if config.max_seconds is not None:
+        cooldown = config.cooldown if config.schedule == "trapezoid" else None
+        schedules.append(budget_schedule(config.max_seconds, clock, warmup=config.warmup, cooldown=cooldown))
+    if config.max_seconds is None or config.max_steps is not None:
+        schedules.append(_by_steps(config))
+    return lambda step: min(schedule(step) for schedule in schedules)
+
+
+def _by_steps(config: PretrainConfig) -> Schedule:
+    match config.schedule:
+        case "linear":
+            return linear_schedule(config.num_steps, warmup=config.warmup)
+        case "polynomial":
+            return polynomial_schedule(config.num_steps, warmup=config.warmup, power=config.power, end=config.end_rate)
+        case "trapezoid":
+            return trapezoid_schedule(config.num_steps, warmup=config.warmup, cooldown=config.cooldown)
+        case "original":
+            return original_schedule(config.num_steps, warmup=config.warmup)
+
+
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
-    """What two parts of one run must have in common."""
+    """What a run and its resumption must have in common."""
     if isinstance(model, str | Path):
         start: dict[str, Any] = {"sha256": model_hash(model)}
     else:
@@ -230,7 +271,7 @@ def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: Toke
 
 
 def _name(store: TokenStore) -> str:
-    """A store in a line: where it lies does not matter, what is in it does."""
+    """A store in one line: its content identifies it, not its location."""
     counts = store.manifest.counts
     sha256 = sha256_file(store.path / MANIFEST)
     return f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens, sha256 {sha256[:16]}"
@@ -250,7 +291,7 @@ def _finish(
     report: Report,
     trainer: Trainer[Batch],
 ) -> PretrainResult:
-    """Save the model, and last of all the summary, from which on the run is finished."""
+    """Save the model and then the summary, which marks the run as finished."""
     assert isinstance(network, BertForPreTraining), "rank 0 has the whole model"
     network.eval()
     network.save_pretrained(run.model)

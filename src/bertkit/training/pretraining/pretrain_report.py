@@ -53,7 +53,7 @@ class Report:
 
     Args:
         folder: the run folder.
-        floor: :func:`~bertkit.training.pretraining.unigram_statistics.unigram_entropy` of the training text.
+        floor: :func:`~bertkit.training.pretraining.word_statistics.unigram_entropy` of the training text.
         curve: whether to draw ``loss.png``, where matplotlib is installed.
         tensorboard: whether to write ``tensorboard/`` too.
 

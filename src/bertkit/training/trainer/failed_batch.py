@@ -1,4 +1,4 @@
-"""Keep the batch that broke a run, so that it can be looked at."""
+"""Save the batch whose loss or gradients were not finite, so that it can be inspected."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from bertkit.batch import Layout
+from bertkit.errors import shorten
 from bertkit.system.atomic_files import write_atomically
-
-if TYPE_CHECKING:
-    from bertkit.training.trainer.loop import StepResult
+from bertkit.training.trainer.loop_options import StepResult
 
 
 def save_failed_batch(
@@ -46,6 +45,16 @@ def save_failed_batch(
     }
     write_atomically(stem.with_suffix(".json"), json.dumps({**told, "rows": list(rows)}, indent=2) + "\n")
     return stem.with_suffix(".json")
+
+
+def explain_failure(result: StepResult, rows: Sequence[int], where: Path | None) -> str:
+    """Why a step was not taken and what to do; ``where`` is what :func:`save_failed_batch` returned."""
+    kept = f" The batch is saved in {where}." if where else ""
+    return (
+        f"the loss is {result.loss} and the gradient norm {result.grad_norm}; both must be finite. The step was not "
+        f"taken, so the weights are those of step {result.step}. Rows of the batch: {shorten(rows, limit=8)}.{kept} "
+        f"Look for a damaged row, or try a lower learning rate (now {result.learning_rate:.3g}) or a longer warm-up"
+    )
 
 
 def _tensors_of(batch: Any) -> Iterator[tuple[str, Tensor]]:

@@ -1,16 +1,15 @@
-"""The one training loop, read from top to bottom: :meth:`Trainer.run`, then :meth:`Trainer.train_step`.
+"""The training loop. Read it from top to bottom: :meth:`Trainer.run`, then :meth:`Trainer.train_step`.
 
-Fine-tuning, a head on frozen features, and later pre-training and distillation differ in the model's loss and in the
-data; this file is the same for all of them.
+Fine-tuning, a head on frozen features and pre-training differ only in the model's loss and in the data.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, cast
 
@@ -19,25 +18,29 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
 
-from bertkit.errors import TrainingError, shorten
+from bertkit.errors import TrainingError
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.system.console import Progress, clock, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.training.trainer.batch_plan import BatchT, Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
-from bertkit.training.trainer.failed_batch import save_failed_batch
+from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
 from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Loss, Progression, StepResult, Trainable
 from bertkit.training.trainer.parallel import SINGLE, Parallel
 from bertkit.training.trainer.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.trainer.snapshot import (
     Snapshot,
-    load_snapshot,
+    check_identity,
+    copy_into,
+    drop_old,
     newest_whole,
+    read_snapshot,
+    restore_snapshot,
     save_snapshot,
-    step_folders,
     step_name,
+    take_snapshot,
+    trained_parameters,
 )
-from bertkit.training.trainer.snapshot_state import copy_into, restore_snapshot, take_snapshot
 
 __all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trainable", "Trainer"]
 
@@ -88,7 +91,7 @@ class Trainer(Generic[BatchT]):
         self.parallel = parallel
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
-        self.trained: list[nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
+        self.trained = trained_parameters(optimizer)
         self._damaged: tuple[Path, ...] = ()  # checkpoints that were passed over
         self._saved_at = time.monotonic()
         autocast(options.precision, self.device)
@@ -113,7 +116,7 @@ class Trainer(Generic[BatchT]):
             ResourceError: the disk is full; the checkpoint before is intact.
         """
         at, parallel = self.at, self.parallel
-        at.stopped_by_time = self._time_is_up()
+        at.stopped_by_time = self.options.time_is_up(self.at.seconds)
         self._saved_at = time.monotonic()
         self.model.train()
         with (
@@ -133,7 +136,7 @@ class Trainer(Generic[BatchT]):
                     result = self.train_step()
                     # One clock for all ranks: they must agree on the rate, on the end, and on when to save.
                     at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, self._save_is_due()))
-                    at.stopped_by_time = self._time_is_up()
+                    at.stopped_by_time = self.options.time_is_up(self.at.seconds)
                     self._show(shown, result)
                     if save:
                         self.save()
@@ -142,8 +145,8 @@ class Trainer(Generic[BatchT]):
         return at
 
     def _check(self, signals: Interrupts) -> None:
-        """Stop when a signal has come to any rank; all of them stop at the same point."""
-        # What was gathered decides, and nothing else: a signal that comes after it is for the next time.
+        """Stop when any rank has received a signal; all ranks stop at the same point."""
+        # Only what was gathered decides: a signal that arrives later counts next time.
         if found := [signum for signum in self.parallel.gather(signals.signum) if signum is not None]:
             signals.signum = max(found)
             signals.check()
@@ -153,9 +156,6 @@ class Trainer(Generic[BatchT]):
 
     def _finished(self) -> bool:
         return self.at.step >= self.options.num_steps or self.at.stopped_early or self.at.stopped_by_time
-
-    def _time_is_up(self) -> bool:
-        return self.options.max_seconds is not None and self.at.seconds >= self.options.max_seconds
 
     def train_step(self) -> StepResult:
         """One optimizer step over all micro-batches of the plan's next batch.
@@ -266,13 +266,8 @@ class Trainer(Generic[BatchT]):
         rows = self.plan.rows(result.step)
         self.optimizer.zero_grad(set_to_none=True)
         where = self.folder and save_failed_batch(self.folder, result, rows, batches, self.parallel.rank)
-        kept = f" The batch is kept in {where}." if where else ""
-        raise TrainingError(
-            f"step {self._of_all(result.step + 1)}: the loss is {result.loss} and the gradient norm "
-            f"{result.grad_norm}, both must be finite. The step was not taken, so the weights are those of step "
-            f"{result.step}. Rows of the batch: {shorten(rows, limit=8)}.{kept} Look for a damaged row, or try a "
-            f"lower learning rate (now {result.learning_rate:.3g}) or a longer warm-up"
-        )
+        position = self.options.position(result.step + 1, self.at.seconds)
+        raise TrainingError(f"step {position}: {explain_failure(result, rows, where)}")
 
     # -------------------------------------------------------------------------------------------------- epochs
 
@@ -315,16 +310,11 @@ class Trainer(Generic[BatchT]):
         if monitor is None:
             at.best_step = at.step
             return
-        score = float(scores[monitor])
-        # A score that is not a number (a correlation of constant predictions) is worse than every number.
-        score = score if math.isfinite(score) else -math.inf
-        if at.best_step is None or score > (-math.inf if at.best_score is None else at.best_score):
-            at.best_step, at.num_stale = at.step, 0
-            at.best_score = score if math.isfinite(score) else None
-            self.best = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        else:
-            at.num_stale += 1
-            at.stopped_early = self.options.patience is not None and at.num_stale >= self.options.patience
+        if at.is_best(float(scores[monitor]), float(scores.get("loss", math.nan)), self.options.patience):
+            self.best = self._weights()
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def restore_best(self) -> None:
         """Put the weights of the best evaluation into the model; without a monitored score they are the last."""
@@ -335,7 +325,9 @@ class Trainer(Generic[BatchT]):
 
     def state_dict(self) -> Snapshot:
         """Everything that :meth:`load_state_dict` needs to go on bit for bit."""
-        return take_snapshot(self)
+        best = None if self.at.best_step == self.at.step else self.best
+        values = {"progression": asdict(self.at), "identity": self.identity}
+        return take_snapshot(self.model, self.optimizer, values, best=best, parallel=self.parallel)
 
     def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
         """Go on where the snapshot was taken.
@@ -343,7 +335,11 @@ class Trainer(Generic[BatchT]):
         Raises:
             CheckpointError: it belongs to other settings, other data or another model.
         """
-        restore_snapshot(self, snapshot, source)
+        check_identity(self.identity, snapshot.values["identity"], source)
+        best = restore_snapshot(snapshot, self.model, self.optimizer, parallel=self.parallel, source=source)
+        self.at = Progression(**snapshot.values["progression"])
+        if self.options.monitor is not None:  # otherwise the last weights are the best
+            self.best = self._weights() if self.at.best_step == self.at.step else best or None
 
     def save(self) -> Path:
         """Write a checkpoint, then delete damaged ones, and of the others all but the newest ``options.keep``."""
@@ -353,9 +349,7 @@ class Trainer(Generic[BatchT]):
         def write() -> Path:
             advice = f"Make room. {self.options.how_to_resume}"
             path = save_snapshot(folder, step_name(self.at.step), snapshot, advice=advice)
-            others = [kept for kept in step_folders(folder) if kept not in self._damaged]
-            for old in (*self._damaged, *others[self.options.keep :]):
-                shutil.rmtree(old, ignore_errors=True)
+            drop_old(folder, keep=self.options.keep, damaged=self._damaged)
             return path
 
         path = self.parallel.on_first(write)
@@ -365,8 +359,8 @@ class Trainer(Generic[BatchT]):
     def resume(self) -> bool:
         """Load the newest whole checkpoint of :attr:`folder` and say so; False where there is none.
 
-        Only rank 0 reads it. See :func:`bertkit.training.trainer.snapshot_state.restore_snapshot` for another number
-        of ranks.
+        Only rank 0 reads it. See :func:`~bertkit.training.trainer.snapshot.restore_snapshot` for another number of
+        ranks.
 
         Raises:
             CheckpointError: every checkpoint is damaged, or it belongs to another run.
@@ -380,19 +374,18 @@ class Trainer(Generic[BatchT]):
             self._damaged = found.damaged
             if found.path is None:
                 return False
-            snapshot = self.parallel.share(load_snapshot(found.path) if self.parallel.is_first else None)
-        assert snapshot is not None
+            own = read_snapshot(found.path) if self.parallel.is_first else Snapshot({}, {})
+            snapshot = Snapshot(self.parallel.share(own.tensors), self.parallel.from_first(own.values))
         self.load_state_dict(snapshot, str(found.path))
-        say(f"resumed {self.options.label} after step {self._of_all(self.at.step)} ({found.path})")
+        say(f"resumed {self.options.label} after step {self._position} ({found.path})")
         return True
 
-    def _of_all(self, step: int) -> str:
-        if self.options.max_seconds is None:
-            return f"{step} of {self.options.num_steps}"
-        return f"{step}, {clock(self.at.seconds)} of the {clock(self.options.max_seconds)} budget used"
+    @property
+    def _position(self) -> str:
+        return self.options.position(self.at.step, self.at.seconds)
 
     def _save_and_explain(self, stop: Interrupted) -> str:
-        done = f"{stop} after step {self._of_all(self.at.step)} ({clock(self.at.seconds)})"
+        done = f"{stop} after step {self._position} ({clock(self.at.seconds)})"
         if self.folder is None:
             return f"{done}; nothing was saved, because this run has no folder"
         return f"{done}; saved in {self.save()}. {self.options.how_to_resume}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from bertkit.model.losses import LossTerm
+from bertkit.system.console import clock
 
 #: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
@@ -61,6 +63,16 @@ class LoopOptions:
     how_to_resume: str = "Run the same command with --resume to go on"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
+    def time_is_up(self, seconds: float) -> bool:
+        """Whether a run that has trained for ``seconds`` has used up its budget."""
+        return self.max_seconds is not None and seconds >= self.max_seconds
+
+    def position(self, step: int, seconds: float) -> str:
+        """How far a run is, as the end of "after step ..."."""
+        if self.max_seconds is None:
+            return f"{step} of {self.num_steps}"
+        return f"{step}, {clock(seconds)} of the {clock(self.max_seconds)} budget used"
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -109,3 +121,31 @@ class Progression:
     steps_since_overflow: int = 0
     num_skipped: int = 0
     epochs: list[dict[str, Any]] = field(default_factory=list)
+    best_loss: float | None = None
+
+    def is_best(self, score: float, loss: float, patience: int | None) -> bool:
+        """Whether an evaluation after :attr:`step` is the best so far; takes note of it, and of early stopping.
+
+        Of equal scores the one with the lower dev loss is better: on a small dev set accuracy is soon the same after
+        every epoch, while the loss still falls.
+
+        Args:
+            score: larger is better. One that is not a number (a correlation of constant predictions) is worse than
+                every number.
+            loss: dev loss, NaN where there is none.
+            patience: see :class:`LoopOptions`.
+        """
+        ours = (score if math.isfinite(score) else -math.inf, -loss if math.isfinite(loss) else -math.inf)
+        best = tuple(-math.inf if value is None else value for value in (self.best_score, _negative(self.best_loss)))
+        if self.best_step is not None and ours <= best:
+            self.num_stale += 1
+            self.stopped_early = patience is not None and self.num_stale >= patience
+            return False
+        self.best_step, self.num_stale = self.step, 0
+        self.best_score = score if math.isfinite(score) else None
+        self.best_loss = loss if math.isfinite(loss) else None
+        return True
+
+
+def _negative(value: float | None) -> float | None:
+    return None if value is None else -value

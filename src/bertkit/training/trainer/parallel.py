@@ -14,7 +14,7 @@ Every method that talks to the other ranks must be called on all of them, in the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,7 +31,6 @@ from bertkit.errors import BertkitError, ConfigError, TrainingError
 from bertkit.optim.base import GroupOptimizer
 from bertkit.system.console import set_quiet
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.snapshot import Snapshot
 
 Mode = Literal["ddp", "fsdp"]
 T = TypeVar("T")
@@ -196,21 +195,16 @@ class Parallel:
             raise error
         return result  # type: ignore[no-any-return]
 
-    def share(self, snapshot: Snapshot | None) -> Snapshot | None:
-        """The snapshot that rank 0 has read, on every rank, so that only rank 0 needs the disk."""
+    def share(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The named CPU tensors of rank 0 on every rank, so that only rank 0 has to read them from disk."""
         if self.num_ranks == 1:
-            return snapshot
-        mine = snapshot.tensors if snapshot is not None and self.is_first else {}
-        head: Any = snapshot and (snapshot.values, {key: (value.dtype, value.shape) for key, value in mine.items()})
-        head = self.from_first(head)
-        if head is None:
-            return None
-        values, shapes = head
-        tensors = {}
-        for key, (dtype, shape) in shapes.items():
-            tensors[key] = mine[key].contiguous() if key in mine else torch.empty(shape, dtype=dtype)
-            dist.broadcast(tensors[key].view(-1).view(torch.uint8), 0)
-        return Snapshot(tensors, values)
+            return dict(tensors)
+        shapes = self.from_first({name: (value.dtype, value.shape) for name, value in tensors.items()})
+        shared = {}
+        for name, (dtype, shape) in shapes.items():
+            shared[name] = tensors[name].contiguous() if self.is_first else torch.empty(shape, dtype=dtype)
+            dist.broadcast(shared[name].view(-1).view(torch.uint8), 0)
+        return shared
 
     # --------------------------------------------------------------------------------------------------- the end
 

@@ -1,9 +1,9 @@
-"""Checkpoints that are either whole or not there.
+"""Training checkpoints: take the state of a run, write it atomically, read it back, and resume bit for bit.
 
 A checkpoint is a folder: ``tensors.safetensors``, ``state.json``, and ``manifest.json`` with the size and SHA-256 of
-the other two. It is written into a hidden folder beside its final place, every file is flushed to the disk, the
-manifest comes last, and one rename makes it visible. Whatever kills the process or the machine in between, the
-checkpoint before stays intact, and the next start removes the remains. Nothing in it is executable: no pickle.
+the other two. It is written to a hidden folder next to its final place and flushed to disk, the manifest last; one
+rename makes it visible. If the process or the machine dies in between, the previous checkpoint is intact and the next
+start removes the leftovers. Nothing in a checkpoint is executable: no pickle.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard, sha256_file, sync_file, sync_folder
+from bertkit.training.trainer.generators import capture_generators, restore_generators, seed_generators
+from bertkit.training.trainer.parallel import Parallel
 
 FORMAT_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -100,6 +104,11 @@ def load_snapshot(folder: Path) -> Snapshot:
     """
     if (fault := check(folder)) is not None:
         raise CheckpointError(f"{folder}: {fault}")
+    return read_snapshot(folder)
+
+
+def read_snapshot(folder: Path) -> Snapshot:
+    """Read a checkpoint that :func:`newest_whole` has just checked, without hashing its files again."""
     values = json.loads((folder / STATE).read_text(encoding="utf-8"))
     return Snapshot(load_file(folder / TENSORS), values)
 
@@ -159,6 +168,13 @@ def newest_whole(parent: Path) -> Found:
     return Found(None)
 
 
+def drop_old(parent: Path, *, keep: int, damaged: Collection[Path] = ()) -> None:
+    """Delete damaged checkpoints, and of the others all but the newest ``keep``."""
+    others = [folder for folder in step_folders(parent) if folder not in damaged]
+    for old in (*damaged, *others[keep:]):
+        shutil.rmtree(old, ignore_errors=True)
+
+
 def remove_remains(parent: Path) -> None:
     """Delete what an interrupted write left behind. Call it only while holding the run folder."""
     for folder in parent.glob(f"{TEMPORARY}*") if parent.is_dir() else ():
@@ -175,3 +191,144 @@ def _free_name(parent: Path, name: str) -> Path:
         number += 1
         candidate = parent / f"{name}.{number}"
     return candidate
+
+
+def take_snapshot(
+    model: nn.Module,
+    optimizer: Optimizer,
+    values: Mapping[str, Any],
+    *,
+    best: Mapping[str, Tensor] | None = None,
+    parallel: Parallel,
+) -> Snapshot:
+    """Weights, optimizer state, random generators and plain values.
+
+    Call it on every rank. Rank 0 gets everything, with the generators of all ranks; the others get no tensors.
+
+    Args:
+        model: its parameters are copied by reference (sharded ones are gathered).
+        optimizer: over the trained parameters.
+        values: the run's own state, anything JSON can hold.
+        best: the best weights by name, where they are not the current ones.
+        parallel: the ranks of the run.
+    """
+    tensors: dict[str, Tensor] = {}
+
+    def add(key: str, tensor: Tensor) -> None:
+        if parallel.is_sharded:
+            from bertkit.training.trainer.sharding import whole
+
+            tensor = whole(tensor)
+        if parallel.is_first:
+            tensors[key] = tensor
+
+    for name, p in model.named_parameters():
+        add(f"model/{name}", p.detach())
+    for name, p in _named_trained(model, optimizer):
+        for key, value in optimizer.state[p].items():
+            add(f"optimizer/{name}/{key}", value)
+    for name, value in (best or {}).items():
+        add(f"best/{name}", value)
+    generators = parallel.gather(capture_generators())
+    for rank, (rng_tensors, _) in enumerate(generators):
+        tensors |= {_generator_key(rank, name): state for name, state in rng_tensors.items()}
+    of_ranks = [rng_values for _, rng_values in generators]
+    return Snapshot(tensors, {**values, "generators": of_ranks[0], "generators_of_other_ranks": of_ranks[1:]})
+
+
+def restore_snapshot(
+    snapshot: Snapshot, model: nn.Module, optimizer: Optimizer, *, parallel: Parallel, source: str
+) -> dict[str, Tensor]:
+    """Put back what :func:`take_snapshot` took; call it on every rank with the whole snapshot.
+
+    The number of ranks and their mode may differ. With the same number the run continues bit for bit; otherwise
+    weights and optimizer state are the same, sums round differently, and ranks that the snapshot does not know start
+    with generators derived from those of rank 0.
+
+    Returns:
+        The best weights by name, on the model's device and sharded like it; empty where none were saved.
+
+    Raises:
+        CheckpointError: the weights are those of another model.
+    """
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "generator": {}, "best": {}}
+    for key, tensor in snapshot.tensors.items():
+        kind, _, name = key.partition("/")
+        parts[kind][name] = tensor
+    parameters = dict(model.named_parameters())
+    if {name: p.shape for name, p in parameters.items()} != {name: t.shape for name, t in parts["model"].items()}:
+        raise CheckpointError(f"{source} holds the weights of a model with other shapes")
+    copy_into(model, parts["model"])
+    _load_optimizer(model, optimizer, parts["optimizer"])
+    _restore_generators(parallel.rank, parts["generator"], snapshot.values)
+    return {name: _as(value, parameters[name]).clone() for name, value in parts["best"].items()}
+
+
+def copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Set every parameter of ``model``, sharded or not, to the value of its name."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(_as(values[name], parameter))
+
+
+def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> None:
+    """Refuse a snapshot of another run.
+
+    Raises:
+        CheckpointError: settings or data differ; the message lists up to five of them.
+    """
+    if differing := sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)):
+        told = "; ".join(f"{key} was {theirs.get(key)!r}, now {ours.get(key)!r}" for key in differing[:5])
+        raise CheckpointError(f"{source} belongs to another run: {told}. Resume with the same settings and data")
+
+
+def _as(value: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor on the device of ``like``, sharded as ``like`` is."""
+    if hasattr(like, "placements") and not hasattr(value, "placements"):
+        from bertkit.training.trainer.sharding import part_of
+
+        return part_of(value, like)
+    return value.to(like.device)
+
+
+def _generator_key(rank: int, name: str) -> str:
+    return f"generator/{name}" if rank == 0 else f"generator/rank{rank}.{name}"
+
+
+def _restore_generators(rank: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Those of this rank; a rank the snapshot does not know gets a stream of its own, derived from rank 0."""
+    others = values.get("generators_of_other_ranks", [])
+    if 0 < rank <= len(others):
+        prefix = f"rank{rank}."
+        own = {name.removeprefix(prefix): state for name, state in tensors.items() if name.startswith(prefix)}
+        restore_generators(own, others[rank - 1])
+        return
+    restore_generators(tensors, values["generators"])
+    if rank > 0:
+        drawn = int(torch.randint(2**62, ()))
+        seed_generators(drawn ^ rank)
+
+
+def _load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    by_name: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, _, kind = key.rpartition("/")
+        by_name.setdefault(name, {})[kind] = tensor
+    names = {id(p): name for name, p in _named_trained(model, optimizer)}
+    trained = trained_parameters(optimizer)  # torch numbers parameters in the order of the groups
+    state = {
+        number: {kind: _as(value, p) if value.shape == p.shape else value for kind, value in by_name[name].items()}
+        for number, (name, p) in enumerate((names[id(p)], p) for p in trained)
+        if name in by_name
+    }
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def trained_parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+    """What the optimizer updates, in the order of its groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _named_trained(model: nn.Module, optimizer: Optimizer) -> list[tuple[str, nn.Parameter]]:
+    trained = {id(p) for p in trained_parameters(optimizer)}
+    return [(name, p) for name, p in model.named_parameters() if id(p) in trained]

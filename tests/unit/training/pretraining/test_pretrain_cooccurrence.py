@@ -12,11 +12,11 @@ from bertkit.data.store.prepare import prepare
 from bertkit.data.store.token_store import TokenStore
 from bertkit.system.interrupts import Interrupted
 from bertkit.tokenization import BertTokenizer
-from bertkit.training.pretraining import cooccurrence as module
 from bertkit.training.pretraining import initial_model as pretrain_start
-from bertkit.training.pretraining.cooccurrence import WINDOW, cooccurrence_vectors, count_pairs
+from bertkit.training.pretraining import word_statistics as module
 from bertkit.training.pretraining.initial_model import make_network
 from bertkit.training.pretraining.pretrain import pretrain
+from bertkit.training.pretraining.word_statistics import WINDOW, cooccurrence_vectors, count_pairs
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 TABLE = "bert.embeddings.word_embeddings.weight"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bertkit import classic
+from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.data.examples.prefetch import Prefetched
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.token_store import TokenStore
@@ -15,7 +16,7 @@ from bertkit.errors import ConfigError
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.pretraining import original_examples as module
 from bertkit.training.pretraining.pretrain import pretrain
-from bertkit.training.pretraining.pretrain_data import mask_vocabulary, training_data
+from bertkit.training.pretraining.pretrain_data import training_data
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
 from pretrain_runs import SETTINGS, SHAPE, corpus, interrupt_after, weights
@@ -46,7 +47,7 @@ def test_the_examples_are_those_of_the_original(stores, tmp_path, masking) -> No
     prepare(text, tokenizer, tmp_path / "store", sentences="line", workers=1)
     store = TokenStore(tmp_path / "store")
     config = ORIGINAL.replace(masking=masking)
-    plan = training_data(store, mask_vocabulary(tokenizer), config)
+    plan = training_data(store, MaskVocabulary.of_tokenizer(tokenizer), config)
 
     def made(seed: int) -> list[tuple]:
         instances = classic.create_training_instances(
@@ -67,7 +68,7 @@ def test_the_examples_are_those_of_the_original(stores, tmp_path, masking) -> No
 
 
 def test_ranks_share_a_step_and_batches_are_packed(stores) -> None:
-    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    vocabulary = MaskVocabulary.of_tokenizer(stores[0].tokenizer())
     whole = training_data(stores[0], vocabulary, ORIGINAL)
     parts = [training_data(stores[0], vocabulary, ORIGINAL, rank=rank, num_ranks=2) for rank in range(2)]
     for step in (0, 3, whole.steps_per_epoch - 1):
@@ -82,7 +83,7 @@ def test_ranks_share_a_step_and_batches_are_packed(stores) -> None:
 
 
 def test_steps_made_in_threads_are_the_same_over_the_end_of_an_epoch(stores, monkeypatch) -> None:
-    plan = training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), ORIGINAL)
+    plan = training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), ORIGINAL)
     assert isinstance(plan, EpochPlan)  # that of fine-tuning too
     steps = range(3 * plan.steps_per_epoch)
     expected = [plan.rows(step) for step in steps]
@@ -119,7 +120,7 @@ def test_what_the_original_does_not_have_is_refused(stores, monkeypatch) -> None
     for change in ({"objective": "mlm"}, {"masking": "span"}):
         with pytest.raises(ConfigError, match="protocol 'original' has the objective"):
             PretrainConfig(protocol="original", **change).check()
-    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    vocabulary = MaskVocabulary.of_tokenizer(stores[0].tokenizer())
     with pytest.raises(ConfigError, match=r"at most as many as examples in a step \(1\)"):
         training_data(stores[0], vocabulary, ORIGINAL.replace(batch_size=1), rank=1, num_ranks=2)
     tokens = stores[0].manifest.counts.num_tokens

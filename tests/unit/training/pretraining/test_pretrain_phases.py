@@ -7,11 +7,11 @@ import json
 import pytest
 import torch
 
+from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.errors import ConfigError
 from bertkit.system.interrupts import Interrupted
-from bertkit.training.pretraining.phases import TimedPhases
 from bertkit.training.pretraining.pretrain import pretrain
-from bertkit.training.pretraining.pretrain_data import mask_vocabulary, training_data
+from bertkit.training.pretraining.pretrain_data import TimedPhases, training_data
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
@@ -22,7 +22,7 @@ TWO = SETTINGS.replace(
 
 def test_each_step_is_that_of_its_phase(stores) -> None:
     """Against the data of each length alone."""
-    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    vocabulary = MaskVocabulary.of_tokenizer(stores[0].tokenizer())
     plan = training_data(stores[0], vocabulary, TWO)
     short = training_data(
         stores[0], vocabulary, TWO.replace(max_seq_length=16, short_seq_length=None, max_predictions_per_seq=3)
@@ -51,7 +51,7 @@ def test_a_clock_ends_the_first_phase(stores) -> None:
     """Whatever is asked for ahead of the clock, and again after it: what was told of a step stays true."""
     config = TWO.replace(max_seconds=100.0, max_steps=None, short_batch_size=3)
     seconds = 0.0
-    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    vocabulary = MaskVocabulary.of_tokenizer(stores[0].tokenizer())
     plan = training_data(stores[0], vocabulary, config, clock=lambda: seconds)
     long = training_data(stores[0], vocabulary, config.replace(short_seq_length=None, short_batch_size=None))
 
@@ -69,15 +69,15 @@ def test_a_clock_ends_the_first_phase(stores) -> None:
 
 def test_steps_end_the_first_phase_where_they_do_so_before_the_clock(stores) -> None:
     config = TWO.replace(max_seconds=100.0, max_steps=8)
-    plan = training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), config)
+    plan = training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), config)
     lengths = [max(batch.layout.max_seqlen for batch in plan.micro_batches(step)) for step in range(8)]
     assert [length > 16 for length in lengths] == [False] * 6 + [True] * 2
 
 
 def test_several_processes_cannot_follow_one_clock(stores) -> None:
     config = TWO.replace(max_seconds=100.0, max_steps=None)
-    with pytest.raises(ConfigError, match="2 processes have 2 clocks"):
-        training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), config, rank=0, num_ranks=2)
+    with pytest.raises(ConfigError, match="does not work with 2 processes"):
+        training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), config, rank=0, num_ranks=2)
 
 
 def test_a_run_of_two_lengths_under_a_time_budget(stores, tmp_path, monkeypatch) -> None:

@@ -12,16 +12,17 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.errors import MissingExtraError
 from bertkit.model.models import BertForPreTraining
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.pretraining import pretrain_report as module
-from bertkit.training.pretraining import unigram_statistics as pretrain_unigram
+from bertkit.training.pretraining import word_statistics as pretrain_unigram
 from bertkit.training.pretraining.pretrain import pretrain
-from bertkit.training.pretraining.pretrain_data import mask_vocabulary, training_data
+from bertkit.training.pretraining.pretrain_data import training_data
 from bertkit.training.pretraining.pretrain_report import Points, Report
 from bertkit.training.pretraining.throughput import MeasuredPlan, Speed, matmul_peak, training_flops
-from bertkit.training.pretraining.unigram_statistics import unigram_entropy
+from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.loop import Trainer
 from bertkit.visualize.pictures import pretrain_curve
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after
@@ -48,7 +49,7 @@ def test_unigram_entropy_is_that_of_a_plain_count(stores, monkeypatch) -> None:
 def test_flops_are_those_that_torch_counts(stores, objective) -> None:
     """Counted in the products of a real step. All lengths alike, so that kernels that pad have nothing to pad."""
     config = SETTINGS.replace(objective=objective, short_seq_prob=0.0)
-    data = training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), config)
+    data = training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), config)
     rows = range(60)
     lengths = [data.batch([row]).layout.num_tokens for row in rows]
     batch = data.batch([row for row in rows if lengths[row] == Counter(lengths).most_common(1)[0][0]])
@@ -69,7 +70,7 @@ def test_the_peak_is_plausible_and_draws_nothing() -> None:
 
 
 def test_the_share_of_the_peak_follows_from_tokens_per_second(stores) -> None:
-    data = training_data(stores[0], mask_vocabulary(stores[0].tokenizer()), SETTINGS)
+    data = training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), SETTINGS)
     plan = MeasuredPlan(data, SHAPE, Speed(peak=1e9))
     batches = plan.micro_batches(4)
     flops = sum(training_flops(batch, SHAPE, pairs=True) for batch in batches)

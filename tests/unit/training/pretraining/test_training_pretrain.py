@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertkit.data.examples.masking import Masking
+from bertkit.data.examples.masking import Masking, MaskVocabulary
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.model.models import BertForMaskedLM, BertForPreTraining
@@ -23,9 +23,8 @@ from bertkit.system.interrupts import Interrupted
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.pretraining import pretrain as module
 from bertkit.training.pretraining.held_out_scores import scored_batches
-from bertkit.training.pretraining.pretrain import pretrain
-from bertkit.training.pretraining.pretrain_data import held_out_data, mask_vocabulary, training_data
-from bertkit.training.pretraining.pretrain_schedule import make_schedule
+from bertkit.training.pretraining.pretrain import make_schedule, pretrain
+from bertkit.training.pretraining.pretrain_data import held_out_data, training_data
 from bertkit.training.pretraining.pretrain_settings import Optimizer, PretrainConfig
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
@@ -51,7 +50,7 @@ def test_scores_are_those_of_a_plain_count(stores, tmp_path) -> None:
     result = pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE, dev=stores[1])
     model = BertForPreTraining.from_pretrained(result.model).eval()
     tokenizer = stores[1].tokenizer()
-    data = held_out_data(stores[1], mask_vocabulary(tokenizer), SETTINGS)
+    data = held_out_data(stores[1], MaskVocabulary.of_tokenizer(tokenizer), SETTINGS)
     losses, hits, pair_losses, pair_hits = [], [], [], []
     assert len(data.rows(0)) == SETTINGS.dev_examples
     for step in range(1):
@@ -289,7 +288,7 @@ def test_the_settings_reach_the_optimizer(stores, tmp_path) -> None:
 
 def test_masking_of_training_and_of_held_out_text(stores) -> None:
     config = SETTINGS.replace(masking="whole-word", masked_lm_prob=0.4, max_predictions_per_seq=3, seed=5)
-    vocabulary = mask_vocabulary(stores[0].tokenizer())
+    vocabulary = MaskVocabulary.of_tokenizer(stores[0].tokenizer())
     train, dev = training_data(stores[0], vocabulary, config), held_out_data(stores[1], vocabulary, config)
     assert train.masking == Masking("whole-word", 0.4, 3)
     assert dev.masking == Masking()
@@ -300,7 +299,7 @@ def test_masking_of_training_and_of_held_out_text(stores) -> None:
 
 
 def test_held_out_examples_do_not_depend_on_the_batch_size(stores) -> None:
-    vocabulary = mask_vocabulary(stores[1].tokenizer())
+    vocabulary = MaskVocabulary.of_tokenizer(stores[1].tokenizer())
 
     def read(**changes) -> list[int]:
         config = SETTINGS.replace(**changes)
@@ -358,7 +357,7 @@ def test_a_time_budget_ends_the_run(stores, tmp_path) -> None:
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE)
     assert result.progression.stopped_by_time
     assert result.progression.seconds >= 0.2
-    limited = config.replace(max_steps=2)
+    limited = config.replace(max_steps=2, max_seconds=600.0)
     assert pretrain(stores[0], tmp_path / "steps", limited, model=SHAPE).progression.step == 2
 
 

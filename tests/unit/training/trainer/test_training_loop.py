@@ -312,7 +312,7 @@ def test_resume_refuses_another_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="num_steps was 20, now 30"):
         other.resume()
     wider = toy_trainer(tiny_model(intermediate_size=48), DATA, folder=tmp_path)
-    with pytest.raises(CheckpointError, match="another shape"):
+    with pytest.raises(CheckpointError, match="a model with other shapes"):
         wider.resume()
 
 
@@ -323,14 +323,17 @@ def test_resume_without_a_checkpoint_begins(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------- best weights, early stop
 
 
-def scripted(scores: list[float], **options: Any) -> tuple[Any, dict[int, dict[str, torch.Tensor]]]:
+def scripted(
+    scores: list[float], losses: list[float] | None = None, **options: Any
+) -> tuple[Any, dict[int, dict[str, torch.Tensor]]]:
     model = tiny_model()
     trainer = toy_trainer(model, DATA, num_steps=8 * len(scores), **options)
     snapshots: dict[int, dict[str, torch.Tensor]] = {}
 
     def evaluate(check: Any) -> dict[str, float]:
         snapshots[trainer.at.step] = weights(model)
-        return {"accuracy": scores[trainer.at.step // 8 - 1]}
+        number = trainer.at.step // 8 - 1
+        return {"accuracy": scores[number], **({} if losses is None else {"loss": losses[number]})}
 
     trainer.evaluate = evaluate
     trainer.run()
@@ -342,6 +345,34 @@ def test_the_best_evaluation_is_kept_and_the_first_of_equals() -> None:
     assert (trainer.at.best_step, trainer.at.best_score) == (16, 0.7)
     trainer.restore_best()
     assert all(torch.equal(p, snapshots[16][name]) for name, p in trainer.model.named_parameters())
+
+
+def test_of_equal_scores_the_lower_dev_loss_is_kept() -> None:
+    trainer, snapshots = scripted([0.7, 1.0, 1.0, 1.0, 0.9], losses=[0.8, 0.676, 0.55, 0.6, 0.5])
+    assert (trainer.at.best_step, trainer.at.best_score, trainer.at.best_loss) == (24, 1.0, 0.55)
+    trainer.restore_best()
+    assert all(torch.equal(p, snapshots[24][name]) for name, p in trainer.model.named_parameters())
+
+
+def test_a_lower_dev_loss_at_the_same_score_counts_as_progress_for_patience() -> None:
+    trainer, _ = scripted([1.0, 1.0, 1.0, 1.0, 1.0], losses=[0.6, 0.5, 0.4, 0.4, 0.45], patience=2)
+    assert (trainer.at.best_step, trainer.at.step, trainer.at.stopped_early) == (24, 40, True)
+
+
+def test_a_loss_that_is_not_a_number_never_wins_a_tie() -> None:
+    trainer, _ = scripted([1.0, 1.0, 1.0], losses=[math.nan, 0.5, math.nan])
+    assert (trainer.at.best_step, trainer.at.best_loss) == (16, 0.5)
+
+
+def test_a_tie_across_a_resume_is_broken_the_same_way(tmp_path: Path) -> None:
+    first, _ = scripted([1.0, 1.0], losses=[0.6, 0.5], folder=tmp_path)
+    first.save()
+    again = toy_trainer(tiny_model(), DATA, num_steps=16, folder=tmp_path)
+    assert again.resume()
+    assert (again.at.best_step, again.at.best_loss) == (16, 0.5)
+    again.at.step = 24
+    assert not again.at.is_best(1.0, 0.55, None)
+    assert again.at.is_best(1.0, 0.45, None)
 
 
 def test_patience_stops_early() -> None:

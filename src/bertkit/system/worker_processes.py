@@ -1,0 +1,81 @@
+"""Share work out to other processes, which end when the process that started them does."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+from bertkit.errors import ResourceError
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
+
+
+def map_in_processes(
+    function: Callable[[TaskT], ResultT],
+    tasks: Iterable[TaskT],
+    *,
+    workers: int,
+    begin: Callable[[], object],
+    size_of: Callable[[TaskT], int],
+    room: int,
+) -> Iterator[ResultT]:
+    """The results of ``function`` in the order of the tasks, computed by ``workers`` processes.
+
+    Processes are spawned, not forked: the libraries in use have threads, which do not survive a fork. So a script must
+    guard its main part by ``if __name__ == "__main__":``. Ctrl-C is left to the calling process.
+
+    Args:
+        function: called in a worker; picklable, as are tasks and results.
+        tasks: read lazily. One for each worker and one more are under way.
+        workers: number of processes.
+        begin: called once in each worker before its first task; picklable.
+        size_of: size of a task, in any unit.
+        room: maximum size of all tasks under way together; a single task may be larger.
+
+    Raises:
+        ResourceError: a worker died.
+    """
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,))
+    pending: deque[tuple[int, Future[ResultT]]] = deque()
+    waiting = 0
+    try:
+        for task in tasks:
+            size = size_of(task)
+            while pending and (len(pending) > workers or waiting + size > room):
+                done, future = pending.popleft()
+                waiting -= done
+                yield future.result()
+            pending.append((size, pool.submit(function, task)))
+            waiting += size
+        while pending:
+            yield pending.popleft()[1].result()
+    except BrokenProcessPool as error:
+        raise ResourceError(
+            "a worker process died, most often because memory ran out: use fewer workers. (In a script of your own, "
+            "make this call under: if __name__ == '__main__':)"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(begin: Callable[[], object]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    begin()
+
+
+def _leave_with_parent() -> None:
+    """End this worker when its parent is killed: nothing else would tell it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
