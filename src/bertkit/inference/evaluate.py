@@ -12,6 +12,7 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.metrics.intervals import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import quiet, say
 from bertkit.system.model_sources import resolve
@@ -29,7 +30,6 @@ from bertkit.tasks.tokens.reading import ner_task
 from bertkit.tasks.tokens.task import TokenTask, types_of
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
-from bertkit.training.finetuning.finetune_results import interval_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.seed_run import score_set
 from bertkit.training.finetuning.task_data import examples_hash, held_out_again
