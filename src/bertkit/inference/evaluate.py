@@ -13,6 +13,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference.protocol import hardware, model_hash, versions
 from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
+from bertkit.metrics.intervals import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import quiet, say
 from bertkit.system.json_files import parsed, write_json
@@ -31,7 +32,6 @@ from bertkit.tasks.tokens.reading import ner_task
 from bertkit.tasks.tokens.task import TokenTask, types_of
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
-from bertkit.training.finetuning.finetune_results import interval_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.seed_run import score_set
 from bertkit.training.finetuning.task_data import examples_hash, held_out_again

@@ -10,6 +10,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, MissingExtraError
 from bertkit.inference.protocol import model_hash, protocol_block
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
+from bertkit.metrics.intervals import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.interrupts import Interrupted
@@ -24,9 +25,7 @@ from bertkit.training.finetuning.finetune_folder import EXAMPLES, FinetuneFolder
 from bertkit.training.finetuning.finetune_results import (
     FinetuneResult,
     SeedResult,
-    bootstrap_means,
     choose_seed,
-    interval_of,
     medians,
     notes_on,
     summarize,
