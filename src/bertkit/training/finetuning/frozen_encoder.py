@@ -22,15 +22,14 @@ from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.engine.scoring import Floats, encode_rows
+from bertkit.engine.scoring import row_outputs
 from bertkit.errors import ResourceError
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
-from bertkit.tasks.choices.features import GroupSet
-from bertkit.tasks.text.features import FeatureSet
 
 #: The cache keeps the features used last, up to this many bytes.
 CACHE_BYTES = 2_000_000_000
@@ -78,7 +77,7 @@ class FrozenHead(nn.Module):
         """As the full model counts them."""
         return self._owner[0].num_targets(batch)  # type: ignore[arg-type]
 
-    def logits(self, vectors: Floats, features: FeatureSet | GroupSet) -> Floats:
+    def logits(self, vectors: Floats, features: Ragged | GroupSet) -> Floats:
         """Logits of all rows without gradients: float32 ``(n, C)``; of a row in windows, the mean of theirs.
 
         Args:
@@ -95,7 +94,7 @@ class FrozenHead(nn.Module):
         return out if windows is None else windows.mean(out)
 
 
-def windows_apart(model: BertForSequenceClassification, features: FeatureSet | GroupSet) -> GroupSet | None:
+def windows_apart(model: BertForSequenceClassification, features: Ragged | GroupSet) -> GroupSet | None:
     """The rows, where each is in windows that have a vector each; None where a row has one vector.
 
     The mean of logits is the logits of the mean vector where the head is linear, so that one vector is enough; a head
@@ -106,7 +105,7 @@ def windows_apart(model: BertForSequenceClassification, features: FeatureSet | G
 
 def frozen_vectors(
     model: BertForSequenceClassification,
-    features: FeatureSet | GroupSet,
+    features: Ragged | GroupSet,
     *,
     cache: Path | None = None,
     check: Callable[[], None] = lambda: None,
@@ -131,11 +130,13 @@ def frozen_vectors(
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
         return found
 
-    def forward(batch: Batch) -> Tensor | None:
-        out = model.bert.forward_packed(batch, rows="first")
-        return out.last_hidden_state if model.has_own_pooler else out.pooler_output
+    def forward(net: BertForSequenceClassification, batch: Batch) -> Tensor:
+        out = net.bert.forward_packed(batch, rows="first")
+        vectors = out.last_hidden_state if net.has_own_pooler else out.pooler_output
+        assert vectors is not None
+        return vectors
 
-    vectors = encode_rows(model, features, forward, check=check, label=label)
+    vectors = row_outputs(model, features, forward, check=check, label=label)
     if file is not None:
         _write(file, vectors)
     return vectors
@@ -156,7 +157,7 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "bertkit" / "features"
 
 
-def _key(model: BertForSequenceClassification, features: FeatureSet) -> str:
+def _key(model: BertForSequenceClassification, features: Ragged) -> str:
     digest = hashlib.sha256(b"first-1" if model.has_own_pooler else b"pooled-1")
     digest.update(model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures"}).encode())
     for name, parameter in model.bert.named_parameters():
@@ -164,7 +165,7 @@ def _key(model: BertForSequenceClassification, features: FeatureSet) -> str:
             continue  # of the head: its vectors come before it
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    for array in (features.input_ids, features.token_type_ids, features.boundaries):
+    for array in (features.ids, features.token_type_ids, features.boundaries):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
