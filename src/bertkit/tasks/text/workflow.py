@@ -34,7 +34,7 @@ from bertkit.tasks import (
     splits_of,
 )
 from bertkit.tasks.choices.features import GroupSet, collate_groups, featurize_windows
-from bertkit.tasks.duplicate_rows import carve
+from bertkit.tasks.hold_out import carve
 from bertkit.tasks.prediction_rows import prediction_rows, with_examples
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
