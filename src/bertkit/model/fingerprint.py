@@ -21,8 +21,8 @@ from bertkit.checkpoints.match import saved_as
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
+from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.loading import load_model
-from bertkit.model.models import MODEL_CLASSES
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import open_regular, strict_json
 from bertkit.tokenization import AutoTokenizer
