@@ -148,7 +148,7 @@ def test_a_revision_can_be_named(hub: ModelHub, tmp_path: Path) -> None:
         ("tester/nobody", "CheckpointError", "and no repository 'tester/nobody' on http"),
         ("runs/x", "CheckpointError", "no folder or file 'runs/x' in"),
         ("tester/gated", "CheckpointError", "gated"),
-        ("tester/broken", "ResourceError", "Cannot download it from http"),
+        ("tester/broken", "ResourceError", "cannot be downloaded from http"),
     ],
 )
 def test_what_the_hub_refuses_is_told(hub: ModelHub, tmp_path: Path, name: str, error: str, said: str) -> None:
@@ -159,17 +159,22 @@ def test_what_the_hub_refuses_is_told(hub: ModelHub, tmp_path: Path, name: str, 
 
 def test_offline_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(failure(REPOSITORY), tmp_path, hub.url, HF_HUB_OFFLINE="1")
-    assert "not (completely) in the Hub cache" in ran.stdout, ran.stderr
+    told = ran.stdout.splitlines()
+    assert len(told) == 3, ran.stderr
+    assert f"does not hold all of {REPOSITORY!r}; HF_HUB_OFFLINE forbids downloading it." in told[0]
+    assert told[1] == "Download it on a machine with a connection, and pass the path of the folder:"
+    assert told[2] == f"  hf download {REPOSITORY} --local-dir {REPOSITORY.rpartition('/')[2]}"
     assert not hub.asked, "offline means no connection"
 
 
 def test_no_server_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     hub.stop()
     ran = client(failure(REPOSITORY, "ResourceError"), tmp_path, hub.url)
-    assert "not (completely) in the Hub cache" in ran.stdout, ran.stderr
-    assert hub.url in ran.stdout
-    assert "no folder or file" in ran.stdout
-    assert "download the files on another machine and pass their folder" in ran.stdout
+    told = ran.stdout.splitlines()
+    assert len(told) == 4, ran.stderr
+    assert "no folder or file" in told[0]
+    assert told[1].startswith(f"It cannot be downloaded from {hub.url}: ")
+    assert told[3] == f"  hf download {REPOSITORY} --local-dir {REPOSITORY.rpartition('/')[2]}"
 
 
 def test_a_proxy_that_is_no_address_is_an_error_of_the_setting(hub: ModelHub, tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ HUB_FILES = (
     "*/config.json",
 )
 
-_ELSEWHERE = "Without a connection: download the files on another machine and pass their folder"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
 
 
@@ -124,11 +123,12 @@ def hub_errors(name: str, revision: str | None, not_here: str, *, what: str = "r
     except errors.HFValidationError as error:
         raise CheckpointError(f"{not_here}, and not a valid name on the Hub: {error}") from None
     except errors.LocalEntryNotFoundError as error:
-        missing = f"{not_here}, and {name!r} is not (completely) in the Hub cache {constants.HF_HUB_CACHE}"
+        missing = f"{not_here}, and the Hub cache {constants.HF_HUB_CACHE} does not hold all of {name!r}"
+        advice = _elsewhere(name, what)
         if constants.HF_HUB_OFFLINE:
-            raise CheckpointError(f"{missing}. HF_HUB_OFFLINE is set; unset it to download. {_ELSEWHERE}") from None
+            raise CheckpointError(f"{missing}; HF_HUB_OFFLINE forbids downloading it.\n{advice}") from None
         reason = _first_line(error.__cause__ or error).rstrip(".")
-        raise ResourceError(f"{missing}. Cannot download it from {hub}: {reason}. {_ELSEWHERE}") from None
+        raise ResourceError(f"{missing}.\nIt cannot be downloaded from {hub}: {reason}.\n{advice}") from None
     except invalid_url as error:
         raise ConfigError(
             f"cannot download {name!r}: the address of a proxy or of the Hub is invalid ({_first_line(error)}); check "
@@ -137,7 +137,16 @@ def hub_errors(name: str, revision: str | None, not_here: str, *, what: str = "r
     except (OSError, http_error) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise ResourceError(f"cannot store {name!r} in {constants.HF_HUB_CACHE}: {error.strerror}") from error
-        raise ResourceError(f"cannot download {name!r} from {hub}: {_first_line(error)}. {_ELSEWHERE}") from error
+        raise ResourceError(f"cannot download {name!r} from {hub}: {_first_line(error)}") from error
+
+
+def _elsewhere(name: str, what: str) -> str:
+    """What to do without a connection."""
+    kind = "" if what == "repository" else " --repo-type dataset"
+    return (
+        "Download it on a machine with a connection, and pass the path of the folder:\n"
+        f"  hf download {name}{kind} --local-dir {name.rpartition('/')[2]}"
+    )
 
 
 def _first_line(error: BaseException) -> str:
