@@ -162,7 +162,7 @@ class ChoiceBattery(Battery):
         found, whole = (featurize_choices(rows, tokenizer, length) for length in (CUT_LENGTH, 1 << 20))
         for number, row in enumerate(rows):
             own, uncut = (
-                [features.sequences[place].input_ids.tolist() for place in features.sequences_of([number])]
+                [features.sequences[place].tolist() for place in features.sequences_of([number])]
                 for features in (found, whole)
             )
             assert (own != uncut) == bool(found.truncated[number]), f"{row.where}: cut, and not told"
