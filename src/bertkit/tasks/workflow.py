@@ -19,6 +19,8 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.models import HeadModel
@@ -216,6 +218,16 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
         A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
         """
+
+    def start_shape(self, start: Path, config: FinetuneConfig) -> BertConfig:
+        """Shape of the start checkpoint, with the pooling that the new model will have.
+
+        Raises:
+            ConfigError: a pooling for a head that has no choice of it.
+        """
+        if config.pooling is not None:
+            raise ConfigError(f"pooling is for text classification and regression; {self.task.name} reads every token")
+        return BertConfig.from_json_file(config_path(start))
 
     def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
         """A checkpoint that has the head already.

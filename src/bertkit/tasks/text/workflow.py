@@ -14,11 +14,13 @@ from torch import Tensor
 
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.checkpoints.huggingface import config_path
+from bertkit.checkpoints.sentence_pooling import Pooling
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, row_outputs, stop_nothing
 from bertkit.errors import ConfigError, DataError
 from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.probabilities import predictions_of
+from bertkit.model.loading import pooling_of
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
@@ -136,7 +138,13 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def new_model(
         self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
     ) -> PackedModel:
-        return new_classifier(start, self.task, seed=seed, device=device)
+        return new_classifier(start, self.task, seed=seed, device=device, pooling=config.pooling)
+
+    def start_shape(self, start: Path, config: FinetuneConfig) -> BertConfig:
+        file = BertConfig.from_json_file(config_path(start))
+        fresh = _needs_new_head(file, self.task, config.pooling)
+        folder = start if start.is_dir() else start.parent
+        return file.replace(pooling=pooling_of(file, folder, config.pooling, new_head=fresh))
 
     def check_model(self, model: PackedModel, name: str) -> None:
         theirs = model.config.id2label
@@ -291,19 +299,30 @@ def new_classifier(
     seed: int,
     device: str | torch.device | None = None,
     revision: str | None = None,
+    pooling: Pooling | None = None,
 ) -> BertForSequenceClassification:
-    """The checkpoint's encoder with a classifier for the task.
+    """The checkpoint's encoder with a classifier for the task; for ``pooling`` see :func:`load_model`.
 
     A checkpoint that already has a classifier for exactly these labels keeps it (training goes on); any other gets a
     new one, drawn from ``seed``.
     """
     path = resolve(name_or_path, revision=revision)
     file = BertConfig.from_json_file(config_path(path))
-    classifier = any(name.endswith("ForSequenceClassification") for name in file.architectures or ())
-    same = classifier and file.id2label == task.id2label
     return BertForSequenceClassification.from_pretrained(
-        path, id2label=task.id2label, problem_type=task.problem_type, new_head=not same, seed=seed, device=device
+        path,
+        id2label=task.id2label,
+        problem_type=task.problem_type,
+        pooling=pooling,
+        new_head=_needs_new_head(file, task, pooling),
+        seed=seed,
+        device=device,
     )
+
+
+def _needs_new_head(file: BertConfig, task: TextTask, pooling: Pooling | None) -> bool:
+    """Whether the checkpoint has no classifier for exactly these labels and this pooling."""
+    trained = any(name.endswith("ForSequenceClassification") for name in file.architectures or ())
+    return not trained or file.id2label != task.id2label or pooling not in (None, file.pooling)
 
 
 def reading_of(config: FinetuneConfig) -> dict[str, Any]:
