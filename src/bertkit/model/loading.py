@@ -80,9 +80,8 @@ def load_model(
         id2label: names of the labels, by number; asks for as many as it names.
         label2id: the same the other way round.
         problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
-        pooling: what a sequence classifier reads: ``"cls"`` (the pooled [CLS] vector), ``"mean"`` or ``"max"`` of the
-            token vectors. None: as the classifier was trained; for a new one, as a sentence-transformers checkpoint
-            says in ``1_Pooling``, and ``"cls"`` where nothing says.
+        pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a
+            new one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
         new_head: draw the class's heads anew whatever the file holds (and the pooler, where the file has none; of
             ``BertModel``, which has no heads, that is all).
         seed: of the new head's weights. The global generators are not touched.
@@ -115,10 +114,8 @@ def load_model(
     config = _with_labels(file_config, labels, problem_type)
     if name == "BertForSequenceClassification":
         config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
-    elif pooling is not None:
-        raise InputError(f"pooling is for sequence classifiers; {cls.__name__} has no choice of it")
     else:
-        config = config.replace(pooling="cls")
+        config = _without_pooling(config, name, pooling)
     spec = class_spec(name, config.model_type, config.pooling)
     check_vocabulary(weights.folder, config)
     request = HeadRequest(labels=bool(labels), new_head=new_head)
@@ -186,6 +183,12 @@ def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_
             "out, or ask for a new classifier with new_head=True"
         )
     return config.pooling
+
+
+def _without_pooling(config: BertConfig, name: str, wanted: Pooling | None) -> BertConfig:
+    if wanted is not None:
+        raise InputError(f"pooling is for sequence classifiers; {name} has no choice of it")
+    return config.replace(pooling="cls")
 
 
 class _NoRandom(TorchFunctionMode):
