@@ -116,7 +116,7 @@ def test_logit_rows_are_the_targets() -> None:
     assert len(batch.logit_rows) > 0
 
 
-def test_empty_sentences_and_documents_do_no_harm() -> None:
+def test_tiny_sentences_and_documents_do_no_harm() -> None:
     tokens = ToyTokens.of([[3, 4], [5], [2, 2, 2]])
     for objective in OBJECTIVES:
         data = make(tokens, objective=objective, batch_size=1, short_seq_prob=0.0)
