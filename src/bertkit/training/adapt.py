@@ -35,13 +35,13 @@ from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task, task_to_dict
+from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.task_data import read_rows
 from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
 from bertkit.training.trainer.run_folder import read_json, write_json
 

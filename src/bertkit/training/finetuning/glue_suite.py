@@ -15,12 +15,12 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
+from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.text.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.task_data import read_rows
 from bertkit.training.trainer.run_folder import write_json
 
 #: Name of each file of a submission, as the GLUE server wants it.
@@ -173,8 +173,9 @@ def finetune_glue(
     if not tasks:
         raise DataError(f"{data} has no task of GLUE to train: {'; '.join(f'{k}: {v}' for k, v in missing.items())}")
     for task in tasks:
-        workflow_of(task).check_settings(config)
-        read_rows(task, data, config)
+        workflow = workflow_of(task)
+        workflow.check_settings(config)
+        read_rows(workflow, data, config)
     for name, why in missing.items():
         say(f"not run: {name}: {why}")
     for key, why in _unreadable_tests(data, {task.name for task in tasks}).items():

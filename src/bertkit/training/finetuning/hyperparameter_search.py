@@ -87,7 +87,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     Raises:
         MissingExtraError: ``num_trials`` is given and Optuna is not installed.
     """
-    file, metric = job.run.path / SEARCH, job.task.main_metric
+    file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
     known = [Trial(**trial) for trial in read_json(file)["trials"]] if resume and file.exists() else []
     trials: list[Trial] = []
     settings = _grid(space) if num_trials is None else _sampled(space, num_trials, job.config.seed, trials)
@@ -159,7 +159,7 @@ def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
     shutil.rmtree(folder, ignore_errors=True)
     # Of the weights that such a run keeps: the best epoch's, or with protocol original the last.
     kept = next((epoch for epoch in at.epochs if epoch["step"] == at.best_step), {})
-    score = kept.get(f"dev_{job.task.main_metric}")
+    score = kept.get(f"dev_{job.workflow.task.main_metric}")
     return Trial(number, dict(setting), float("-1e9") if score is None else score, round(at.seconds, 2))
 
 
