@@ -249,23 +249,23 @@ def test_options_of_own_files_are_refused_for_known_tasks(run: Run, tmp_path: Pa
         "finetune", "cola", "--data", tmp_path, "--model", "m", "--out", tmp_path / "r", "--delimiter", ";"
     )
     assert code == 2
-    assert "task cola does not read --delimiter, only task csv does" in err
+    assert "task cola does not take --delimiter, only task csv does" in err
 
 
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
-        ("csv", ["--word-column", "2"], "csv does not read --word-column, only task ner does"),
-        ("csv", ["--joiner", "", "--tag-column", "1"], "csv does not read --tag-column, --joiner, only task ner does"),
-        ("csv", ["--label-separator", ";"], "--label-separator has a meaning with --multi-label only"),
-        ("ner", ["--text", "body"], "ner does not read --text, only task csv does"),
+        ("csv", ["--word-column", "2"], "csv does not take --word-column, only task ner does"),
+        ("csv", ["--joiner", "", "--tag-column", "1"], "csv does not take --tag-column, --joiner, only task ner does"),
+        ("csv", ["--label-separator", ";"], "--label-separator needs --multi-label"),
+        ("ner", ["--text", "body"], "ner does not take --text, only task csv does"),
         (
             "ner",
             ["--delimiter", "tab", "--multi-label"],
-            "ner does not read --delimiter, --multi-label, only task csv does",
+            "ner does not take --delimiter, --multi-label, only task csv does",
         ),
-        ("sst2", ["--label", "x"], "sst2 does not read --label, only task csv does"),
-        ("sst2", ["--tag-column", "1"], "sst2 does not read --tag-column, only task ner does"),
+        ("sst2", ["--label", "x"], "sst2 does not take --label, only task csv does"),
+        ("sst2", ["--tag-column", "1"], "sst2 does not take --tag-column, only task ner does"),
     ],
 )
 def test_columns_that_a_task_does_not_read_are_refused(

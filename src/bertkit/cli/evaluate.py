@@ -30,26 +30,26 @@ def evaluate(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder with the task's files, or one labelled file.")],
-    model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
+    data: Annotated[Path, Parameter(help="Folder of the task's files, or one labelled file.")],
+    model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
     split: Annotated[
         str | None,
         Parameter(
-            help="train, dev or test; of mnli also mismatched. Default: dev of a folder; a file as a whole, or the "
-            "rows its run held out of it."
+            help="train, dev or test; mnli also has mismatched. Default: dev of a folder; all of a file, or the "
+            "rows that the run held out of it."
         ),
     ] = None,
     columns: LabelledColumns = LABELLED_COLUMNS,
     tags: TagColumns = TAG_COLUMNS,
     on_error: Annotated[
-        Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or leave it out and say so.")
+        Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or skip and report bad rows.")
     ] = "raise",
     common: Common = COMMON,
 ) -> None:
     """Score a finished run on labelled text.
 
-    The scores, their protocol and every prediction are also kept in the run
-    folder, in evaluation-SPLIT.json and evaluation-predictions-SPLIT.jsonl.
+    The run folder keeps the scores and their protocol in evaluation-SPLIT.json, and
+    every prediction in evaluation-predictions-SPLIT.jsonl.
 
     For example:
 
@@ -77,7 +77,7 @@ def evaluate(
 
 
 def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_error: OnError) -> AnyTask:
-    """The task to score: of ``csv`` the run's own columns unless others are named, and always the run's labels."""
+    """The task to score: for ``csv`` with the run's columns unless others are given, and always with its labels."""
     known = run.task
     if known is not None and known.name == name and not columns.are_given:
         if not _learned_from(data, run):  # by the encoding of another file UTF-8 would be misread without an error
@@ -93,7 +93,7 @@ def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_e
 
 
 def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
-    """Which rows to score: of a folder dev; a file as a whole, unless the run learned from it and held rows out."""
+    """Which rows to score: dev of a folder; the whole of a file, unless the run was trained on a part of it."""
     if not data.is_file():
         return "dev"
     return "dev" if _learned_from(data, run) else next(iter(run.workflow.splits(data)))

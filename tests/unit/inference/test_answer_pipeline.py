@@ -273,8 +273,8 @@ def test_the_command_answers_like_the_pipeline(folder: Path, pipe: Any, tmp_path
     for wrong, said in (
         (("what?",), "either --context TEXT or --context-file"),
         (("--context", "x"), "no question"),
-        (("what?", "--context", "x", "--file", source), "--file has questions"),
-        (("what?", "--context", "x", "--out", target), "--out belongs to --file"),
+        (("what?", "--context", "x", "--file", source), "--file brings its own questions"),
+        (("what?", "--context", "x", "--out", target), "--out needs --file"),
         (("--file", source, "--out", target), "exists already"),
     ):
         code, out, err = run(*command, *wrong)

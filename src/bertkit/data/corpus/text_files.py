@@ -8,7 +8,6 @@ import glob
 import gzip
 import lzma
 import os
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from bertkit.data.corpus.bad_input import Policy
 from bertkit.errors import InputError, did_you_mean
+from bertkit.system.console import standard_input
 
 #: Bytes read at a time.
 CHUNK_BYTES = 1 << 20
@@ -168,7 +168,7 @@ def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
 def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, BinaryIO | None]:
     """The decompressed file, and the file on disk, whose position is the progress; None for pipes, which have none."""
     if source.path is None:
-        return sys.stdin.buffer, None
+        return standard_input(), None
     raw: BinaryIO
     if source.compression == ".zst":
         raw = cast(BinaryIO, stack.enter_context(pa.OSFile(str(source.path), "rb")))
