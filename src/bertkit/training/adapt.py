@@ -32,6 +32,7 @@ from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
+from bertkit.system.json_files import read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task, task_to_dict
@@ -43,7 +44,6 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
-from bertkit.training.trainer.run_folder import read_json, write_json
 
 SETTINGS = "adapt.json"
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
@@ -167,7 +167,7 @@ def adapt(
         "new_parts": list(trained.new_parts),
     }
     result = AdaptResult(folder, adapted, plain, told)
-    write_json(folder / SETTINGS, {**read_json(folder / SETTINGS), "result": result.to_dict()})
+    write_json(folder / SETTINGS, {**read_json(folder / SETTINGS, dict), "result": result.to_dict()})
     return result
 
 
@@ -181,7 +181,7 @@ def _begin(folder: Path, settings: dict[str, Any]) -> None:
     path = folder / SETTINGS
     plain = json.loads(json.dumps(settings))
     if path.exists():
-        before = read_json(path)
+        before = read_json(path, dict)
         result = before.pop("result", None)
         more = plain["config"]["seeds"] >= before.get("config", {}).get("seeds", 0)
         differ = sorted(_differing(before, plain) - ({"config.seeds"} if more else set()))
@@ -213,8 +213,8 @@ def _store(
     task: Task, data: str | Path, config: FinetuneConfig, start: Path, folder: Path, more: Sequence[str | Path]
 ) -> tuple[TokenStore, int]:
     """The training texts as a token store, and how many there are."""
-    rows = read_rows(task, data, config.model_copy(update={"max_train_rows": None}))  # labels are cut, not texts
     workflow = workflow_of(task)
+    rows = read_rows(workflow, data, config.model_copy(update={"max_train_rows": None}))  # labels are cut, not texts
     found = list(dict.fromkeys(text for example in rows.train for text in workflow.texts_of(example)))
     if not found:
         raise ConfigError(f"task {task.name} has no texts that a masked language model could be trained on")

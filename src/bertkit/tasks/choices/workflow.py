@@ -150,7 +150,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             for example, share, truncated in zip(given.examples, shares, cut, strict=True)
         ]
 
-    def badness(self, given: ChoicesPredicted) -> npt.NDArray[np.floating[Any]] | None:
+    def badness(self, given: ChoicesPredicted) -> npt.NDArray[np.float64] | None:
         return None if given.encoded.labels is None else log_losses(given.outputs, given.encoded.labels)
 
     def main_metric_of(self, given: ChoicesPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:

@@ -197,7 +197,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             rows.append({**row, "windows": windows[number]})
         return rows
 
-    def badness(self, given: AnswersPredicted) -> npt.NDArray[np.floating[Any]] | None:
+    def badness(self, given: AnswersPredicted) -> npt.NDArray[np.float64] | None:
         """What is missing to full points; of equally bad answers the surer one is worse."""
         if not self.has_labels(given.examples):
             return None

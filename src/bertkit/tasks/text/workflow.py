@@ -44,6 +44,7 @@ from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
+from bertkit.tasks.text.label_weights import class_weights, label_entropy
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -170,12 +171,12 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             given.outputs, labels, names, metric=metric, calibrate=settings.calibrate, tune=settings.tune_thresholds
         )
         if "thresholds" in decision:
-            given = {
+            ways = {
                 "as_trained": LabelDecision().labels(given.outputs, several=self.task.multi_label),
                 "fitted": self._labels(replace(given, decision=decision)),
                 "cross_fitted": cross_fitted_labels(given.outputs, labels, metric) if len(labels) > 1 else None,
             }
-            told = {name: score(self.task, found, labels)[metric] for name, found in given.items() if found is not None}
+            told = {name: score(self.task, found, labels)[metric] for name, found in ways.items() if found is not None}
             decision = {**decision, "tuned": {"metric": metric, **told}}
         return {**reading, **decision}
 
@@ -203,7 +204,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         assert given.encoded.labels is not None
         return diagnose(self.task, self._labels(given), given.encoded.labels)
 
-    def badness(self, given: TextsPredicted) -> npt.NDArray[np.floating[Any]] | None:
+    def badness(self, given: TextsPredicted) -> npt.NDArray[np.float64] | None:
         return None if given.encoded.labels is None else row_losses(self.task, given.outputs, given.encoded.labels)
 
     def main_metric_of(self, given: TextsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
@@ -240,10 +241,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         }
 
     def draw(self, folder: Path) -> tuple[str, ...]:
-        from bertkit.training.trainer.run_folder import read_log
+        from bertkit.system.json_files import read_lines
         from bertkit.visualize import pictures as visualize
 
-        rows = read_log(folder / "predictions-dev.jsonl")
+        rows = list(read_lines(folder / "predictions-dev.jsonl"))
         if self.task.labels is None:
             visualize.regression(rows, folder / "scores.png")
             return ("scores.png",)
@@ -364,44 +365,3 @@ def score_logits(
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
     scores = score(task, predictions_of(logits, task.problem_type) if predicted is None else predicted, labels)
     return {**scores, "loss": float(term.total) / term.num_targets}
-
-
-def class_weights(task: TextTask, train: TextRows, settings: ReadingSettings) -> Tensor | None:
-    """``n / (C * count)`` for each label under ``class_weights="balanced"`` (scikit-learn's rule), else None.
-
-    Of several labels a row it is how many rows do not have the label for each that has it. A label that no training row
-    has, or of several that all have, gets 1: the rule would give it an infinite weight, or none.
-    """
-    if settings.class_weights == "none" or task.is_regression:
-        return None
-    if task.multi_label:
-        have = np.asarray(train.labels).sum(axis=0)
-        lack = len(train) - have
-        return torch.tensor(np.where(have * lack > 0, lack / np.maximum(have, 1), 1.0), dtype=torch.float32)
-    counts = np.bincount(np.asarray(train.labels), minlength=task.num_labels)
-    weights = len(train) / (np.count_nonzero(counts) * np.maximum(counts, 1))
-    return torch.tensor(np.where(counts > 0, weights, 1.0), dtype=torch.float32)
-
-
-def label_entropy(task: TextTask, train: TextRows, weights: Tensor | None = None) -> float:
-    """Loss of the best answer that ignores the text: entropy of the weighted label frequencies in nats, or variance."""
-    labels = np.asarray(train.labels)
-    if isinstance(train, GroupSet):  # the loss counts windows
-        labels = np.repeat(labels, train.sizes, axis=0)
-    if task.multi_label:
-        return _entropy_of_each(labels, weights)
-    if task.is_regression:
-        return float(labels.astype(np.float64).var())
-    mass = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
-    if weights is not None:
-        mass *= weights.numpy()
-    shares = mass[mass > 0] / mass.sum()
-    return float(-(shares * np.log(shares)).sum())
-
-
-def _entropy_of_each(labels: npt.NDArray[Any], weights: Tensor | None) -> float:
-    """Mean over labels of the best constant answer's binary cross-entropy; a label that is there weighs its weight."""
-    there = labels.astype(np.float64).mean(axis=0)
-    weighted = there if weights is None else there * weights.numpy()
-    share = np.clip(weighted / np.maximum(weighted + 1 - there, 1e-12), 1e-12, 1 - 1e-12)
-    return float(-(weighted * np.log(share) + (1 - there) * np.log(1 - share)).mean())

@@ -194,7 +194,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             for example, tags in zip(given.examples, self._tags(given), strict=True)
         ]
 
-    def badness(self, given: TagsPredicted) -> npt.NDArray[np.floating[Any]] | None:
+    def badness(self, given: TagsPredicted) -> npt.NDArray[np.float64] | None:
         if given.encoded.labels is None:
             return None
         losses, _ = _piece_losses(given)

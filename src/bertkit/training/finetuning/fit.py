@@ -21,7 +21,8 @@ from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.tasks import TextTask
 from bertkit.tasks.registry import Task
-from bertkit.tasks.text.workflow import class_weights, label_entropy, new_classifier
+from bertkit.tasks.text.label_weights import class_weights, label_entropy
+from bertkit.tasks.text.workflow import new_classifier
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (

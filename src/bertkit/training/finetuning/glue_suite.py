@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.evaluate import Classifier, load_run
+from bertkit.inference.runs import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
+from bertkit.system.json_files import write_json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
 from bertkit.tasks.run_rows import read_rows
@@ -21,7 +22,6 @@ from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.run_folder import write_json
 
 #: Name of each file of a submission, as the GLUE server wants it.
 SUBMISSION_FILES: Mapping[str, str] = {
@@ -240,11 +240,7 @@ def write_submission(
 
 def submission_text(task: TextTask, examples: Examples[Example], run: Classifier) -> str:
     """One file of a submission, for all rows of a test file: were one left out, the answers would move."""
-    workflow = run.workflow
-    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
-
-    outputs = workflow.outputs(run.model, encoded, label=f"predicting {task.name}")
-    predicted = [row["predicted"] for row in workflow.prediction_rows(examples, encoded, outputs, run.decision)]
+    predicted = [row["predicted"] for row in run.answers(examples, label=f"predicting {task.name}")]
     if task.is_regression:
         low, high = STSB.score_range or (0.0, 5.0)
         answers = [f"{min(max(value, low), high):.3f}" for value in predicted]

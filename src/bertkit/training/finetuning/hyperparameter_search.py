@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import require
+from bertkit.inference.run_files import SEARCH
 from bertkit.system.console import clock, say
+from bertkit.system.json_files import read_json, write_json
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, fit
 from bertkit.training.finetuning.seed_run import Job
 from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.run_folder import CHECKPOINTS, SEARCH, read_json, write_json
+from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 Setting = Mapping[str, Any]
 Space = Mapping[str, Sequence[Any]]
@@ -88,7 +90,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         MissingExtraError: ``num_trials`` is given and Optuna is not installed.
     """
     file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
-    known = [Trial(**trial) for trial in read_json(file)["trials"]] if resume and file.exists() else []
+    known = read_json(file, Search).trials if resume and file.exists() else []
     trials: list[Trial] = []
     settings = _grid(space) if num_trials is None else _sampled(space, num_trials, job.config.seed, trials)
     method = "every one" if num_trials is None else f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"
@@ -140,10 +142,10 @@ def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
     changed = job.with_config(job.config.model_copy(update=dict(setting)))
     seed, folder = job.config.seed, _folder(job, number)
     with seeded(seed):
-        model = job.workflow.new_model(job.start, seed=seed, device=job.device, config=changed.config)
+        model = job.workflow.new_model(job.start, seed=seed, device=job.device, settings=changed.config)
         trained = fit(
             model,
-            job.task,
+            job.workflow,
             job.data.train,
             Dev(job.data.rows.dev, job.data.dev),
             changed.config,
