@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from bertkit.engine.scoring import Check
 from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.padded import PackedModel
 from bertkit.optim import Schedule, adamw, linear_schedule, original_schedule, parameter_groups
 from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.tasks import TextTask
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.label_weights import class_weights, label_entropy
-from bertkit.tasks.text.workflow import new_classifier
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (
@@ -36,7 +36,7 @@ from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Evaluate, LoopOptions, Progression, Trainer
 
-__all__ = ["DEAD_MARGIN", "Dev", "Fit", "class_weights", "fit", "fit_classifier", "label_entropy", "new_classifier"]
+__all__ = ["DEAD_MARGIN", "Dev", "Fit", "class_weights", "fit", "fit_classifier", "label_entropy"]
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02
@@ -72,7 +72,7 @@ class Dev:
 
 
 def fit_classifier(
-    model: BertForSequenceClassification,
+    model: PackedModel,
     task: TextTask,
     train: Ragged,
     dev: Ragged | None,

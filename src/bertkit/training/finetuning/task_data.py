@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertkit.tasks import Examples
+from bertkit.tasks import DataReport, Examples
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.run_rows import Rows
-from bertkit.tasks.workflow import AnyWorkflow, Report
+from bertkit.tasks.workflow import AnyWorkflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 
@@ -19,7 +19,7 @@ class TaskData:
     rows: Rows
     train: Any
     dev: Any
-    report: Report
+    report: DataReport
     more: dict[str, Any] = field(default_factory=dict)
 
     def facts(self, max_length: int) -> dict[str, Any]:
