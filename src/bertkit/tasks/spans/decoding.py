@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -268,7 +267,7 @@ def _characters(contexts: Pieces, context: int, first: int, last: int, *, align:
     base, stop = int(contexts.boundaries[context]), int(contexts.boundaries[context + 1])
     first, last = first + base, last + base
     if align:
-        words: Any = contexts.words
+        words = contexts.words
         while first > base and words[first] >= 0 and words[first - 1] == words[first]:
             first -= 1
         while last + 1 < stop and words[last] >= 0 and words[last + 1] == words[last]:
