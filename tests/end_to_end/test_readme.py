@@ -61,6 +61,15 @@ def test_every_path_and_results_file_exists():
         assert (README.parent / picture).stat().st_size < 60_000
 
 
+def test_every_path_that_contributors_are_sent_to_exists():
+    source = README.parent / "src" / "bertkit"
+    text = README.with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = [path for path in re.findall(r"`([a-z_]+/[\w./-]*)`", text) if not re.search("NAME|NNNN", path)]
+    assert len(paths) > 20
+    for path in paths:
+        assert (source / path).exists() or (README.parent / path).exists(), path
+
+
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
