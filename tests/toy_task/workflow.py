@@ -1,0 +1,106 @@
+"""The toy kind of task for training, evaluation and prediction, from existing pieces: one row a text, a head of one
+number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertkit.batch import Batch, collate
+from bertkit.engine.scoring import Check, row_outputs, stop_nothing
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.ragged import Floats, Ragged
+from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
+from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.reading_settings import ReadingSettings
+from bertkit.tasks.text.features import featurize_texts
+from bertkit.tasks.workflow import Card, Predicted, Workflow
+from bertkit.tokenization import PreTrainedTokenizer
+from toy_task.metrics import closeness
+from toy_task.reading import RULES, load_tones, read_tones
+from toy_task.task import ToneExample, ToneTask
+
+Answered = Predicted[ToneExample, Ragged, Floats]
+
+
+class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
+    task: ToneTask
+    model_class = BertForSequenceClassification
+
+    def splits(self, data: str | Path) -> Collection[Split]:
+        return splits_of(self.task, data, RULES)
+
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ToneExample]:
+        return load_tones(self.task, data, split, on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[ToneExample]:
+        return read_tones(self.task, path, "test")
+
+    def hold_out(
+        self, train: Examples[ToneExample], share: float, seed: int
+    ) -> tuple[Examples[ToneExample], Examples[ToneExample]]:
+        check_share(share)
+        groups = group_rows(example.text for example in train)
+        np.random.default_rng(seed).shuffle(groups)
+        return part(train, take_groups(groups, share))
+
+    def content(self, example: ToneExample) -> object:
+        return example.text, example.tone
+
+    def has_labels(self, examples: Sequence[ToneExample]) -> bool:
+        return examples[0].tone is not None
+
+    def report(
+        self, splits: Mapping[str, Examples[ToneExample]], encoded: Mapping[str, Ragged], settings: ReadingSettings
+    ) -> DataReport:
+        facts = {name: SplitFacts(rows, "text") for name, rows in splits.items()}
+        return DataReport(self.task.name, facts, *find_leaks(splits, lambda example: example.text, "text"))
+
+    def encode(
+        self,
+        examples: Sequence[ToneExample],
+        tokenizer: PreTrainedTokenizer,
+        settings: ReadingSettings,
+        *,
+        labelled: bool,
+    ) -> Ragged:
+        rows = featurize_texts([example.text for example in examples], None, tokenizer, max_length=settings.max_length)
+        tones = np.array([example.tone for example in examples], dtype=np.float32) if labelled else None
+        return replace(rows, labels=tones)
+
+    def collate(self, encoded: Ragged, rows: Sequence[int], *, labelled: bool) -> Batch:
+        return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
+
+    def head(self) -> dict[str, Any]:
+        return {"id2label": {0: "tone"}, "problem_type": "regression"}
+
+    def loss_floor(self, model: Any, train: Ragged) -> float:
+        return float(np.var(train.labels))
+
+    def outputs(self, model: Any, encoded: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
+        def forward(net: BertForSequenceClassification, batch: Batch) -> torch.Tensor:
+            logits = net.forward_packed(batch).logits
+            assert logits is not None
+            return logits
+
+        return row_outputs(model, encoded, forward, check=check, label=label)
+
+    def score(self, given: Answered) -> dict[str, float]:
+        tones, right = given.outputs[:, 0], np.array([example.tone for example in given.examples])
+        return {"closeness": closeness(tones, right), "loss": float(((tones - right) ** 2).mean())}
+
+    def prediction_rows(self, given: Answered) -> list[dict[str, Any]]:
+        rows = zip(given.examples, given.outputs[:, 0].tolist(), strict=True)
+        return [{"row": example.row, "text": example.text, "predicted": tone} for example, tone in rows]
+
+    def card(self) -> Card:
+        return Card("text-classification", "a number for a text", 'pipe("a text")', "Texts are cut.")
