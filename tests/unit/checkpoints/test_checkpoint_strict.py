@@ -412,7 +412,7 @@ def test_keywords_of_other_software(bare: Path) -> None:
             ({"hidden_dropout_prob": 0.0}, "is a field of the config"),
             (
                 {"num_label": 3},
-                "takes no 'num_label' \\(did you mean 'num_labels'\\?\\); it takes name_or_path, num_lab",
+                "has no 'num_label' \\(did you mean 'num_labels'\\?\\); it takes name_or_path, num_lab",
             ),
         ):
             with pytest.raises(InputError, match=said):
