@@ -13,8 +13,8 @@ from bertkit.batch import Batch, pack
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import adamw, linear_schedule, parameter_groups
+from bertkit.ragged import Ragged
 from bertkit.tasks import Columns, TextTask
-from bertkit.tasks.text.features import FeatureSet
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.generators import seed_generators
@@ -95,16 +95,16 @@ def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in copy.copy(model).named_parameters()}
 
 
-def toy_features(num_rows: int = 120, *, num_labels: int = 3, seed: int = 0, regression: bool = False) -> FeatureSet:
+def toy_features(num_rows: int = 120, *, num_labels: int = 3, seed: int = 0, regression: bool = False) -> Ragged:
     """:class:`ToyData` as a feature set; regression labels are the first token divided by 20."""
     data = ToyData(num_rows, num_labels=num_labels, seed=seed)
     ids = np.concatenate(data.sequences).astype(np.int32)
     first = np.array([sequence[0] for sequence in data.sequences])
-    return FeatureSet(
-        input_ids=ids,
+    return Ragged(
+        ids=ids,
         token_type_ids=np.zeros(len(ids), dtype=np.int8),
         boundaries=np.concatenate([[0], np.cumsum(data.lengths)]).astype(np.int64),
-        num_tokens=np.array(data.lengths),
+        num_tokens_before=np.array(data.lengths),
         labels=(first / 20).astype(np.float32) if regression else data.labels.numpy(),
     )
 

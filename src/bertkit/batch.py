@@ -15,10 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from bertkit.errors import InputError
+from bertkit.ragged import GroupSet, Labels, Ragged, gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,70 @@ def pack(
                 raise InputError(f"sequence {row} has {len(ids)} token ids but {len(types)} token_type_ids")
         segments = _flat(token_type_ids)
     return Batch(input_ids, segments, positions_of(lengths), Layout(lengths), dict(targets or {}))
+
+
+def collate(
+    rows: Ragged,
+    numbers: npt.ArrayLike,
+    targets: Mapping[str, Labels | None] | None = None,
+    token_targets: Mapping[str, Labels | None] | None = None,
+) -> Batch:
+    """A packed batch of some rows.
+
+    Args:
+        rows: where they come from.
+        numbers: row numbers in the order wanted; any sequence of integers.
+        targets: what the loss compares with, by name, each with one value for each row of ``rows``; see :class:`Batch`.
+        token_targets: the same with one value for each token of ``rows``.
+
+    Raises:
+        InputError: no rows, or a target that is None: the rows were encoded without labels.
+    """
+    chosen = np.asarray(numbers, dtype=np.int64)
+    if chosen.size == 0:
+        raise InputError("the batch is empty: give at least one row")
+    starts = rows.boundaries[chosen]
+    lengths = rows.boundaries[chosen + 1] - starts
+    tokens = gather(starts, lengths)
+    found = {}
+    for places, given in ((chosen, targets), (tokens, token_targets)):
+        for name, values in (given or {}).items():
+            if values is None:
+                raise InputError(f"these rows have no {name}: encode them with labels, or collate them for prediction")
+            found[name] = torch.from_numpy(values[places])
+    return Batch(
+        input_ids=torch.from_numpy(rows.ids[tokens].astype(np.int64)),
+        token_type_ids=torch.from_numpy(rows.token_type_ids[tokens].astype(np.int64)),
+        position_ids=torch.from_numpy(tokens - np.repeat(starts, lengths)),
+        layout=Layout(tuple(lengths.tolist())),
+        targets=found,
+    )
+
+
+def collate_groups(
+    groups: GroupSet, numbers: npt.ArrayLike, *, labelled: bool = False, label_each: bool = False
+) -> Batch:
+    """A packed batch of all sequences of some rows, in their order.
+
+    Args:
+        groups: where they come from.
+        numbers: row numbers in the order wanted.
+        labelled: whether ``targets["labels"]`` holds the labels of the rows, one a row.
+        label_each: one a sequence instead: that of its row.
+
+    Raises:
+        InputError: no rows, or ``labelled`` for rows without labels.
+    """
+    chosen = np.asarray(numbers, dtype=np.int64)
+    batch = collate(groups.sequences, groups.sequences_of(chosen))
+    if not labelled:
+        return batch
+    if groups.labels is None:
+        raise InputError("these rows have no labels: encode them with labels, or collate them for prediction")
+    labels = torch.from_numpy(groups.labels[chosen])
+    if label_each:
+        labels = labels.repeat_interleave(torch.from_numpy(groups.sizes[chosen]), dim=0)
+    return batch.with_target("labels", labels)
 
 
 def positions_of(lengths: Sequence[int]) -> Tensor:

@@ -72,4 +72,4 @@ def test_a_training_state_is_called_by_its_name(tmp_path: Path, capsys: pytest.C
         assert main(["inspect", str(folder)]) == 4
         error = capsys.readouterr().err
         assert told in error
-        assert "Look at the run's model instead" in error
+        assert "Inspect the run's model instead" in error

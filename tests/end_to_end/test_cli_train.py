@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from openpyxl import Workbook
 
 from bertkit import pipeline
 from bertkit.cli import main
@@ -199,22 +200,23 @@ def test_bad_data_is_named_with_its_row(run: Run, folder: Path, tmp_path: Path) 
     assert (code, "did you mean 'sst2'" in err) == (2, True)
 
 
-def test_a_table_with_semicolons_and_a_bad_row(run: Run, folder: Path, tmp_path: Path) -> None:
-    """The error names the options; with them the run goes through and counts the row; predict reads the same format."""
+def test_a_table_of_excel_with_a_bad_row(run: Run, folder: Path, tmp_path: Path) -> None:
+    """Semicolons are seen; errors name --encoding and --on-error, with which the run goes through."""
     rows = (folder / "reviews.csv").read_text(encoding="utf-8").replace(",", ";").splitlines()
+    rows[1] = rows[1].replace(";", " café;")
     rows.insert(3, ";fine")
     data = tmp_path / "reviews.csv"
-    data.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    data.write_text("\n".join(rows) + "\n", encoding="cp1252")
     command = [part if part != str(folder / "reviews.csv") else str(data) for part in finetune(tmp_path, "run")]
     command[command.index(str(tmp_path / "model"))] = str(folder / "model")
     code, _, err = run(*command)
     assert code == 3
-    assert "--delimiter ';'" in err
-    code, _, err = run(*command, "--delimiter", ";")
+    assert "--encoding cp1252" in err
+    code, _, err = run(*command, "--encoding", "cp1252")
     assert code == 3
     assert f"{data}:4" in err
     assert "--on-error skip" in err
-    code, out, err = run(*command, "--delimiter", ";", "--on-error", "skip", "--json")
+    code, out, err = run(*command, "--encoding", "cp1252", "--on-error", "skip", "--json")
     assert code == 0
     assert json.loads(out)["protocol"]["data"]["bad_rows_left_out"] == {"train": 1, "dev": 0}
     assert "LEFT OUT: 1 rows, empty text" in err
@@ -225,9 +227,21 @@ def test_a_table_with_semicolons_and_a_bad_row(run: Run, folder: Path, tmp_path:
     assert len(out.splitlines()) == 160
     code, out, err = run("predict", "--model", tmp_path / "run", good, "--delimiter", ";;", "--device", "cpu")
     assert code == 2
-    code, out, err = run("evaluate", "csv", "--data", good, "--model", tmp_path / "run", "--json", "--device", "cpu")
+    scores = ("evaluate", "csv", "--model", tmp_path / "run", "--device", "cpu", "--data")
+    code, out, err = run(*scores, good, "--json")
     assert code == 0, err
     assert json.loads(out)["scores"]["accuracy"] == 1.0
+    assert run(*scores, good)[1].startswith("csv, good.csv (160 rows)")
+    good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="cp1252")
+    assert run(*scores, good)[0] == 3, "the encoding of the training file is not that of every file"
+    assert run(*scores, good, "--encoding", "cp1252")[0] == 0
+    book = Workbook()
+    for row in rows[:3] + rows[4:]:
+        book.active.append(row.split(";"))  # type: ignore[union-attr]
+    book.save(tmp_path / "good.xlsx")
+    code, out, err = run("predict", "--model", tmp_path / "run", tmp_path / "good.xlsx", "--json", "--device", "cpu")
+    assert code == 0, err
+    assert len(out.splitlines()) == 160
 
 
 def test_options_of_own_files_are_refused_for_known_tasks(run: Run, tmp_path: Path) -> None:
@@ -235,23 +249,23 @@ def test_options_of_own_files_are_refused_for_known_tasks(run: Run, tmp_path: Pa
         "finetune", "cola", "--data", tmp_path, "--model", "m", "--out", tmp_path / "r", "--delimiter", ";"
     )
     assert code == 2
-    assert "task cola does not read --delimiter, only task csv does" in err
+    assert "task cola does not take --delimiter, only task csv does" in err
 
 
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
-        ("csv", ["--word-column", "2"], "csv does not read --word-column, only task ner does"),
-        ("csv", ["--joiner", "", "--tag-column", "1"], "csv does not read --tag-column, --joiner, only task ner does"),
-        ("csv", ["--label-separator", ";"], "--label-separator has a meaning with --multi-label only"),
-        ("ner", ["--text", "body"], "ner does not read --text, only task csv does"),
+        ("csv", ["--word-column", "2"], "csv does not take --word-column, only task ner does"),
+        ("csv", ["--joiner", "", "--tag-column", "1"], "csv does not take --tag-column, --joiner, only task ner does"),
+        ("csv", ["--label-separator", ";"], "--label-separator needs --multi-label"),
+        ("ner", ["--text", "body"], "ner does not take --text, only task csv does"),
         (
             "ner",
             ["--delimiter", "tab", "--multi-label"],
-            "ner does not read --delimiter, --multi-label, only task csv does",
+            "ner does not take --delimiter, --multi-label, only task csv does",
         ),
-        ("sst2", ["--label", "x"], "sst2 does not read --label, only task csv does"),
-        ("sst2", ["--tag-column", "1"], "sst2 does not read --tag-column, only task ner does"),
+        ("sst2", ["--label", "x"], "sst2 does not take --label, only task csv does"),
+        ("sst2", ["--tag-column", "1"], "sst2 does not take --tag-column, only task ner does"),
     ],
 )
 def test_columns_that_a_task_does_not_read_are_refused(

@@ -99,10 +99,10 @@ def test_pairs(run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatc
     _, out, _ = run("classify", "-m", models["classify"], "--pairs", "--json", "a film", "the end")
     assert json.loads(out)["text_pair"] == "the end"
     code, _, err = run("next-sentence", "-m", models["next"], "a film")
-    assert (code, "no pairs" in err) == (3, True)
+    assert (code, "1 text does not make pairs" in err) == (3, True)
     stdin(monkeypatch, "a film\tthe end\nno tab\n")
     code, _, err = run("next-sentence", "-m", models["next"], "-")
-    assert (code, "line 2 has 0 tabs" in err) == (3, True)
+    assert (code, "line 2: 0 tabs found, expected one" in err) == (3, True)
 
 
 def test_embed_in_every_form_gives_the_same_vectors(run: Run, models: dict[str, Path], tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from bertkit.batch import collate_groups
 from bertkit.model.models import BertForMultipleChoice
 from bertkit.optim import adamw, linear_schedule, parameter_groups
-from bertkit.tasks.choices.features import GroupSet, boundaries_of, collate_groups
+from bertkit.ragged import GroupSet, Ragged, boundaries_of
 from bertkit.tasks.choices.task import SWAG
 from bertkit.tasks.choices.workflow import ChoiceWorkflow
-from bertkit.tasks.text.features import FeatureSet
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.loop import LoopOptions, Trainer
 from training_helpers import TINY
@@ -30,7 +30,7 @@ def questions(count: int = 24) -> GroupSet:
     ids = generator.integers(1, 101, size=boundaries[-1]).astype(np.int32)
     types = (np.arange(boundaries[-1]) - np.repeat(boundaries[:-1], lengths) >= 2).astype(np.int8)
     return GroupSet(
-        FeatureSet(ids, types, boundaries, lengths),
+        Ragged(ids, boundaries, types, lengths),
         np.arange(0, count * CHOICES + 1, CHOICES),
         lengths.reshape(count, CHOICES).sum(axis=1),
         np.zeros(count, dtype=np.bool_),
@@ -39,16 +39,17 @@ def questions(count: int = 24) -> GroupSet:
 
 
 def padded(found: GroupSet, rows: list[int]) -> dict[str, torch.Tensor]:
-    sequences = [found.sequences[number] for number in found.sequences_of(rows).tolist()]
-    width = max(len(sequence.input_ids) for sequence in sequences)
+    sequences = found.sequences_of(rows).tolist()
+    width = int(found.sequences.lengths[sequences].max())
     made = {
         name: torch.zeros(len(sequences), width, dtype=torch.long)
         for name in ("input_ids", "token_type_ids", "attention_mask")
     }
     for number, sequence in enumerate(sequences):
-        size = len(sequence.input_ids)
-        made["input_ids"][number, :size] = torch.from_numpy(sequence.input_ids.astype(np.int64))
-        made["token_type_ids"][number, :size] = torch.from_numpy(sequence.token_type_ids.astype(np.int64))
+        ids, types = found.sequences[sequence], found.sequences.types(sequence)
+        size = len(ids)
+        made["input_ids"][number, :size] = torch.from_numpy(ids.astype(np.int64))
+        made["token_type_ids"][number, :size] = torch.from_numpy(types.astype(np.int64))
         made["attention_mask"][number, :size] = 1
     return {name: value.view(len(rows), CHOICES, width) for name, value in made.items()}
 

@@ -10,7 +10,7 @@ import pytest
 import transformers
 
 from bertkit import BertForTokenClassification, pipeline
-from bertkit.tasks.tokens.task import load_tagged, ner_task
+from bertkit.tasks.tokens.reading import load_tagged, ner_task
 from pipeline_helpers import save_tiny
 
 LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}

@@ -13,7 +13,7 @@ import seqeval.metrics as oracle
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2, IOBES
 
-from bertkit.metrics.tags import read_entities, spelling_of, write_tags
+from bertkit.metrics.tags import Notation, notation_of, read_entities, spelling_of, write_tags
 from bertkit.tasks.tokens.metrics import entity_scores, tag_accuracy
 
 LETTERS = {"BIO": "BI", "BIOES": "BIES"}
@@ -129,3 +129,23 @@ def test_every_scheme_is_read_back(scheme: str) -> None:
             spelling = spelling_of([written])
             assert read_entities(written, spelling.notation) == entities
             assert spelling.repaired == 0
+
+
+def test_suffixed_tags_equal_seqeval() -> None:
+    """``NP-B`` and ``NP-I`` are what seqeval reads with ``suffix=True``."""
+
+    def turned(tags: list[str]) -> list[str]:
+        return [tag if tag == "O" else "-".join(reversed(tag.split("-", 1))) for tag in tags]
+
+    for predicted, right in tag_cases(200, 6, "BIO"):
+        predicted, right = ([*map(turned, side)] for side in (predicted, right))
+        ours = entity_scores([*predicted, ["X-B", "X-I"]], [*right, ["X-B", "X-I"]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = oracle.f1_score([*right, ["X-B", "X-I"]], [*predicted, ["X-B", "X-I"]], suffix=True)
+        assert ours.micro.f1 == pytest.approx(expected)
+
+
+def test_types_that_end_like_letters_are_no_suffixes() -> None:
+    assert notation_of(["vitamin-B", "vitamin-E", "O"]) == Notation(lettered=False)
+    assert notation_of(["B-I", "I-B"]) == Notation()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bertkit import pipeline
-from bertkit.batch import Batch
-from bertkit.engine import windows_of_texts as engine
-from bertkit.inference.pipeline_inputs import Text
+from bertkit.engine import torch_backend
+from bertkit.engine.rows import WindowSize, stream
+from bertkit.inference import pipeline_base
+from bertkit.ragged import Ragged, boundaries_of
 from pipeline_helpers import save_tiny
 
 
@@ -50,9 +51,8 @@ def test_a_text_gets_the_same_result_in_any_company(
     texts = letters(lengths, seed)
     alone = np.stack([pipe(text, pooling=pooling) for text in texts])
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "MAX_TOKENS_PER_BATCH", tokens)
-        patch.setattr(engine, "WINDOW_TEXTS", window)
-        patch.setattr(engine, "FIRST_WINDOW_TEXTS", max(1, window // 2))
+        patch.setattr(torch_backend, "MAX_TOKENS_PER_BATCH", tokens)
+        patch.setattr(pipeline_base, "TEXTS", WindowSize(window, max(1, window // 2), 10_000))
         together = np.stack(list(pipe(iter(texts) if lazy else texts, pooling=pooling)))
     np.testing.assert_allclose(together, alone, atol=1e-5, rtol=0)
 
@@ -65,66 +65,58 @@ def test_order_would_be_noticed(pipe: Any) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 40), max_size=60),
+    lengths=st.lists(st.integers(1, 40), max_size=60),
     tokens=st.integers(1, 100),
     window=st.integers(1, 20),
-    truncate=st.booleans(),
+    characters=st.integers(1, 200),
+    threads=st.integers(1, 3),
+    lazy=st.booleans(),
 )
-def test_the_engine_gives_one_result_a_text_in_order(
-    lengths: list[int], tokens: int, window: int, truncate: bool
+def test_the_engine_gives_one_answer_an_item_in_order(
+    lengths: list[int], tokens: int, window: int, characters: int, threads: int, lazy: bool
 ) -> None:
-    """With a model that only reports what it was given: ids, positions and lengths reach it intact."""
-    seen: list[int] = []
+    """With a back-end that only reports what it was given. An item is one row or two, of its number, repeated."""
+    advanced: list[int] = []
+    size = WindowSize(window, max(1, window // 3), characters)
 
-    def compute(batch: Batch) -> list[tuple[int, int]]:
-        seen.append(batch.layout.num_tokens)
-        assert torch.is_inference_mode_enabled()
-        for start, end in batch.layout.spans():
-            assert batch.position_ids[start:end].tolist() == list(range(end - start))
-        return [(int(batch.input_ids[start]), end - start) for start, end in batch.layout.spans()]
+    def encode(items: list[tuple[int, int]], first: int) -> Any:
+        assert items[0][0] == first
+        assert len(items) <= window
+        assert sum(length for _, length in items[:-1]) < characters
+        sizes = [[length] if number % 2 else [length, 2] for number, length in items]
+        flat = [row for rows in sizes for row in rows]
+        ids = np.repeat([number for (number, _), rows in zip(items, sizes, strict=True) for _ in rows], flat)
+        rows = Ragged(ids.astype(np.int32), boundaries_of(flat), np.zeros(len(ids), np.int8), np.array(flat))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "MAX_TOKENS_PER_BATCH", tokens)
-        patch.setattr(engine, "WINDOW_TEXTS", window)
-        texts = [Text("x" * length, None) for length in lengths]
-        limit = 20 if truncate else 100
-        done = list(
-            engine.run(
-                iter(texts),
-                Numbering(),
-                compute,
-                limit=limit,
-                truncate=truncate,
-                device=torch.device("cpu"),
-                lazy=False,
-            )
-        )
-    expected = [min(length + 2, limit) for length in lengths]
-    assert [item.index for item in done] == list(range(len(lengths)))
-    assert [item.text for item in done] == texts
-    assert [item.num_tokens for item in done] == expected
-    assert [item.value for item in done] == [(length, size) for length, size in zip(lengths, expected, strict=True)]
-    assert [item.truncated for item in done] == [length + 2 > limit for length in lengths]
-    assert all(total <= max(tokens, 42) for total in seen)
+        def answers(results: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+            source = iter(results)
+            return ([next(source) for _ in rows] for rows in sizes)
+
+        return rows, answers
+
+    backend = Reporting(tokens, threads)
+    items = enumerate(lengths)
+    weight = lambda item: item[1]  # noqa: E731
+    found = list(stream(items, encode, lambda: backend, size=size, weight=weight, lazy=lazy, advance=advanced.append))
+    assert found == [[(n, length)] if n % 2 else [(n, length), (n, 2)] for n, length in enumerate(lengths)]
+    assert sum(advanced) == len(lengths)
+    assert all(total <= tokens or count == 1 for total, count in backend.seen)
 
 
-class Numbering:
-    """A tokenizer whose text of n characters becomes n + 2 tokens that all say n."""
+class Reporting:
+    """What each row holds, and how long it is."""
 
-    model_max_length = 1000
+    def __init__(self, max_tokens: int, threads: int) -> None:
+        self.max_tokens, self.threads = max_tokens, threads
+        self.seen: list[tuple[int, int]] = []
 
-    def encode_ragged(self, texts: Sequence[str], text_pairs: Any = None, **options: Any) -> Any:
-        whole = [len(text) + 2 for text in texts]
-        limit = options.get("max_length") or max(whole)
-        kept = [min(length, limit) for length in whole]
-        return Ragged(
-            ids=np.repeat([len(text) for text in texts], kept).astype(np.int32),
-            boundaries=np.concatenate([[0], np.cumsum(kept)]).astype(np.int64),
-            token_type_ids=np.zeros(sum(kept), np.int8),
-            num_tokens_before=np.array(whole, np.int64),
-        )
+    def num_threads(self, num_packs: int) -> int:
+        return self.threads
 
+    def in_thread(self) -> Any:
+        return nullcontext()
 
-class Ragged:
-    def __init__(self, **fields: Any) -> None:
-        vars(self).update(fields)
+    def compute(self, rows: Ragged, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        self.seen.append((int(rows.lengths[list(numbers)].sum()), len(numbers)))
+        assert all(len(set(rows[number].tolist())) == 1 for number in numbers)
+        return [(int(rows[number][0]), len(rows[number])) for number in numbers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import string
 import unicodedata
@@ -11,17 +12,17 @@ import numpy as np
 import pytest
 
 from bertkit import BertTokenizer
+from bertkit.batch import collate
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers, max_context
 from bertkit.tasks.spans.features import (
     SpanSettings,
     SpanWindows,
-    collate_spans,
     featurize_spans,
     tokens_of,
-    window_starts,
 )
 from bertkit.tasks.spans.task import Answer, SpanExample
 from bertkit.tasks.spans.workflow import span_loss_of
+from bertkit.windows import cut_windows
 
 # Every kind of text that has broken an offset somewhere: emoji of several characters, marks that combine, scripts
 # without spaces, line ends of both kinds, control characters, words that fall into pieces.
@@ -82,14 +83,14 @@ def check_windows(examples: list[SpanExample], tok: BertTokenizer, settings: Spa
         rows = range(w.first_rows[number], w.first_rows[number + 1])
         seen: list[int] = []
         for row in rows:
-            features = w.rows[row]
+            ids = w.rows[row].tolist()
             begin, size, at = (int(part[row]) for part in (w.context_from, w.context_size, w.context_at))
             part = whole[begin : begin + size]
             expected = [tok.cls_token_id, *kept, tok.sep_token_id, *part, tok.sep_token_id]
-            assert features.input_ids.tolist() == expected
-            assert features.token_type_ids.tolist() == [0] * (len(kept) + 2) + [1] * (len(part) + 1)
-            assert features.input_ids[at : at + size].tolist() == part
-            assert features.truncated == (len(asked) > len(kept))
+            assert ids == expected
+            assert w.rows.types(row).tolist() == [0] * (len(kept) + 2) + [1] * (len(part) + 1)
+            assert ids[at : at + size] == part
+            assert w.rows.truncated[row] == (len(asked) > len(kept))
             assert begin <= len(seen)  # no gap
             seen += part[len(seen) - begin :]
         assert seen == whole
@@ -257,11 +258,10 @@ def test_real_answers_come_back_from_their_tokens(shared: Path, minilm: Path):
 
 def test_the_paper_code_cuts_windows_like_this():
     # google-research/bert run_squad.py: (tokens, room, stride) -> beginnings
-    assert list(window_starts(10, 10, 4)) == [0]
-    assert list(window_starts(11, 10, 4)) == [0, 4]
-    assert list(window_starts(20, 10, 4)) == [0, 4, 8, 12]
-    assert list(window_starts(0, 10, 4)) == [0]
-    assert list(window_starts(25, 10, 99)) == [0, 10, 20]
+    found = cut_windows(np.array([10, 11, 20, 0, 25]), 10, np.array([4, 4, 4, 4, 99]))
+    starts = [[0], [0, 4], [0, 4, 8, 12], [0], [0, 10, 20]]
+    assert [found.starts[a:b].tolist() for a, b in itertools.pairwise(found.groups)] == starts
+    assert found.sizes.tolist() == [10, 10, 7, 10, 10, 10, 8, 0, 10, 10, 5]
 
 
 def test_max_context_is_that_of_the_paper():
@@ -321,7 +321,8 @@ def test_batches_carry_targets_only_when_asked():
     windows = featurize_spans(
         [SpanExample("a", "who", "the paris", (Answer("paris", 4),))], TOKENIZERS[0], labelled=True
     )
-    batch = collate_spans(windows, [0, 0], labelled=True)
+    targets = {"start_positions": windows.starts, "end_positions": windows.ends}
+    batch = collate(windows.rows, [0, 0], targets)
     assert batch.targets["start_positions"].tolist() == [windows.starts[0]] * 2
     assert batch.targets["end_positions"].tolist() == [windows.ends[0]] * 2
-    assert not collate_spans(windows, [0]).targets
+    assert not collate(windows.rows, [0]).targets

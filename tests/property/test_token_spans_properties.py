@@ -12,7 +12,9 @@ import torch
 
 from bertkit import BertConfig, BertForTokenClassification, BertTokenizer, pipeline
 from bertkit.inference.token_classification import TokenClassificationPipeline
-from bertkit.tasks.tokens.features import find_pieces, window_starts, windows_of_texts, windows_of_words
+from bertkit.tasks.pieces import find_pieces
+from bertkit.tasks.tokens.features import windows_of_texts, windows_of_words
+from bertkit.windows import cut_windows
 from pipeline_helpers import VOCABULARY
 from tokenizer_families import small
 
@@ -124,14 +126,14 @@ def check_windows(tokenizer: Any, count: int, seed: int) -> int:
         limit = int(rng.integers(3, 40))
         overlap = int(rng.integers(0, limit - 2))
         windows = windows_of_texts(several, tokenizer, max_length=limit, overlap=overlap)
-        pieces = find_pieces(several, tokenizer)
-        assert np.array_equal(windows.rows.input_ids[windows.places], pieces.ids)
+        pieces = find_pieces(several, tokenizer, strip=True)
+        assert np.array_equal(windows.rows.ids[windows.places], pieces.ids)
         assert windows.lengths.max() <= limit
         assert not windows.truncated.any()
         assert sorted(set(windows.row_texts.tolist())) == [0, 1, 2]
         begins = windows.rows.boundaries[:-1]
-        assert (windows.rows.input_ids[begins] == tokenizer.cls_token_id).all()
-        assert (windows.rows.input_ids[windows.rows.boundaries[1:] - 1] == tokenizer.sep_token_id).all()
+        assert (windows.rows.ids[begins] == tokenizer.cls_token_id).all()
+        assert (windows.rows.ids[windows.rows.boundaries[1:] - 1] == tokenizer.sep_token_id).all()
         windowed += len(windows) > 3
     return windowed
 
@@ -145,7 +147,8 @@ def test_pieces_are_read_in_the_window_that_shows_most_around_them(room: int, ov
     tokenizer = BertTokenizer.from_pretrained(tagger)
     for size in range(1, 30):
         windows = windows_of_texts(["a " * size], tokenizer, max_length=room + 2, overlap=overlap)
-        starts = window_starts(size, room, overlap)
+        starts = cut_windows(np.array([size]), room, room - overlap, full_last=True).starts.tolist()
+        assert starts[-1] + room == size or starts == [0]
         assert len(windows) == len(starts)
         rows = np.searchsorted(windows.rows.boundaries, windows.places, side="right") - 1
         for piece, row in enumerate(rows.tolist()):

@@ -14,8 +14,8 @@ from typing import ClassVar, Protocol
 
 from bertkit.errors import DataError, InputError, did_you_mean, shorten
 from bertkit.tasks.examples import Split
-from bertkit.tasks.reading.splits import COMPRESSIONS
-from bertkit.tasks.reading.tables import BadRows, Lines
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.lines import COMPRESSIONS, Lines
 from bertkit.tasks.text.glue import COLA, MRPC
 from bertkit.tasks.text.reading import load_split
 from bertkit.tasks.text.task import TextTask

@@ -1,4 +1,4 @@
-"""The command that adapts a model to a task's own text before it is fine-tuned: adapt."""
+"""``bertkit adapt``: masked-LM training on a task's own text before fine-tuning."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def adapt(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder with the task's files, a training file, or hub:owner/name.")],
-    model: Annotated[str, Parameter(alias="-m", help="Start from this folder, .safetensors file or Hub name.")],
-    out: Annotated[Path, Parameter(alias="-o", help="Folder to write; new, or that of the same command.")],
+    data: Annotated[Path, Parameter(help="Folder of the task's files, a training file, or hub:owner/name.")],
+    model: Annotated[str, Parameter(alias="-m", help="Model to start from: folder, .safetensors file or Hub name.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Folder to write; new, or of the same command.")],
     texts: Annotated[
         list[Path] | None,
         Parameter(negative=(), help="More unlabelled text of the same kind: files, as for 'bertkit prepare'."),
@@ -34,20 +34,21 @@ def adapt(
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Fine-tuning", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
-    r"""Train on a task's text without its labels first, then fine-tune; both reported.
+    r"""Train on a task's text without its labels first, then fine-tune; compare both.
 
-    The masked language model goes on learning on the training texts (never those
-    of dev or test). Then a model is fine-tuned from there, and one from the start
-    checkpoint as it was, with the same settings: the table shows what it brought.
-    Rows that --max-train-rows cuts give their text, never their label; of multiple
-    choice only contexts are read.
-    Worth it where labels are few, or the texts are unlike what the model knows.
-    OUT/with is the fine-tuned model. The same command goes on where it stopped.
+    Continues masked-LM training on the training texts (never on dev or test), then
+    fine-tunes from there and from the original checkpoint, with the same settings,
+    and reports both. Rows left out by --max-train-rows still give their text,
+    never their label; of multiple choice, only contexts are read. Worth it if
+    labels are few, or the texts unlike what the model knows. OUT/with holds the
+    fine-tuned model. If stopped, the same command resumes.
 
     For example:
 
-        bertkit adapt imdb --data imdb --model bert-base-uncased --out run --max-train-rows 500
-        bertkit adapt csv --data notes.csv --texts unlabelled.txt --model DIR --out run --seeds 3
+        bertkit adapt imdb --data imdb --model bert-base-uncased --out run \
+            --max-train-rows 500
+        bertkit adapt csv --data notes.csv --texts unlabelled.txt --model DIR \
+            --out run2 --seeds 3
     """
     from bertkit.system.console import set_quiet
     from bertkit.system.device import find_device

@@ -1,9 +1,8 @@
-"""The command that answers questions from a text: answer."""
+"""``bertkit answer``: answer questions from a text."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from cyclopts import Parameter
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import COMMON, Common, Model, with_texts, write_json, write_line
 from bertkit.errors import ConfigError, DataError
+from bertkit.system.console import standard_input
 
 if TYPE_CHECKING:
     from bertkit.tasks.spans.task import SpanExample
@@ -20,51 +20,53 @@ if TYPE_CHECKING:
 def answer(
     *question: Annotated[str, Parameter(help="Questions about the context.")],
     model: Model,
-    context: Annotated[str | None, Parameter(alias="-c", help="The text that holds the answers.")] = None,
+    context: Annotated[str | None, Parameter(alias="-c", help="The text to find the answers in.")] = None,
     context_file: Annotated[
-        Path | None, Parameter(help="Read the context from this text file (UTF-8); - reads standard input.")
+        Path | None, Parameter(help="Read the context from this file; - reads standard input.")
     ] = None,
     file: Annotated[
-        Path | None, Parameter(help="Answer the questions of this file: SQuAD's JSON, or rows in .jsonl or .parquet.")
+        Path | None, Parameter(help="Answer the questions in this file: SQuAD JSON, .jsonl or .parquet.")
     ] = None,
     out: Annotated[
-        Path | None, Parameter(alias="-o", help="With --file: write {id: answer}, as the official scripts read it.")
+        Path | None,
+        Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions."),
     ] = None,
-    top_k: Annotated[int | None, Parameter(help="Answers shown for each question, best first.")] = None,
+    top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
     impossible: Annotated[
         bool | None,
         Parameter(
             name="--impossible",
             negative="--no-impossible",
-            help="A question may have no answer, which is then empty; default: as the model was trained.",
+            help="Allow 'no answer' (an empty one); default: as the model was trained.",
         ),
     ] = None,
     threshold: Annotated[
-        float | None, Parameter(help="How much 'no answer' must be preferred; default: tuned on dev, else 0.")
+        float | None, Parameter(help="Margin by which 'no answer' must win; default: as tuned on dev, else 0.")
     ] = None,
-    max_answer_len: Annotated[int | None, Parameter(help="Most word pieces of an answer; default 30.")] = None,
-    max_seq_len: Annotated[int | None, Parameter(help="Most word pieces of a window; default: as trained.")] = None,
-    doc_stride: Annotated[int | None, Parameter(help="Word pieces from one window to the next; default 128.")] = None,
+    max_answer_len: Annotated[int | None, Parameter(help="Maximum tokens of an answer; default 30.")] = None,
+    max_seq_len: Annotated[int | None, Parameter(help="Maximum tokens of a window; default: as trained.")] = None,
+    doc_stride: Annotated[int | None, Parameter(help="Tokens from one window to the next; default 128.")] = None,
     truncate: Annotated[
-        bool, Parameter(negative=(), help="Read only the beginning of a question that is too long.")
+        bool, Parameter(negative=(), help="Truncate questions that are too long, instead of refusing them.")
     ] = False,
     common: Common = COMMON,
 ) -> None:
-    """Answer questions from a text of any length.
+    r"""Answer questions from a text of any length.
 
-    An answer is always a piece of the text, shown with its probability and the
-    characters where it stands. A model trained on squad2 may say that there is none.
+    Every answer is a span of the text, shown with its probability and its position
+    in characters. A model trained on squad2 may report that there is no answer.
 
     For example:
 
-        bertkit answer --model run "Who wrote it?" --context "It was written by Ann Lee in 1912."
-        bertkit answer --model run "Who?" "When?" --context-file report.txt --top-k 3
+        bertkit answer --model run "Who wrote it?" \
+            --context "It was written by Ann Lee in 1912."
+        bertkit answer --model run "Who?" "When?" --context-file report.txt
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
     """
     questions = _questions(question, context, context_file, file)
     if out is not None:
         if file is None:
-            raise ConfigError("--out belongs to --file: without it the answers go to standard output")
+            raise ConfigError("--out needs --file; answers to single questions go to standard output")
         if out.exists():
             raise ConfigError(f"{out} exists already; remove it or choose another name")
     common.begin()
@@ -97,12 +99,12 @@ def _questions(
 
     if file is not None:
         if questions or context is not None or context_file is not None:
-            raise ConfigError("--file has questions and contexts of its own: leave the others out")
+            raise ConfigError("--file brings its own questions and contexts; leave out the others")
         if not file.is_file():
             raise DataError(f"{file} is not a file")
         return _of_file(file)
     if (context is None) == (context_file is None):
-        raise ConfigError("give the text that holds the answers: either --context TEXT or --context-file FILE")
+        raise ConfigError("give the text to find the answers in: either --context TEXT or --context-file FILE")
     if not questions:
         raise ConfigError('no question: give one or more, each in quotes, as in: bertkit answer "Who?" --context ...')
     text = context if context_file is None else _read_context(context_file)
@@ -111,7 +113,7 @@ def _questions(
 
 
 def _of_file(file: Path) -> list[SpanExample]:
-    """Questions alone: what is asked has no need of right answers."""
+    """The questions alone; answers in the file are not needed."""
     from bertkit.tasks.spans.reading import read_questions
     from bertkit.tasks.spans.task import SQUAD2
 
@@ -122,7 +124,7 @@ def _read_context(path: Path) -> str:
     where = "standard input" if str(path) == STANDARD_STREAM else str(path)
     if where != "standard input" and not path.is_file():
         raise DataError(f"{path} is not a file")
-    raw = sys.stdin.buffer.read() if where == "standard input" else path.read_bytes()
+    raw = standard_input().read() if where == "standard input" else path.read_bytes()
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -28,14 +28,15 @@ from bertkit.cli.common_options import (
 def classify(
     *text: Texts,
     model: Model,
-    top_k: Annotated[int | None, Parameter(help="Labels shown for each text, most probable first.")] = None,
+    top_k: Annotated[int | None, Parameter(help="Show this many labels per text, most probable first.")] = None,
     all_labels: Annotated[bool, Parameter(name="--all", negative=(), help="Show every label.")] = False,
     function: Annotated[
         Literal["softmax", "sigmoid", "none"] | None,
-        Parameter(name="--function", help="What turns logits into scores; default: what the model was trained for."),
+        Parameter(name="--function", help="How logits become scores; default: as the model was trained."),
     ] = None,
     pairs: Annotated[
-        bool, Parameter(negative=(), help="The texts are pairs: two arguments, or lines with a tab in between.")
+        bool,
+        Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab."),
     ] = False,
     file: File = None,
     truncate: Truncate = False,
@@ -44,14 +45,15 @@ def classify(
 ) -> None:
     """Label texts, with probabilities.
 
-    One line a text: label, probability, text. The label is the one that the model decides for; of labels that do not
-    exclude each other all that it gives. For whole files with labels and columns see: bertkit predict --help
+    Prints one line per text: label, probability, text. The label is the model's
+    decision; for multi-label models, all labels that it assigns. To label whole
+    files and tables, see: bertkit predict --help
 
     For example:
 
-        bertkit classify --model run "A film to remember." "Two hours I want back."
+        bertkit classify --model run "A film to remember." "Two hours wasted."
         head -100 reviews.txt | bertkit classify --model run --json -
-        bertkit classify --model rte-run --pairs "A man is asleep." "A man is running."
+        bertkit classify --model rte-run --pairs "A man sleeps." "A man runs."
     """
     pipe = open_pipeline("text-classification", model, common)
     several = pipe.model.config.problem_type == "multi_label_classification"
@@ -73,5 +75,5 @@ def classify(
 
 
 def _best(found: list[dict[str, Any]]) -> Mapping[str, Any]:
-    """The best label's fields beside each other; further ones, when asked for, as ``labels``."""
+    """The fields of the best label; all requested ones, if several, under ``labels``."""
     return found[0] if len(found) == 1 else {**found[0], "labels": found}

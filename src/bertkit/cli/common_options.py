@@ -1,4 +1,4 @@
-"""What all commands share: common options, texts from arguments, files or stdin, and how results are written."""
+"""What all commands share: common options, texts from arguments, files or standard input, and written results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, ResourceError
+from bertkit.system.console import standard_input
 
 T = TypeVar("T")
 Pair = tuple[str, str]
@@ -23,49 +24,49 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.IGNORECASE | re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
-COMMON_GROUP = Group("Common options", sort_key=2)
+COMMON_GROUP = Group("Common options", sort_key=9)
 
 Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
-Texts = Annotated[str, Parameter(help="Texts; a single - reads one text a line from standard input.")]
-File = Annotated[Path | None, Parameter(help="Read one text a line from this file (UTF-8).")]
-Truncate = Annotated[
-    bool, Parameter(negative=(), help="Read only the beginning of a text that is too long, instead of refusing it.")
-]
+Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, one text per line.")]
+File = Annotated[Path | None, Parameter(help="Read this file instead, one text per line.")]
+Truncate = Annotated[bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")]
 MaxLength = Annotated[
-    int | None, Parameter(help="Most tokens of one text; default: what it was trained on, or can read.")
+    int | None, Parameter(help="Maximum tokens per text; default: as in training, or what the model can read.")
 ]
 Corpus = Annotated[
     str,
     Parameter(
-        help="Files, folders or patterns: plain text, .jsonl, .parquet, MediaWiki .xml; also packed (.gz .bz2 .xz "
-        ".zst). A single - reads standard input."
+        help="Files, folders or patterns: plain text, .jsonl, .parquet or MediaWiki .xml, also compressed (.gz .bz2 "
+        ".xz .zst). A single - reads standard input."
     ),
 ]
 Dedup = Annotated[
     Literal["exact", "near"] | None,
-    Parameter(help="Leave out documents that an earlier one says as well: in the same words, or in nearly the same."),
+    Parameter(help="Drop duplicates of earlier documents, or near-duplicates too."),
 ]
 
 
 @Parameter(name="*", group=COMMON_GROUP)
 @dataclass(frozen=True)
 class Output:
-    """Options of every command, but for the seed, which training settings have themselves."""
+    """Options of every command, except the seed, which training settings define themselves."""
 
-    json: Annotated[bool, Parameter(negative=(), help="Write results as JSON, one object a line.")] = False
-    device: Annotated[str | None, Parameter(help="cpu, cuda, cuda:1 ...; default: a GPU where there is one.")] = None
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No talk and no progress.")] = False
+    json: Annotated[bool, Parameter(negative=(), help="Write results as JSON, one object per line.")] = False
+    device: Annotated[str | None, Parameter(help="cpu, cuda, cuda:1 ...; default: a GPU if there is one.")] = None
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No messages, no progress bars.")] = (
+        False
+    )
 
 
 @Parameter(name="*", group=COMMON_GROUP)
 @dataclass(frozen=True)
 class Common(Output):
-    """Options that every command takes."""
+    """Options of every command."""
 
-    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0
+    seed: Annotated[int, Parameter(help="Seed of all random numbers.")] = 0
 
     def begin(self) -> None:
-        """Seed all generators and set how much is said. Call it once torch may be imported."""
+        """Seed all generators and apply ``--quiet``. Imports torch."""
         import numpy as np
         import torch
 
@@ -92,15 +93,15 @@ def read_texts(texts: tuple[str, ...], file: Path | None) -> list[str] | Iterato
     """
     from_stdin = texts == (STANDARD_STREAM,) or (file is not None and str(file) == STANDARD_STREAM)
     if STANDARD_STREAM in texts and len(texts) > 1:
-        raise ConfigError("- stands alone: give texts as arguments or on standard input, not both")
+        raise ConfigError("- must stand alone: give texts as arguments or on standard input, not both")
     if file is not None and texts:
         raise ConfigError("give texts as arguments or with --file, not both")
     if from_stdin:
-        return _lines(sys.stdin.buffer, "standard input")
+        return _lines(standard_input(), "standard input")
     if file is not None:
         return _lines_of_file(file)
     if not texts:
-        raise ConfigError("no text: give texts as arguments, --file FILE, or - for one text a line on standard input")
+        raise ConfigError("no text: give texts as arguments, --file FILE, or - for standard input, one text per line")
     return list(texts)
 
 
@@ -113,13 +114,14 @@ def read_pairs(texts: tuple[str, ...], file: Path | None) -> Iterator[Pair]:
     given = read_texts(texts, file)
     if isinstance(given, list):
         if len(given) % 2:
-            raise DataError(f"{len(given)} texts are no pairs: give two texts, each in quotes")
+            count = "1 text does" if len(given) == 1 else f"{len(given)} texts do"
+            raise DataError(f"{count} not make pairs: give two texts for each pair, each in quotes")
         yield from zip(given[::2], given[1::2], strict=True)
         return
     for number, line in enumerate(given, start=1):
         halves = line.split("\t")
         if len(halves) != 2:
-            raise DataError(f"line {number} has {len(halves) - 1} tabs; expected first text, one tab, second text")
+            raise DataError(f"line {number}: {len(halves) - 1} tabs found, expected one: first text, tab, second text")
         yield halves[0], halves[1]
 
 
@@ -151,7 +153,7 @@ def open_pipeline(task: str, model: str, common: Common) -> Any:
 
 
 class Tee(Generic[T]):
-    """Remembers the items of a stream until their results come back, so that both can be written side by side."""
+    """Keeps the items of a stream until their results arrive, so that both can be written together."""
 
     def __init__(self, items: Iterable[T]) -> None:
         self._items = iter(items)
@@ -164,7 +166,7 @@ class Tee(Generic[T]):
             yield item
 
     def next_kept(self) -> T:
-        """The oldest item that was not asked for yet."""
+        """The oldest item not yet returned."""
         item = self._kept[self._taken]
         self._taken += 1
         if self._taken >= 4096:
@@ -174,7 +176,7 @@ class Tee(Generic[T]):
 
 
 def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[Any]]) -> Iterator[tuple[T, Any]]:
-    """Pairs of text and result; ``run`` takes an iterator of texts and gives an iterator of results in order."""
+    """Pairs of text and result; ``run`` maps an iterator of texts to an iterable of results in the same order."""
     tee = Tee(texts)
     for result in run(iter(tee)):
         yield tee.next_kept(), result
@@ -188,7 +190,7 @@ def bytes_of(amount: str) -> int:
     """
     found = _SIZE.fullmatch(amount.strip())
     if found is None:
-        raise ConfigError(f"{amount!r} is no amount of memory; write for example 500MB or 4GB")
+        raise ConfigError(f"{amount!r} is not an amount of memory; write for example 500MB or 4GB")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
@@ -196,11 +198,11 @@ def seconds_of(duration: str) -> float:
     """``90``, ``90s``, ``20m``, ``1h30m``, ``1.5h`` or ``1h 30m 15s``; a number without unit is seconds.
 
     Raises:
-        ConfigError: anything else, or no time at all.
+        ConfigError: anything else, or zero.
     """
     found = _DURATION.fullmatch("".join(duration.split()))
     if found is None or not any(found.groups()):
-        raise ConfigError(f"{duration!r} is no duration; write for example 90, 90s, 20m or 1h30m")
+        raise ConfigError(f"{duration!r} is not a duration; write for example 90, 90s, 20m or 1h30m")
     hours, minutes, seconds = (float(part or 0) for part in found.groups())
     total = 3600 * hours + 60 * minutes + seconds
     if total <= 0:
@@ -209,12 +211,18 @@ def seconds_of(duration: str) -> float:
 
 
 def write_json(value: Any) -> None:
-    """One JSON object on a line of stdout."""
+    """Write one JSON object on a line of stdout."""
     write_line(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 def write_line(line: str) -> None:
-    """One line of stdout, also where the terminal cannot show every character."""
+    """Write one line to stdout, escaping what its encoding cannot represent.
+
+    Raises:
+        ResourceError: standard output is closed.
+    """
+    if sys.stdout is None:
+        raise ResourceError("standard output is closed, so there is nowhere to write results; leave out '>&-'")
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     sys.stdout.flush()  # a reader at the other end of a pipe should see each result as it comes

@@ -1,4 +1,4 @@
-"""The command that brings checkpoints of other kinds home: convert."""
+"""``bertkit convert``: TensorFlow and pickled checkpoints to folders that load."""
 
 from __future__ import annotations
 
@@ -18,37 +18,40 @@ def convert(
             "pytorch_model.bin or safetensors, or Hub name."
         ),
     ],
-    target: Annotated[Path, Parameter(help="Folder to make; it must not exist, or be empty.")],
+    target: Annotated[Path, Parameter(help="New folder to write, or an empty one.")],
     /,
     *,
     trust_pickle: Annotated[
-        bool, Parameter(negative=(), help="Open a pickle, with torch's restricted reader in a process of its own.")
+        bool, Parameter(negative=(), help="Open a pickle, with torch's restricted reader in a separate process.")
     ] = False,
     config: Annotated[
-        Path | None, Parameter(help="bert_config.json of a TensorFlow checkpoint that has none beside it.")
+        Path | None, Parameter(help="bert_config.json, if a TensorFlow checkpoint has none beside it.")
     ] = None,
-    vocab: Annotated[Path | None, Parameter(help="vocab.txt of a TensorFlow checkpoint, likewise.")] = None,
+    vocab: Annotated[Path | None, Parameter(help="vocab.txt, likewise.")] = None,
     model_class: Annotated[
         str | None,
-        Parameter(help="Class it was trained as, where names do not tell: BertForTokenClassification for a tagger."),
+        Parameter(help="Model class, if variable names do not tell: BertForTokenClassification for a tagger."),
     ] = None,
     lower_case: Annotated[
-        bool | None, Parameter(help="Whether the tokenizer lower-cases; default: by the vocabulary.")
+        bool | None, Parameter(help="Whether the tokenizer lower-cases; default: inferred from the vocabulary.")
     ] = None,
     revision: Annotated[str | None, Parameter(help="Branch, tag or commit on the Hub.")] = None,
     common: Common = COMMON,
 ) -> None:
-    """Convert a checkpoint of TensorFlow, or a pickled one, into a folder that bertkit loads.
+    r"""Convert a TensorFlow or pickled checkpoint to a folder that bertkit loads.
 
-    The result is read again and compared with the source, tensor by tensor, and by its outputs where the source can be
-    run. A variable that is neither known nor part of an optimizer is an error, and then nothing is written.
+    SOURCE may also be a SavedModel from TF-Hub. The result is read back and
+    compared with the source, tensor by tensor, and by its outputs if the source can
+    be run. A variable that is neither known nor part of an optimizer is an error;
+    then nothing is written.
 
     For example:
 
         bertkit convert uncased_L-12_H-768_A-12.zip bert-base
-        bertkit convert output/model.ckpt-1000 tagger --config bert_config.json --model-class BertForTokenClassification
-        bertkit convert bert_en_uncased_L-12_H-768_A-12_4 bert-base      a SavedModel from TF-Hub
-        bertkit convert --trust-pickle old-checkpoint new-checkpoint     a folder with pytorch_model.bin
+        bertkit convert bert_en_uncased_L-12_H-768_A-12_4 bert-base
+        bertkit convert output/model.ckpt-1000 tagger \
+            --config bert_config.json --model-class BertForTokenClassification
+        bertkit convert --trust-pickle old-checkpoint new-checkpoint
     """
     from bertkit.model.convert import Wishes
     from bertkit.model.convert import convert as convert_checkpoint

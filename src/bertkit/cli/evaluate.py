@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,38 +17,39 @@ from bertkit.cli.task_options import (
     Task,
     check_columns,
     find_task,
+    in_encoding,
 )
 
 if TYPE_CHECKING:
     from bertkit.inference.evaluate import Run
     from bertkit.tasks import Task as AnyTask
-    from bertkit.tasks.reading.tables import OnError
+    from bertkit.tasks.reading.bad_rows import OnError
 
 
 def evaluate(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder with the task's files, or one labelled file.")],
-    model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
+    data: Annotated[Path, Parameter(help="Folder of the task's files, or one labelled file.")],
+    model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
     split: Annotated[
         str | None,
         Parameter(
-            help="train, dev or test; of mnli also mismatched. Default: dev of a folder; a file as a whole, or the "
-            "rows its run held out of it."
+            help="train, dev or test; mnli also has mismatched. Default: dev of a folder; all of a file, or the "
+            "rows that the run held out of it."
         ),
     ] = None,
     columns: LabelledColumns = LABELLED_COLUMNS,
     tags: TagColumns = TAG_COLUMNS,
     on_error: Annotated[
-        Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or leave it out and say so.")
+        Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or skip and report bad rows.")
     ] = "raise",
     common: Common = COMMON,
 ) -> None:
     """Score a finished run on labelled text.
 
-    The scores, their protocol and every prediction are also kept in the run
-    folder, in evaluation-SPLIT.json and evaluation-predictions-SPLIT.jsonl.
+    The run folder keeps the scores and their protocol in evaluation-SPLIT.json, and
+    every prediction in evaluation-predictions-SPLIT.jsonl.
 
     For example:
 
@@ -61,7 +63,7 @@ def evaluate(
     check_columns(task, columns, tags)
     device = str(find_device(common.device))
     if task == "ner":
-        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, **tags.given)
+        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, encoding=columns.encoding, **tags.given)
         run = open_run(model, chosen, device=device)
     else:
         known = None if task == "csv" else find_task(task, data, columns, on_error, tags)
@@ -75,10 +77,12 @@ def evaluate(
 
 
 def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_error: OnError) -> AnyTask:
-    """The task to score: of ``csv`` the run's own columns unless others are named, and always the run's labels."""
+    """The task to score: for ``csv`` with the run's columns unless others are given, and always with its labels."""
     known = run.task
     if known is not None and known.name == name and not columns.are_given:
-        return cast("AnyTask", known)
+        if not _learned_from(data, run):  # by the encoding of another file UTF-8 would be misread without an error
+            known = replace(known, columns=replace(known.columns, encoding=None))
+        return in_encoding(known, columns.encoding)
     if name != "csv":
         return find_task(name, data, columns, on_error)
     config = run.model.config
@@ -89,10 +93,11 @@ def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_e
 
 
 def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:
-    """Which rows to score: of a folder dev; a file as a whole, unless the run learned from it and held rows out."""
+    """Which rows to score: dev of a folder; the whole of a file, unless the run was trained on a part of it."""
     if not data.is_file():
         return "dev"
-    learned_from = run.settings.get("data")
-    if learned_from is not None and Path(learned_from).resolve() == data.resolve():
-        return "dev"
-    return next(iter(run.workflow.splits(data)))
+    return "dev" if _learned_from(data, run) else next(iter(run.workflow.splits(data)))
+
+
+def _learned_from(data: Path, run: Run) -> bool:
+    return "data" in run.settings and Path(run.settings["data"]).resolve() == data.resolve()

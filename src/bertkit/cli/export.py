@@ -1,4 +1,4 @@
-"""The command that writes a model for other runtimes: export."""
+"""``bertkit export``: write a model for other runtimes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ def export(
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="New folder for the exported model.")],
-    format: Annotated[Literal["onnx"], Parameter(help="What to write.")] = "onnx",
+    format: Annotated[Literal["onnx"], Parameter(help="Format to write.")] = "onnx",
     task: Annotated[
         str | None,
-        Parameter(help="What the model is for, for example fill-mask; default: what its config.json says it is."),
+        Parameter(help="Task of the model, for example fill-mask; default: as its config.json says."),
     ] = None,
     variant: Annotated[
         Literal["padded", "packed", "both"],
-        Parameter(help="Input with padding (model.onnx), without (model_packed.onnx), or one file for each."),
+        Parameter(help="Input with padding (model.onnx), without (model_packed.onnx), or both."),
     ] = "both",
-    opset: Annotated[int, Parameter(help="Version of ONNX's operators, from 18 to 23.")] = 20,
-    check: Annotated[bool, Parameter(help="Run what was written and compare it with the model.")] = True,
+    opset: Annotated[int, Parameter(help="Version of the ONNX operators, 18 to 23.")] = 20,
+    check: Annotated[bool, Parameter(help="Run the written files and compare them with the model.")] = True,
     common: Common = COMMON,
 ) -> None:
-    """Write a model as ONNX, with its tokenizer and labels beside it, and check it.
+    r"""Write a model as ONNX with its tokenizer and labels, and check it.
 
-    The check runs every file with ONNX Runtime on batches of random shapes, and fails if a result differs from the
-    model's by more than 1e-4. Needs the extra onnx: pip install 'bertkit[onnx]'
+    The check runs every file with ONNX Runtime on batches of random shapes, and
+    fails if a result differs from the model's by more than 1e-4. Needs the extra
+    onnx: pip install 'bertkit[onnx]'
 
     For example:
 
         bertkit export run --out run-onnx
-        bertkit export bert-base-uncased --task feature-extraction --variant padded --out bert-onnx
-        python -c "from bertkit.export.onnx_model import OnnxModel; print(OnnxModel('run-onnx')(['A fine film.']))"
+        bertkit export bert-base-uncased --task feature-extraction \
+            --variant padded --out bert-onnx
     """
     common.begin()
     from bertkit.export.onnx_export import export_onnx, load_for_export
@@ -60,6 +61,6 @@ def export(
     write_line(f"{exported.model} in {exported.folder}, opset {exported.opset}")
     for name, facts in exported.variants.items():
         worst = facts["largest_difference"]
-        told = "not checked" if worst is None else f"largest difference to the model {worst:.1e}"
+        told = "not checked" if worst is None else f"largest difference from the model {worst:.1e}"
         write_line(f"  {facts['file']:<18} {name}: {', '.join(facts['inputs'])} -> {', '.join(facts['outputs'])}")
         write_line(f"  {'':<18} {told}")

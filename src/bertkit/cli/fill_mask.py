@@ -26,24 +26,26 @@ from bertkit.cli.common_options import (
 def fill_mask(
     *text: Texts,
     model: Model,
-    top_k: Annotated[int, Parameter(help="Guesses for each mask.")] = 5,
+    top_k: Annotated[int, Parameter(help="Guesses per mask.")] = 5,
     targets: Annotated[
-        tuple[str, ...] | None, Parameter(negative=(), help="Consider only this word; may be given several times.")
+        tuple[str, ...] | None, Parameter(negative=(), help="Consider only this word; repeat for more words.")
     ] = None,
     file: File = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,
     common: Common = COMMON,
 ) -> None:
-    """Guess what stands in place of [MASK].
+    r"""Guess the words behind [MASK].
 
-    A text may hold several masks; each is judged on its own, with the others hidden. One line a guess: probability,
-    token, and the text with the token in place. With --json one object a text.
+    A text may hold several masks; each is predicted with the others still masked.
+    Prints one line per guess: probability, token, and the text with the token
+    filled in. With --json one object per text.
 
     For example:
 
-        bertkit fill-mask --model bert-base-uncased "Paris is the [MASK] of France."
-        bertkit fill-mask --model DIR --targets good --targets bad "The film was [MASK]."
+        bertkit fill-mask --model DIR "Paris is the [MASK] of France."
+        bertkit fill-mask --model DIR --targets good --targets bad \
+            "The film was [MASK]."
     """
     pipe = open_pipeline("fill-mask", model, common)
     texts = read_texts(text, file)

@@ -30,14 +30,14 @@ def finetune(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder with the task's files, a training file, or hub:owner/name.")],
-    model: Annotated[str, Parameter(alias="-m", help="Start from this folder, .safetensors file or Hub name.")],
-    out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, unless --resume is given.")],
+    data: Annotated[Path, Parameter(help="Folder of the task's files, a training file, or hub:owner/name.")],
+    model: Annotated[str, Parameter(alias="-m", help="Model to start from: folder, .safetensors file or Hub name.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, except with --resume.")],
     resume: Annotated[
         bool,
         Parameter(
             negative=(),
-            help="Go on with the run in --out; repeat its other options. More --seeds than it has are added to it.",
+            help="Continue the run in --out; repeat its other options. A larger --seeds adds seeds.",
         ),
     ] = False,
     columns: LabelledColumns = LABELLED_COLUMNS,
@@ -45,22 +45,24 @@ def finetune(
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
-    r"""Fine-tune a BERT on labelled text, and say how good it is.
+    r"""Fine-tune a BERT on labelled text, and report how good it is.
 
-    Before training comes a report on the data, beside the score that of TF-IDF
-    with a linear model. RUN then holds the model, metrics.json with its protocol,
-    predictions, pictures and a model card. Ctrl-C saves; --resume goes on.
+    First prints a report on the data; the score comes with that of TF-IDF and a
+    linear model. RUN then holds the model, metrics.json with its protocol,
+    predictions, plots and a model card. Ctrl-C saves; --resume continues.
 
-    Task glue is all of GLUE that DATA has, with one table at the end, and the
-    files of a submission for the tasks that have a test file.
+    Task glue runs every GLUE task found in DATA, prints one table at the end, and
+    writes the submission files of tasks with a test file.
 
     For example:
 
         bertkit finetune sst2 --data SST-2 --model bert-base-uncased --out run
         bertkit finetune csv --data reviews.csv --text body --label stars \
             --model bert-base-uncased --out run --seeds 3
-        bertkit finetune tweets --data tweets --model DIR --out run --freeze-encoder
-        bertkit finetune glue --data GLUE --model bert-base-uncased --out runs --seeds 5
+        bertkit finetune tweets --data tweets --model DIR --out run \
+            --freeze-encoder
+        bertkit finetune glue --data GLUE --model bert-base-uncased \
+            --out runs --seeds 5
     """
     from bertkit.system.console import set_quiet
     from bertkit.system.device import find_device

@@ -19,29 +19,31 @@ def inspect(
     /,
     *,
     verify: Annotated[
-        bool, Parameter(negative=(), help="Run a fixed sentence and show what it does in every layer.")
+        bool, Parameter(negative=(), help="Run a fixed sentence and show a fingerprint of every layer.")
     ] = False,
     against: Annotated[
         str | None,
-        Parameter(help="Model, or saved answer of --verify --json, that must compute the same; implies --verify."),
+        Parameter(help="A model that must compute the same, or saved output of --verify --json; implies --verify."),
     ] = None,
     common: Common = COMMON,
 ) -> int:
-    """Show what a model or a token store holds, or what it computes.
+    """Show what a model or a token store holds, or what a model computes.
 
-    Of a model: config, parameters, heads, every tensor, and a hash of its weights.
+    Of a model: config, parameters, heads, every tensor, and a hash of the weights.
     Of a token store: counts, lengths of documents and sentences, and samples.
+    MODEL may be the run folder of 'bertkit finetune', or RUN/model of 'bertkit
+    pretrain'.
 
-    With --verify a fixed sentence is run, and a few numbers of every layer are shown: the fingerprint of what the model
-    computes. It is compared with --against, or with the fingerprint.json beside the weights (bertkit convert writes
-    one). Exit code 4 where they are not those of one model.
+    --verify runs a fixed sentence and shows a few numbers of every layer: a
+    fingerprint of what the model computes. It is compared with --against, or with
+    the fingerprint.json beside the weights, which 'bertkit convert' writes. Exit
+    code 4 if they differ.
 
     For example:
 
         bertkit inspect bert-base-uncased
-        bertkit inspect run --json          after bertkit finetune
-        bertkit inspect run/model           after bertkit pretrain
-        bertkit inspect store               after bertkit prepare
+        bertkit inspect run --json
+        bertkit inspect store
         bertkit inspect copy --against original
     """
     folder = Path(model).expanduser()
@@ -49,7 +51,7 @@ def inspect(
     _refuse_training_state(folder, names)
     if verify or against is not None:
         if _is_store(names):
-            raise ConfigError(f"{folder} is a token store; only a model computes something that can be verified")
+            raise ConfigError(f"{folder} is a token store; only models can be verified")
         return _verify(model, against, common)
     report: Any
     if _is_store(names):
@@ -68,7 +70,7 @@ def inspect(
 
 
 def _verify(model: str, against: str | None, common: Common) -> int:
-    """The fingerprint of a model, beside the one it should have; returns the exit code."""
+    """Compare a model's fingerprint with the expected one; returns the exit code."""
     from bertkit.model.fingerprint import differences as compare
     from bertkit.model.fingerprint import expected_fingerprint, fingerprint
 
@@ -81,7 +83,7 @@ def _verify(model: str, against: str | None, common: Common) -> int:
     else:
         write_line(found.render())
         if named is None:
-            write_line("\nnothing to compare with: give --against MODEL, or a saved answer of --verify --json")
+            write_line("\nnothing to compare with: give --against MODEL, or saved output of --verify --json")
         else:
             write_line(f"\ncompared with {named}: " + ("the same" if not differences else "NOT the same"))
             for difference in differences:
@@ -89,8 +91,8 @@ def _verify(model: str, against: str | None, common: Common) -> int:
     return CheckpointError.exit_code if differences else 0
 
 
-# The names below are those of bertkit.data.store.store_manifest and bertkit.training.trainer.snapshot, which import
-# pyarrow and # torch: to look at a model's files needs neither.
+# The names below are those of bertkit.data.store.store_manifest and bertkit.training.trainer.snapshot. They are
+# repeated because those modules import pyarrow and torch, which looking at a model's files does not need.
 
 
 def _is_store(names: set[str]) -> bool:
@@ -100,11 +102,11 @@ def _is_store(names: set[str]) -> bool:
 
 
 def _refuse_training_state(folder: Path, names: set[str]) -> None:
-    """Say what a folder is that looks like a checkpoint and holds no model."""
+    """Refuse a folder that looks like a checkpoint but holds no model."""
     states = sorted(name for name in names if _STEP.match(name))
     if {"tensors.safetensors", "state.json"} <= names or states:
         what = f"holds training states ({shorten(states)})" if states else "is a training state"
         raise CheckpointError(
-            f"{folder} {what}: what a stopped run goes on from, weights and optimizer together, not a model. Look at "
-            "the run's model instead: the run folder after fine-tuning, its folder model/ after pre-training"
+            f"{folder} {what}: weights and optimizer of an unfinished run, not a model. Inspect the run's model "
+            "instead: the run folder after fine-tuning, its folder model/ after pre-training"
         )

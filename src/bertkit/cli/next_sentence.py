@@ -22,20 +22,21 @@ from bertkit.cli.common_options import (
 
 
 def next_sentence(
-    *text: Annotated[str, Parameter(help="Two texts; or - for pairs on standard input, the halves split by a tab.")],
+    *text: Annotated[str, Parameter(help="Two texts; or - for standard input, one pair per line, separated by a tab.")],
     model: Model,
-    file: Annotated[Path | None, Parameter(help="Read one pair a line, the halves split by a tab.")] = None,
+    file: Annotated[Path | None, Parameter(help="Read this file, one pair per line, separated by a tab.")] = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,
     common: Common = COMMON,
 ) -> None:
     """Judge whether the second text follows the first.
 
-    One line a pair: the label (is_next or not_next), its probability, and the two texts.
+    Prints one line per pair: the label (is_next or not_next), its probability, and
+    the two texts.
 
     For example:
 
-        bertkit next-sentence --model bert-base-uncased "He opened the door." "It was dark inside."
+        bertkit next-sentence --model DIR "He opened the door." "It was dark."
     """
     pipe = open_pipeline("next-sentence", model, common)
     pairs = read_pairs(text, file)

@@ -16,21 +16,22 @@ from bertkit.errors import ConfigError, DataError
 
 
 def predict(
-    file: Annotated[Path, Parameter(help="A .txt (one text a line), .csv, .tsv, .jsonl or .parquet file; or -.")],
+    file: Annotated[
+        Path,
+        Parameter(help="One text per line (.txt), or a .csv, .tsv, .xlsx, .json, .jsonl or .parquet file; or -."),
+    ],
     /,
     *,
-    model: Annotated[str, Parameter(alias="-m", help="Run folder, or any classifier's folder or Hub name.")],
-    out: Annotated[Path | None, Parameter(alias="-o", help="Write to this .jsonl, .csv, .tsv or .parquet file.")] = (
-        None
-    ),
+    model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
+    out: Annotated[Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv or .parquet file.")] = (None),
     columns: TextColumns = TEXT_COLUMNS,
     common: Common = COMMON,
 ) -> None:
     """Label a whole file.
 
-    With --out the work can be stopped at any time; the same command goes on.
-    Without it there is one line a text on stdout: label, probability, text.
-    A text longer than those of the training is cut as there, and marked.
+    With --out the work can be stopped at any time; the same command resumes.
+    Without it, prints one line per text: label, probability, text. Texts longer
+    than in training are truncated as in training, and flagged.
 
     For example:
 
@@ -57,7 +58,7 @@ def predict(
     elif out.suffix == ".jsonl":
         count = predict_file(model, file, out, **_places(columns), device=device)
     else:
-        # Finished rows are kept as JSON lines, to which a stopped run can append, and become a table at the end.
+        # Finished rows are kept as JSON lines, which an interrupted run can append to, and become a table at the end.
         lines = out.with_name(f".{out.name}.rows.jsonl")
         lines.unlink(missing_ok=True)
         predict_file(model, file, lines, **_places(columns), device=device)
@@ -74,6 +75,7 @@ def _places(columns: TextColumns) -> dict[str, Any]:
         "text_pair": columns.text_pair,
         "delimiter": columns.separator,
         "quoting": columns.quoting,
+        "encoding": columns.encoding,
     }
 
 
@@ -85,11 +87,11 @@ def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Ite
     run = open_run(model, device=device)
     if not isinstance(run, Classifier):
         if str(file) == STANDARD_STREAM:
-            raise ConfigError(f"standard input has one text a line; a run of {run.workflow.task.name} needs a file")
+            raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
         return predict_examples(run, file)
     if str(file) == STANDARD_STREAM:
         if columns != TEXT_COLUMNS:
-            raise ConfigError("standard input has one text a line and no columns")
+            raise ConfigError("standard input holds one text per line and has no columns")
         return predict_run(run, read_texts((STANDARD_STREAM,), None))
     if not file.is_file():
         raise DataError(f"{file} does not exist")
@@ -101,7 +103,7 @@ def _show(row: dict[str, Any], common: Common) -> None:
     if common.json:
         write_json(row)
         return
-    if "truncated" not in row or "text" not in row:  # of another kind than texts and labels
+    if "truncated" not in row or "text" not in row:  # not a text with a label
         write_line(json.dumps(row, ensure_ascii=False))
         return
     shown, shares = row["predicted"], row.get("probabilities")

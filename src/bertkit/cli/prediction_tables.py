@@ -25,9 +25,9 @@ def check_format(out: Path) -> None:
         ConfigError: see above.
     """
     if out.suffix not in FORMATS:
-        raise ConfigError(f"--out {out}: the ending says the format; choose {', '.join(FORMATS)}")
+        raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(FORMATS)}")
     if not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: there is no folder {out.parent}")
+        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
 
 
 def write_table(rows: Iterator[Row], out: Path) -> int:

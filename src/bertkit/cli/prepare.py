@@ -1,4 +1,4 @@
-"""The command that turns text into a token store: prepare."""
+"""``bertkit prepare``: turn text into a token store."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ if TYPE_CHECKING:
 
 def prepare(
     *corpus: Corpus,
-    tokenizer: Annotated[
-        str, Parameter(alias="-t", help="Tokenizer: a folder as 'bertkit vocab' writes it, a vocab.txt, or a Hub name.")
-    ],
-    out: Annotated[Path, Parameter(alias="-o", help="Folder to write the token store to; new, or of a stopped run.")],
+    tokenizer: Annotated[str, Parameter(alias="-t", help="Folder written by 'bertkit vocab', vocab.txt, or Hub name.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Folder of the token store; new, or of an interrupted run.")],
     sentences: Annotated[
-        Literal["split", "line"], Parameter(help="Find sentences in running text, or take each line as one.")
+        Literal["split", "line"], Parameter(help="Split running text into sentences, or take each line as one.")
     ] = "split",
-    text: Annotated[str | None, Parameter(help="Column of .jsonl and .parquet files that has the text.")] = None,
+    text: Annotated[str | None, Parameter(help="Text column of .jsonl and .parquet files.")] = None,
     on_error: Annotated[
-        Literal["raise", "skip"], Parameter(help="Stop at what cannot be read, or count it and go on.")
+        Literal["raise", "skip"], Parameter(help="Stop at the first unreadable document, or count and skip them.")
     ] = "raise",
     dedup: Dedup = None,
-    workers: Annotated[int | None, Parameter(help="Processes that tokenise; default: one a core.")] = None,
+    workers: Annotated[int | None, Parameter(help="Processes; default: one per core.")] = None,
     memory: Annotated[
-        str | None, Parameter(help="Most memory of all processes together, for example 4GB; fewer start if need be.")
+        str | None, Parameter(help="Memory limit of all processes together, for example 4GB; may reduce their number.")
     ] = None,
     engine: Annotated[
         Literal["local", "ray"],
-        Parameter(help="This machine, or a Ray cluster that shares its file system (needs the extra ray)."),
+        Parameter(help="This machine, or a Ray cluster with a shared file system (extra: ray)."),
     ] = "local",
-    resume: Annotated[bool, Parameter(help="Go on after the finished shards of the same command.")] = True,
+    resume: Annotated[bool, Parameter(help="Continue after the finished shards of the same command.")] = True,
     common: Common = COMMON,
 ) -> None:
-    """Tokenise a corpus once, for pre-training.
+    r"""Tokenise a corpus once, for pre-training.
 
-    OUT is then a token store, for 'bertkit pretrain'; 'bertkit inspect' shows it.
-    Plain text has a blank line between documents. The store is Parquet, which any
-    Arrow reader opens, with the same bytes for any number of workers. Stopped at
-    any moment, the same command goes on.
+    OUT becomes a token store for 'bertkit pretrain'; 'bertkit inspect' shows it.
+    In plain text, blank lines separate documents. The store is Parquet, readable
+    with any Arrow library, and has the same bytes for any number of workers. If
+    stopped at any point, the same command resumes.
 
     For example:
 
         bertkit prepare corpus/*.txt.xz --tokenizer tokenizer --out store
-        bertkit prepare lines.txt --sentences line --tokenizer bert-base-uncased --out store --memory 4GB
-        bertkit prepare crawl/ --dedup near --on-error skip --tokenizer tokenizer --out store
+        bertkit prepare lines.txt --sentences line --memory 4GB \
+            --tokenizer bert-base-uncased --out store
+        bertkit prepare crawl/ --dedup near --on-error skip \
+            --tokenizer tokenizer --out store
     """
     if not corpus:
-        raise ConfigError("no text: name the files to prepare, or - for standard input")
+        raise ConfigError("no corpus: name the files to prepare, or - for standard input")
     from bertkit.data.corpus.documents import CorpusReport
     from bertkit.data.store.prepare import prepare as prepare_store
     from bertkit.data.store.store_report import inspect_store

@@ -1,4 +1,4 @@
-"""The command that pre-trains: pretrain."""
+"""``bertkit pretrain``: train a BERT of your own on a token store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Options(PretrainConfig):
-    """The settings as they are on the command line, where ``--max-time`` stands for ``max_seconds``."""
+    """The settings on the command line, where ``--max-time`` replaces ``max_seconds``."""
 
     max_seconds: Annotated[float | None, Parameter(show=False), Field(gt=0, allow_inf_nan=False)] = None
 
@@ -31,45 +31,48 @@ OPTIONS = Options()
 
 
 def pretrain(
-    store: Annotated[Path, Parameter(help="Folder that 'bertkit prepare' wrote.")],
+    store: Annotated[Path, Parameter(help="Folder written by 'bertkit prepare'.")],
     /,
     *,
-    out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, or that of a stopped run.")],
+    out: Annotated[Path, Parameter(alias="-o", help="Run folder; new, or of an interrupted run.")],
     recipe: Annotated[
         str | None,
         Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}."),
     ] = None,
     preset: Annotated[
-        str | None, Parameter(help="Shape of a new model, for example bert-mini; its vocabulary is the store's.")
+        str | None, Parameter(help="Architecture of a new model, for example bert-mini; the vocabulary is the store's.")
     ] = None,
     model: Annotated[
         str | None,
-        Parameter(alias="-m", help="Go on from this model; the store has its tokenizer, or that one with words added."),
+        Parameter(
+            alias="-m", help="Continue from this model; the store must use its tokenizer, or that with words added."
+        ),
     ] = None,
-    dev: Annotated[Path | None, Parameter(help="Token store of held-out text, scored after each epoch.")] = None,
+    dev: Annotated[Path | None, Parameter(help="Token store of held-out text, scored after every epoch.")] = None,
     max_time: Annotated[
         str | None,
-        Parameter(help="Train this long (90s, 20m, 1h30m), evaluations not counted; by then the rate falls to 0."),
+        Parameter(help="Time budget (90s, 20m, 1h30m) without evaluations; the rate reaches 0 at its end."),
     ] = None,
-    resume: Annotated[bool, Parameter(help="Go on with an unfinished run of the same options in --out.")] = True,
+    resume: Annotated[bool, Parameter(help="Resume an unfinished run with the same options in --out.")] = True,
     config: Annotated[Options, Parameter(name="*", group=Group("Training", sort_key=2))] = OPTIONS,
     output: Output = OUTPUT,
 ) -> None:
-    """Pre-train a BERT on a token store of 'bertkit prepare'.
+    r"""Pre-train a BERT on a token store written by 'bertkit prepare'.
 
-    Masked words, and whether one sentence follows another, are drawn while
-    training, anew in each epoch. RUN/model then is a model for every other
-    command. Stopped at any moment, the same command goes on, bit for bit.
-    Options win over the recipe, --preset and --model over its model.
+    Masks and sentence pairs are drawn afresh in every epoch. RUN/model becomes a
+    model for all other commands. If stopped at any point, the same command resumes
+    and gives bit for bit the same result. Options override the recipe; --preset and
+    --model override its model.
 
     For example:
 
         bertkit vocab text.txt --size 8192 --out tokenizer
         bertkit prepare text.txt --tokenizer tokenizer --out store
         bertkit pretrain store --recipe mini --max-time 20m --out run
-        bertkit pretrain store --preset bert-mini --max-steps 2000 --out run
-        torchrun --nproc-per-node 8 -m bertkit pretrain store --recipe mini --out run
+        bertkit pretrain store --preset bert-mini --max-steps 2000 --out run2
         bertkit fill-mask --model run/model "The [MASK] of the city."
+        torchrun --nproc-per-node 8 -m bertkit pretrain store \
+            --recipe mini --out run8
     """
     from bertkit.data.store.token_store import TokenStore
     from bertkit.system.console import set_quiet
@@ -90,7 +93,7 @@ def pretrain(
         resume=resume,
         device=str(find_device(output.device)),
     )
-    if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks for all
+    if os.environ.get("RANK", "0") == "0":  # under torchrun, one process reports for all
         _tell(result, as_json=output.json)
 
 
@@ -106,9 +109,9 @@ def _tell(result: PretrainResult, *, as_json: bool) -> None:
         return
     write_line(f"{result.progression.step:,} steps; the model is in {result.model}")
     if result.new_parts:
-        write_line(f"  new parts, drawn at random at the start: {', '.join(result.new_parts)}")
+        write_line(f"  new parts, randomly initialised: {', '.join(result.new_parts)}")
     if result.num_new_words:
-        write_line(f"  new words, begun as the mean of their pieces: {result.num_new_words:,}")
+        write_line(f"  new words, initialised as the mean of their pieces: {result.num_new_words:,}")
     for name, value in {**result.scores, "unigram_entropy": result.unigram_entropy}.items():
         write_line(f"  {name:<24} {value:.4f}")
     if result.speed:
@@ -119,13 +122,13 @@ def _tell(result: PretrainResult, *, as_json: bool) -> None:
 
 
 def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | None) -> PretrainConfig:
-    """The recipe's settings with those that were given on the command line in their place."""
+    """The recipe's settings, overridden by those given on the command line."""
     given = flags.model_dump(include=flags.model_fields_set)
     if max_time is not None:
         if "max_seconds" in given:
             raise ConfigError("give --max-time or --max-seconds, not both")
         given["max_seconds"] = seconds_of(max_time)
-    # A limit of one kind replaces the recipe's limit of the other kind; both together are kept where both are given.
+    # A limit in steps replaces the recipe's in seconds, and vice versa; two given limits both hold.
     if given.keys() & {"max_steps", "max_seconds"}:
         given = {"max_steps": None, "max_seconds": None, **given}
     settings = recipe.replace(**given)
@@ -134,11 +137,11 @@ def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | Non
 
 
 def _start(preset: str | None, model: str | None, recipe: Recipe | None) -> BertConfig | str:
-    """The shape of a new model, still without its vocabulary, or the name of the one to go on from."""
+    """The config of a new model, still without its vocabulary, or the name of the model to continue from."""
     from bertkit.config.presets import preset as find_preset
 
     if preset is not None and model is not None:
-        raise ConfigError("give --preset for a new model, or --model to go on from one, not both")
+        raise ConfigError("give --preset for a new model, or --model to continue from one, not both")
     if model is not None:
         return model
     if preset is not None:
@@ -146,6 +149,6 @@ def _start(preset: str | None, model: str | None, recipe: Recipe | None) -> Bert
     if recipe is not None:
         return recipe.model
     raise ConfigError(
-        "give --preset for a new model (for example bert-mini), --recipe (for example mini), or --model to go on "
+        "give --preset for a new model (for example bert-mini), --recipe (for example mini), or --model to continue "
         "from one"
     )

@@ -1,4 +1,4 @@
-"""``bertkit similarity``: how near texts are to one another."""
+"""``bertkit similarity``: how similar texts are to another."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ from bertkit.errors import ConfigError
 
 
 def similarity(
-    *text: Annotated[str, Parameter(help="The source text, then what it is compared with; - reads the latter.")],
+    *text: Annotated[str, Parameter(help="A text, then those to compare with it; - reads these from standard input.")],
     model: Model,
-    file: Annotated[Path | None, Parameter(help="Compare with the lines of this file.")] = None,
+    file: Annotated[Path | None, Parameter(help="Compare with each line of this file.")] = None,
     pooling: Pool = "mean",
-    top_k: Annotated[int | None, Parameter(help="Show only the nearest, nearest first.")] = None,
+    top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,
     common: Common = COMMON,
 ) -> None:
-    """Say how near texts are to the first one: the cosine of their vectors, from -1 to 1.
+    r"""Compare texts with the first one: cosine similarity, from -1 to 1.
 
-    One line a text: cosine, text; in the order given, or nearest first with --top-k.
+    Prints one line per text: cosine, text; in the given order, or with --top-k the
+    most similar ones first.
 
     For example:
 
-        bertkit similarity --model DIR "How do I reset my password?" "I forgot my password." "Opening hours?"
-        bertkit similarity --model DIR "a question" --file answers.txt --top-k 5
+        bertkit similarity --model DIR "How do I reset my password?" \
+            "I forgot my password." "When do you open?"
+        bertkit similarity --model DIR "A question" --file answers.txt --top-k 5
     """
     if not text:
-        raise ConfigError("no text: give the source text first, then what to compare it with")
+        raise ConfigError("no text: give one text first, then those to compare with it")
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")
     source, others = text[0], read_texts(text[1:], file)

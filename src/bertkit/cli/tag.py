@@ -1,4 +1,4 @@
-"""The command that finds names and other entities in texts: tag."""
+"""``bertkit tag``: find names and other entities in texts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def tag(
     strategy: Annotated[
         Literal["none", "simple", "first", "average", "max"],
         Parameter(
-            help="What an entity is made of. none: every word piece by itself; simple: neighbouring pieces of one "
-            "type; first, average, max: whole words, labelled by their first piece, the mean of their pieces, or the "
-            "surest."
+            help="What makes an entity. none: every word piece on its own; simple: adjacent pieces of one type; first, "
+            "average, max: whole words, labelled by their first piece, their mean, or their most certain piece."
         ),
     ] = "first",
     stride: Annotated[
-        int | None, Parameter(help="Word pieces that two windows of a long text share; default: a quarter of a window.")
+        int | None,
+        Parameter(help="Tokens shared by windows of a long text; default: a quarter of a window."),
     ] = None,
     file: File = None,
     max_length: MaxLength = None,
@@ -41,8 +41,9 @@ def tag(
 ) -> None:
     """Find the entities in texts of any length.
 
-    Each text is shown with its entities below: type, probability, characters, and
-    the words as they stand there. For CoNLL files see: bertkit predict --help
+    Prints each text with its entities below: type, probability, position in
+    characters, and the words as they stand in the text. To tag CoNLL files, see:
+    bertkit predict --help
 
     For example:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,17 +13,17 @@ from bertkit.errors import ConfigError
 if TYPE_CHECKING:
     from bertkit.tasks import Task as AnyTask
     from bertkit.tasks import TextTask
-    from bertkit.tasks.reading.tables import OnError
+    from bertkit.tasks.reading.bad_rows import OnError
 
 Task = Annotated[
     str,
     Parameter(
-        help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; "
-        "swag, codah, arc; imdb, tweets; or csv for a file of your own."
+        help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all of them; squad, squad2; ner; swag, "
+        "codah, arc; imdb, tweets; or csv for a file of your own."
     ),
 ]
 FILE_GROUP = Group("Files of your own (task csv)", sort_key=1)
-Column = Annotated[str | None, Parameter(help="Default: guessed from the file, and told.")]
+Column = Annotated[str | None, Parameter(help="Column; default: inferred from the file and reported.")]
 
 
 @Parameter(name="*", group=FILE_GROUP)
@@ -34,11 +34,14 @@ class TextColumns:
     text: Column = None
     text_pair: Column = None
     delimiter: Annotated[
-        str | None, Parameter(help="Between the fields of a line: ';', tab ...; default: comma in .csv, tab in .tsv.")
+        str | None, Parameter(help="Separator of fields; default: tab in .tsv; ',', ';' or tab in .csv, by its header.")
+    ] = None
+    encoding: Annotated[
+        str | None, Parameter(help="Encoding of text files; default: utf-8. Often cp1252 for files from Excel.")
     ] = None
     quoting: Annotated[
         Literal["csv", "none"] | None,
-        Parameter(help="csv: double quotes enclose fields (default of .csv); none: they are text (default of .tsv)."),
+        Parameter(help="csv: double quotes enclose fields (default for .csv); none: they are text (default for .tsv)."),
     ] = None
 
     @property
@@ -62,17 +65,17 @@ class LabelledColumns(TextColumns):
     label: Annotated[
         str | None,
         Parameter(
-            help="Default: guessed from the file, and told. Several (a,b,c): each holds 1 or 0 for its own label."
+            help="Column; default: inferred from the file and reported. Several (a,b,c) hold 1 or 0 for one label each."
         ),
     ] = None
     multi_label: Annotated[
-        bool, Parameter(negative=(), help="The label column holds any number of labels a row, as in 'news|sport'.")
+        bool, Parameter(negative=(), help="The label column holds any number of labels, as in 'news|sport'.")
     ] = False
-    label_separator: Annotated[str, Parameter(help="Between the labels of a row, with --multi-label.")] = "|"
+    label_separator: Annotated[str, Parameter(help="Separator of labels, with --multi-label.")] = "|"
 
     @property
     def are_given(self) -> bool:
-        """Whether the user said anything."""
+        """Whether any option was given."""
         named = (self.text, self.text_pair, self.label, self.delimiter, self.quoting)
         return self.multi_label or any(value is not None for value in named)
 
@@ -90,6 +93,7 @@ class LabelledColumns(TextColumns):
             label_separator=self.label_separator,
             delimiter=self.separator,
             quoting=self.quoting,
+            encoding=self.encoding,
             **known,
         )
 
@@ -101,22 +105,19 @@ class TagColumns:
 
     word_column: Annotated[
         int | None,
-        Parameter(help="Column of the words, counted from 1. Default: as the run was trained, or the first."),
+        Parameter(help="Column of the words, counted from 1; default: as in training, or the first."),
     ] = None
     tag_column: Annotated[
-        int | None, Parameter(help="Column of the tags. Default: as the run was trained, or -1, the last.")
+        int | None, Parameter(help="Column of the tags; default: as in training, or -1, the last.")
     ] = None
     joiner: Annotated[
         str | None,
-        Parameter(
-            help="What stands between two words of the text; '' for scripts without blanks. Default: as the run was "
-            "trained, or a blank."
-        ),
+        Parameter(help="Text between two words; '' for scripts without spaces. Default: as in training, or a space."),
     ] = None
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the user said, by the arguments of :func:`bertkit.tasks.ner_task`."""
+        """The options that were given, as arguments of :func:`bertkit.tasks.ner_task`."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -126,24 +127,43 @@ TEXT_COLUMNS, LABELLED_COLUMNS, TAG_COLUMNS = TextColumns(), LabelledColumns(), 
 def find_task(
     name: str, data: Path, columns: LabelledColumns, on_error: OnError, tags: TagColumns = TAG_COLUMNS
 ) -> AnyTask:
-    """The task of a name on the command line, with the columns that were named beside it."""
+    """The task of that name, with the given columns."""
     from bertkit.tasks import get_task, ner_task
 
     check_columns(name, columns, tags)
     if name == "csv":
         return columns.task(data, on_error=on_error)
-    return ner_task(data, on_error=on_error, **tags.given) if name == "ner" else get_task(name)
+    if name == "ner":
+        return ner_task(data, on_error=on_error, encoding=columns.encoding, **tags.given)
+    return in_encoding(get_task(name), columns.encoding)
+
+
+def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
+    """A task of texts whose files are read in an encoding; None leaves it as it is.
+
+    Raises:
+        ConfigError: the task's files are always in UTF-8.
+    """
+    from bertkit.tasks import TextTask
+
+    if encoding is None:
+        return task
+    if not isinstance(task, TextTask):
+        raise ConfigError(f"task {task.name} reads UTF-8 only; convert the files and leave --encoding out")
+    return replace(task, columns=replace(task.columns, encoding=encoding))
 
 
 def check_columns(name: str, columns: LabelledColumns, tags: TagColumns) -> None:
     """Raises ConfigError where an option names columns that the task of that name does not read."""
     for task, given, known in (("csv", columns, LABELLED_COLUMNS), ("ner", tags, TAG_COLUMNS)):
         values = asdict(known)
-        options = [f"--{key.replace('_', '-')}" for key, value in asdict(given).items() if value != values[key]]
+        changed = [key for key, value in asdict(given).items() if value != values[key] and key != "encoding"]
+        options = [f"--{key.replace('_', '-')}" for key in changed]
         if name != task and options:
-            told = ", ".join(options)
+            them = "it" if len(options) == 1 else "them"
             raise ConfigError(
-                f"task {name} does not read {told}, only task {task} does; leave out what it does not read"
+                f"task {name} does not take {', '.join(options)}, only task {task} does; leave {them} out, or use task "
+                f"{task} for a file of your own"
             )
     if columns.label_separator != LABELLED_COLUMNS.label_separator and not columns.multi_label:
-        raise ConfigError("--label-separator has a meaning with --multi-label only; give both, or leave it out")
+        raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")

@@ -1,4 +1,4 @@
-"""Vectors of texts, for embed and similarity: how they are made, and the files they are written to."""
+"""Vectors of texts, for embed and similarity, and the files they are written to."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     Row = tuple[str, Embedding]
 
-Pool = Annotated[Literal["mean", "cls", "max"], Parameter(help="How token vectors become one vector.")]
+Pool = Annotated[Literal["mean", "cls", "max"], Parameter(help="How token vectors are combined into one.")]
 #: Rows of one Parquet row group.
 ROW_GROUP = 4096
-#: Bytes kept for the header of a .npy file, which is written last: only then is the number of rows known.
+#: Bytes reserved for the header of a .npy file, which is written last, when the number of rows is known.
 NPY_HEADER = 128
 
 
@@ -45,7 +45,7 @@ def as_object(text: str, vector: Embedding) -> dict[str, Any]:
 
 
 def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:
-    """Write vectors one by one; the header, which holds their number, last. Returns rows and width."""
+    """Write vectors one by one, and last the header with their number. Returns rows and width."""
     import numpy as np
 
     count = width = 0
@@ -62,7 +62,7 @@ def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:
 
 
 def write_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
-    """One object a line, as ``embed --json``. Returns rows and width."""
+    """One object per line, as ``embed --json``. Returns rows and width."""
     count = width = 0
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for text, vector in rows:
@@ -79,7 +79,7 @@ def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
 
     first = next(rows, None)
     if first is None:
-        raise DataError("no text came in, so there is nothing to write")
+        raise DataError("the input has no texts, so there is nothing to write")
     width = len(first[1])
     schema = pa.schema(
         {

@@ -1,4 +1,4 @@
-"""The command that learns a vocabulary: vocab."""
+"""``bertkit vocab``: learn a vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
-from bertkit.errors import ConfigError, ResourceError
+from bertkit.errors import ConfigError, ResourceError, shorten
 
 if TYPE_CHECKING:
     from bertkit.data.corpus.documents import CorpusReport, Document
@@ -26,37 +26,35 @@ if TYPE_CHECKING:
 
 def vocab(
     *corpus: Corpus,
-    out: Annotated[Path, Parameter(alias="-o", help="Folder to write the tokenizer to.")],
-    size: Annotated[int, Parameter(help="Most tokens, special and [unusedN] ones included.")] = 30522,
+    out: Annotated[Path, Parameter(alias="-o", help="Folder of the tokenizer.")],
+    size: Annotated[int, Parameter(help="Maximum size, including special and [unusedN] tokens.")] = 30522,
     cased: Annotated[
-        bool, Parameter(negative=(), help="Keep capitals and accents, which are else folded away.")
+        bool, Parameter(negative=(), help="Keep capitals and accents, which are otherwise removed.")
     ] = False,
     extend: Annotated[
-        str | None, Parameter(help="Add words to this tokenizer: in the places of [unusedN] first, then up to --size.")
+        str | None, Parameter(help="Add words to this tokenizer: first in place of [unusedN], then up to --size.")
     ] = None,
     beside: Annotated[str | None, Parameter(help="Compare with this tokenizer, for example bert-base-uncased.")] = None,
-    held_out: Annotated[
-        float, Parameter(help="Share of documents not learned from, to measure the vocabulary on.")
-    ] = 0.01,
-    text: Annotated[str | None, Parameter(help="Column of .jsonl and .parquet files that has the text.")] = None,
+    held_out: Annotated[float, Parameter(help="Share of documents held out to measure the vocabulary on.")] = 0.01,
+    text: Annotated[str | None, Parameter(help="Text column of .jsonl and .parquet files.")] = None,
     on_error: Annotated[
-        Literal["raise", "skip"], Parameter(help="Stop at what cannot be read, or count it and go on.")
+        Literal["raise", "skip"], Parameter(help="Stop at the first unreadable document, or count and skip them.")
     ] = "raise",
     dedup: Dedup = None,
-    overwrite: Annotated[bool, Parameter(negative=(), help="Replace a tokenizer that is in --out already.")] = False,
+    overwrite: Annotated[bool, Parameter(negative=(), help="Allow a folder that is not empty.")] = False,
     memory: Annotated[
         str | None,
-        Parameter(help="For words, and half of it for --dedup, for example 500MB; default: 4GB, no limit for --dedup."),
+        Parameter(help="Memory limit, for example 500MB; --dedup takes half. Default: 4GB, and no limit for --dedup."),
     ] = None,
-    workers: Annotated[int, Parameter(help="Processes that count words.")] = 1,
+    workers: Annotated[int, Parameter(help="Processes.")] = 1,
     common: Common = COMMON,
 ) -> None:
-    """Learn a WordPiece vocabulary from text, and say how well it fits.
+    """Learn a WordPiece vocabulary from text, and report how well it fits.
 
-    OUT is then a tokenizer, for 'bertkit prepare'. Plain text has a blank line
-    between documents. The same text gives the same vocabulary, however it is
-    divided among files and whatever --workers is. Reported for text that was held
-    out: pieces per word, and the share of words that become [UNK].
+    OUT becomes a tokenizer for 'bertkit prepare'. In plain text, blank lines
+    separate documents. The same text gives the same vocabulary, however it is
+    divided into files and whatever --workers is. Reported on held-out text: pieces
+    per word, and the share of words that become [UNK].
 
     For example:
 
@@ -64,7 +62,7 @@ def vocab(
         bertkit vocab notes.jsonl --extend bert-base-uncased --out tokenizer
     """
     if not corpus:
-        raise ConfigError("no text: name the files to learn from, or - for standard input")
+        raise ConfigError("no corpus: name the files to learn from, or - for standard input")
     from bertkit.data.corpus.documents import CorpusReport, read_documents
     from bertkit.data.corpus.near_duplicates import DedupReport, documents_within, drop_duplicates
     from bertkit.system.console import set_quiet
@@ -84,7 +82,7 @@ def vocab(
         kept = _HeldOut(held_out, kinds, budget)
         for table in kept.tables.values():
             open_tables.enter_context(table)
-        # Sentences are not needed: words are the same in lines.
+        # No need to find sentences: lines have the same words.
         documents = read_documents(paths, sentences="line", text=text, on_error=on_error, report=report)
         found = DedupReport()
         if dedup is not None:
@@ -103,10 +101,10 @@ def vocab(
 
 
 class _HeldOut:
-    """Keeps some documents back and counts their words, for each kind of normalization asked for.
+    """Holds documents out and counts their words, under each normalization that is compared.
 
-    Which ones depends on a document's text alone, so that it makes no difference how a corpus is divided, and copies
-    of a document are on the same side.
+    Whether a document is held out depends on its text alone: not on how the corpus is divided, and the same for all
+    copies.
     """
 
     def __init__(self, share: float, kinds: Iterable[bool], memory: int) -> None:
@@ -115,12 +113,12 @@ class _HeldOut:
         if not 0 <= share < 1:
             raise ConfigError(f"--held-out must be from 0 to under 1, got {share}")
         self.limit = int(share * (1 << 32))
-        # A small part of the text needs a small part of the memory.
+        # A small share of the text needs little memory.
         memory = max(MIN_MEMORY, memory // 8)
         self.tables: dict[bool, WordCounter] = {lower: WordCounter(lower, memory=memory) for lower in kinds}
 
     def without(self, documents: Iterable[Document]) -> Iterator[str]:
-        """The sentences of all other documents."""
+        """The sentences of the documents that are not held out."""
         from bertkit.system.console import progress
 
         for document in progress(documents, label="reading text", unit="documents"):
@@ -132,32 +130,38 @@ class _HeldOut:
 
 
 def _check_out(out: Path, overwrite: bool) -> None:
-    """Say what stands against writing to ``--out`` now, not after an hour of counting."""
+    """Find what prevents writing to ``--out`` now, not after an hour of counting."""
     from bertkit.tokenization.formats.wordpiece_files import TOKENIZER_FILES
 
-    there = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
-    if not there.is_dir():
+    existing = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
         raise ConfigError(f"--out {out} is a file, or lies in one; name a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ResourceError(f"--out {out} cannot be written: {there} is read-only, or not yours to write to")
-    old = [name for name in TOKENIZER_FILES if (out / name).exists()]
-    if old and not overwrite:
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ResourceError(f"--out {out} cannot be written: {existing} is read-only, or not yours to write to")
+    if overwrite or not out.is_dir():
+        return
+    names = sorted(path.name for path in out.iterdir())
+    if old := [name for name in TOKENIZER_FILES if name in names]:
         raise ConfigError(
-            f"--out {out} has a tokenizer already ({old[0]}), which token stores and models may have been made with; "
+            f"--out {out} already holds a tokenizer ({old[0]}), which token stores and models may have been made with; "
             "choose another folder, or add --overwrite to replace it"
         )
+    if names:
+        raise ConfigError(f"--out {out} holds other files ({shorten(names)}); choose a new folder, or add --overwrite")
 
 
 def _refuse(base: BertTokenizer | None, extend: str | None, size: int, cased: bool) -> None:
-    """The same for options that contradict each other."""
+    """Refuse options that contradict each other."""
     if base is not None and cased and base.do_lower_case:
         raise ConfigError(f"--cased contradicts --extend {extend}, which lower-cases")
     if base is not None and size < len(base.vocab):
-        raise ConfigError(f"--size {size} is less than the {len(base.vocab):,} tokens of --extend {extend}")
+        raise ConfigError(
+            f"--size {size:,} is less than the {len(base.vocab):,} tokens of --extend {extend}; vocabularies only grow"
+        )
 
 
 def _shared_out(memory: str | None, dedup: str | None) -> tuple[int, int | None]:
-    """Bytes for words, and for remembering documents; None: no limit, where the user gave none."""
+    """Bytes for words and for seen documents; None means no limit."""
     from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY
 
     if memory is None:
@@ -167,10 +171,10 @@ def _shared_out(memory: str | None, dedup: str | None) -> tuple[int, int | None]
 
 
 def _why_fewer(num_words: int, room: int) -> str:
-    """Why a vocabulary has fewer tokens than were asked for."""
+    """Why a vocabulary is smaller than requested."""
     if num_words >= room:
-        return f"--memory has room for the {room:,} most frequent words only; give more"
-    return "no other word or part of a word appears twice in this text; learn from more text"
+        return f"--memory is enough for the {room:,} most frequent words only; raise it"
+    return "no other word or part of a word occurs twice in this text; use more text"
 
 
 def _load(name: str | None) -> BertTokenizer | None:
@@ -233,15 +237,15 @@ def _tell(
             }
         )
         return
-    write_line(f"{len(learned):,} tokens in {out}; documents read: {report.documents:,}")
+    write_line(f"{len(learned):,} tokens in {out}; {report.documents:,} documents read")
     if fewer is not None:
-        write_line(f"fewer than were asked for: {fewer}")
+        write_line(f"smaller than requested: {fewer}")
     if report.skipped:
         write_line(f"skipped: {report.summary()}")
     if duplicates is not None:
         write_line(duplicates.render())
     if not measured:
-        write_line("no document was held out, so the fit was not measured; see --held-out")
+        write_line("no document was held out, so the fit was not measured (see --held-out)")
         return
     width = max(map(len, rows))
     write_line(f"{'held-out text':<{max(width, 13)}}  pieces per word   [UNK]")

@@ -26,10 +26,10 @@ from bertkit import __version__
 from bertkit.batch import pack
 from bertkit.checkpoints.names import class_spec
 from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.engine.torch_backend import eval_view
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
 from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
 from bertkit.export.onnx_model import FILES, MANIFEST, Variant, open_session
-from bertkit.inference.pipeline_base import eval_mode
 from bertkit.model import auto
 from bertkit.model.models import BertModel
 from bertkit.model.output import ModelOutput
@@ -114,7 +114,8 @@ def export_onnx(
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with eval_mode(model), disk_guard(target.parent, len(variants) * size, what="the exported model"):
+        model = eval_view(model)
+        with disk_guard(target.parent, len(variants) * size, what="the exported model"):
             draft.mkdir()
             exported = Exported(target, type(model).__name__, opset, {}, [])
             for variant in variants:

@@ -12,6 +12,7 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.metrics.intervals import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import quiet, say
 from bertkit.system.model_sources import resolve
@@ -19,16 +20,16 @@ from bertkit.tasks import Examples, TextTask, get_task
 from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.examples import SPLITS, Columns
 from bertkit.tasks.prediction_rows import prediction_rows, with_texts
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
-from bertkit.tasks.reading.tables import OnError
 from bertkit.tasks.registry import Task, task_from_dict
 from bertkit.tasks.text.decoding import LabelDecision
 from bertkit.tasks.text.features import Truncation
 from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
-from bertkit.tasks.tokens.task import TokenTask, ner_task, types_of
+from bertkit.tasks.tokens.reading import ner_task
+from bertkit.tasks.tokens.task import TokenTask, types_of
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
-from bertkit.training.finetuning.finetune_results import interval_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.seed_run import score_set
 from bertkit.training.finetuning.task_data import examples_hash, held_out_again
@@ -120,7 +121,9 @@ class Evaluation:
     def render(self) -> str:
         """A few lines a person can read."""
         told = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        lines = [f"{self.task}, {self.split} ({self.num_rows:,} rows)", f"  {told}"]
+        file = self.protocol.get("file", "")
+        whole = self.split != "dev" and file and split_of(Path(file)) is None  # a file whose name tells no split
+        lines = [f"{self.task}, {file if whole else self.split} ({self.num_rows:,} rows)", f"  {told}"]
         if self.interval is not None:
             low, high = self.interval
             main = self.protocol["main_metric"]

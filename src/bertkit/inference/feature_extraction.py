@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.engine.windows_of_texts import Done
 from bertkit.errors import InputError, did_you_mean
-from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
 from bertkit.inference.pipeline_inputs import Request, Text, read_request
 from bertkit.inference.pipeline_results import Embedding, Score
 from bertkit.model.models import BertModel
@@ -59,7 +58,7 @@ POOLINGS: dict[str | None, Callable[[BertModel, Batch], Tensor]] = {
 }
 
 
-def embed(encoder: BertModel, pooling: str | None, normalize: bool) -> Callable[[Batch], list[NDArray[np.float32]]]:
+def embed(pooling: str | None, normalize: bool) -> Callable[[BertModel, Batch], list[NDArray[np.float32]]]:
     """The computation of one batch: a vector ``(D,)`` for each text, or its matrix ``(S, D)`` when pooling is None."""
     if pooling not in POOLINGS:
         names = [name for name in POOLINGS if name is not None]
@@ -69,7 +68,7 @@ def embed(encoder: BertModel, pooling: str | None, normalize: bool) -> Callable[
         )
     pool = POOLINGS[pooling]
 
-    def compute(batch: Batch) -> list[NDArray[np.float32]]:
+    def compute(encoder: BertModel, batch: Batch) -> list[NDArray[np.float32]]:
         vectors = pool(encoder, batch)
         array = to_numpy(F.normalize(vectors.float(), dim=-1) if normalize else vectors, "hidden states")
         # Copies, so that keeping one text's result does not keep its whole batch in memory.
@@ -127,10 +126,9 @@ class FeatureExtractionPipeline(Pipeline):
 
         Deviates: ``transformers`` returns nested lists with an axis of length 1 in front.
         """
-        assert isinstance(self.model, BertModel)
-        return self._run(
+        return self._answer_texts(
             read_request(inputs, tuple_is_pair=False),
-            embed(self.model, pooling, normalize),
+            embed(pooling, normalize),
             _to_embedding,
             truncation=truncation,
             max_length=max_length,
@@ -189,8 +187,8 @@ class SentenceSimilarityPipeline(FeatureExtractionPipeline):
         scores = [_cosine(first, other) for other in others]
         return scores[0] if isinstance(sentences, str) else scores
 
-    def _compare_pairs(self, request: Request, pooling: Pooling, keywords: dict[str, Any]) -> Any:
-        halves = chain.from_iterable(_halves(pair) for pair in request.texts)
+    def _compare_pairs(self, request: Request[Text], pooling: Pooling, keywords: dict[str, Any]) -> Any:
+        halves = chain.from_iterable(_halves(pair) for pair in request.items)
         vectors = super().__call__(halves, pooling=pooling, normalize=True, **keywords)
         scores = _scores(vectors)
         if request.shape == "lazy":
@@ -212,8 +210,9 @@ def _read_source(inputs: Any, sentences: Any) -> tuple[str | None, Any]:
 
 
 def _halves(pair: Text) -> tuple[str, str]:
-    assert pair.pair is not None
-    return pair.text, pair.pair
+    first, second = pair
+    assert second is not None
+    return first, second
 
 
 def _scores(vectors: Iterator[Embedding]) -> Iterator[Score]:
@@ -226,5 +225,5 @@ def _cosine(a: Embedding, b: Embedding) -> Score:
     return Score(float(np.clip(np.dot(a, b), -1.0, 1.0)), truncated=bool(a.truncated or b.truncated))
 
 
-def _to_embedding(done: Done[NDArray[np.float32]]) -> Embedding:
-    return Embedding.of(done.value, num_tokens=done.num_tokens, truncated=done.truncated)
+def _to_embedding(values: NDArray[np.float32], row: TextRow) -> Embedding:
+    return Embedding.of(values, num_tokens=row.num_tokens, truncated=row.truncated)

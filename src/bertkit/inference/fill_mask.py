@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch
-from bertkit.engine.windows_of_texts import Done
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
 from bertkit.inference.pipeline_inputs import read_request
 from bertkit.model.padded import PackedModel
 
@@ -81,15 +80,15 @@ class FillMaskPipeline(Pipeline):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
         target_ids = None if targets is None else torch.tensor(self._read_targets(targets), device=self.device)
 
-        def present(done: Done[Guesses]) -> Any:
-            if not len(done.value.places):
-                cut = f" in its first {done.num_tokens} tokens, and truncation cut the rest" if done.truncated else ""
-                raise InputError(f"text {done.index} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
-            return self._describe(done.value, {"truncated": done.truncated} if truncation else {})
+        def present(guesses: Guesses, row: TextRow) -> Any:
+            if not len(guesses.places):
+                cut = f" in its first {row.num_tokens} tokens, and truncation cut the rest" if row.truncated else ""
+                raise InputError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
+            return self._describe(guesses, {"truncated": row.truncated} if truncation else {})
 
-        return self._run(
+        return self._answer_texts(
             read_request(inputs, tuple_is_pair=False),
-            lambda batch: self._guess(batch, top_k, target_ids),
+            lambda model, batch: self._guess(model, batch, top_k, target_ids),
             present,
             truncation=truncation,
             max_length=max_length,
@@ -114,12 +113,12 @@ class FillMaskPipeline(Pipeline):
             found[self.tokenizer.vocab[pieces[0]]] = None
         return list(found)
 
-    def _guess(self, batch: Batch, top_k: int, target_ids: torch.Tensor | None) -> list[Guesses]:
+    def _guess(self, model: PackedModel, batch: Batch, top_k: int, target_ids: torch.Tensor | None) -> list[Guesses]:
         rows = (batch.input_ids == self.tokenizer.mask_token_id).nonzero().squeeze(1)
         ids = batch.input_ids.cpu().numpy()
         if len(rows):
             # The head runs at the masked positions only.
-            logits_RV = self.model.forward_packed(replace(batch, logit_rows=rows)).logits
+            logits_RV = model.forward_packed(replace(batch, logit_rows=rows)).logits
             assert logits_RV is not None
             probs_RV = logits_RV.float().softmax(dim=-1)
             if target_ids is not None:

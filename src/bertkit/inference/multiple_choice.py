@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit.batch import Batch
-from bertkit.engine import windows_of_texts as engine
+from bertkit.engine.rows import WindowSize
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Pipeline, eval_mode, shown, to_numpy
+from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_inputs import request_of
 from bertkit.metrics.probabilities import softmax
-from bertkit.tasks.choices.features import GroupSet, featurize_choices
+from bertkit.model.padded import PackedModel
+from bertkit.ragged import GroupSet, Ragged
+from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.task import ChoiceExample
 
 #: Questions that are tokenised and sorted by length together.
-WINDOW_QUESTIONS = 512
+WINDOW = WindowSize(items=512, first=32, characters=8_000_000)
 
 
 class MultipleChoicePipeline(Pipeline):
@@ -64,54 +65,38 @@ class MultipleChoicePipeline(Pipeline):
             inputs = {"context": inputs, "choices": choices, "start": start}
         elif choices is not None or start:
             raise InputError("choices= and start= belong to a context that is a str; of questions each has its own")
-        if isinstance(inputs, Mapping):
-            return next(self._answers(iter([_read(inputs, "the question")]), truncate, limit, None, progress=False))
-        if not isinstance(inputs, Iterable):
-            raise InputError(f"a pipeline takes a question or an iterable of questions, got {type(inputs).__name__}")
-        total = len(inputs) if isinstance(inputs, Sized) else None
-        questions = (_read(question, f"question {number}") for number, question in enumerate(inputs))
-        answers = self._answers(questions, truncate, limit, total, progress=progress)
-        return answers if total is None else list(answers)
+        request = request_of(inputs, _read, "question", one=isinstance(inputs, Mapping | ChoiceExample))
 
-    def _answers(
-        self,
-        questions: Iterator[ChoiceExample],
-        truncate: bool,
-        limit: int,
-        total: int | None,
-        *,
-        progress: bool | None,
-    ) -> Iterator[dict[str, Any]]:
-        first = 0
-        with shown(total, self.task, progress, unit="questions") as advance:
-            while window := list(islice(questions, WINDOW_QUESTIONS)):
-                features = featurize_choices(window, self.tokenizer, limit)
-                if not truncate:
-                    _check_lengths(features, limit, first)
-                yield from self._window(window, features, truncate)
-                first += len(window)
-                if advance is not None:
-                    advance(len(window))
+        def encode(questions: list[ChoiceExample], first: int) -> tuple[Ragged, Callable[[list[float]], Iterable[Any]]]:
+            features = featurize_choices(questions, self.tokenizer, limit, labelled=False)
+            if not truncate:
+                _check_lengths(features, limit, first)
 
-    def _window(
-        self, questions: Sequence[ChoiceExample], features: GroupSet, truncate: bool
-    ) -> Iterator[dict[str, Any]]:
-        with eval_mode(self.model):
-            found = engine.run_window(features.sequences, self._scores, self.device, None)
-        logits = np.array(found, dtype=np.float32)
-        for number, question in enumerate(questions):
-            scores = softmax(logits[features.groups[number] : features.groups[number + 1]])
-            best = int(scores.argmax())
-            yield {
-                "choice": question.choices[best],
-                "index": best,
-                "score": float(scores[best]),
-                "scores": scores.tolist(),
-                **({"truncated": bool(features.truncated[number])} if truncate else {}),
-            }
+            def answers(logits: list[float]) -> Iterator[dict[str, Any]]:
+                values = np.array(logits, dtype=np.float32)
+                for number, question in enumerate(questions):
+                    scores = softmax(values[features.groups[number] : features.groups[number + 1]])
+                    best = int(scores.argmax())
+                    yield {
+                        "choice": question.choices[best],
+                        "index": best,
+                        "score": float(scores[best]),
+                        "scores": scores.tolist(),
+                        **({"truncated": bool(features.truncated[number])} if truncate else {}),
+                    }
 
-    def _scores(self, batch: Batch) -> Sequence[NDArray[np.float32]]:
-        return list(to_numpy(self.model.forward_packed(batch).logits, "logits").ravel())
+            return features.sequences, answers
+
+        return self._answer(request, encode, _scores, _num_characters, progress=progress, size=WINDOW, unit="questions")
+
+
+def _scores(model: PackedModel, batch: Batch) -> Sequence[float]:
+    """A score for each choice."""
+    return to_numpy(model.forward_packed(batch).logits, "logits").ravel().tolist()
+
+
+def _num_characters(question: ChoiceExample) -> int:
+    return sum(len(first) + len(second) for first, second in question.pairs)
 
 
 def _read(question: Any, where: str) -> ChoiceExample:
@@ -140,7 +125,7 @@ def _check_lengths(features: GroupSet, limit: int, first: int) -> None:
     too_long = np.flatnonzero(features.truncated)
     if len(too_long):
         row = int(too_long[0])
-        own = features.sequences.num_tokens[features.groups[row] : features.groups[row + 1]]
+        own = features.sequences.num_tokens_before[features.groups[row] : features.groups[row + 1]]
         raise InputError(
             f"question {first + row} (counted from 0) has {int(own.max()):,} tokens with its longest choice, special "
             f"tokens included; the limit is {limit:,}. Shorten it, or pass truncation=True to cut its context"

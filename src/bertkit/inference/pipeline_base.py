@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from itertools import count
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,25 +16,38 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.engine import windows_of_texts as engine
+from bertkit.engine.rows import TEXTS, WindowSize, stream
+from bertkit.engine.torch_backend import TorchBackend
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_inputs import Request
+from bertkit.inference.pipeline_inputs import Request, Text, num_characters
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Ragged, concatenate
 from bertkit.system.console import Progress
-from bertkit.tasks.text.features import Truncation
+from bertkit.tasks.text.features import Truncation, featurize_texts
 from bertkit.tokenization import PreTrainedTokenizer
 
-R = TypeVar("R")
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+AnswerT = TypeVar("AnswerT")
+#: A window of items and the number of its first one to rows, and to what makes one answer an item of one result a row.
+Encode = Callable[[list[ItemT], int], tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]]
+
+
+class TextRow(NamedTuple):
+    """What the engine knows of a text: its number in the stream, from 0, the tokens read, and whether it had more."""
+
+    number: int
+    num_tokens: int
+    truncated: bool
 
 
 class Pipeline:
     """A model and its tokenizer, ready to use on text. Made by :func:`bertkit.pipeline`.
 
     Every pipeline is called with a text, a collection of texts (a list comes back) or any other iterable (a lazy
-    iterator comes back; see :mod:`bertkit.engine.windows_of_texts`). Results keep the order of the texts, and a text's
-    result
-    does not depend on the others. The model runs in eval mode and without gradients whatever mode it is in; its mode
-    is put back afterwards.
+    iterator comes back). Results keep the order of the texts, and a text's result does not depend on the others. The
+    model computes as in eval mode and without gradients whatever mode it is in, and its mode does not change; several
+    threads may use a pipeline at the same time.
 
     Keywords that every call takes:
 
@@ -78,24 +92,68 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={type(self.model).__name__}, device={str(self.device)!r})"
 
-    def _run(
+    def _answer(
         self,
-        request: Request,
-        compute: Callable[[Batch], Sequence[R]],
-        present: Callable[[engine.Done[R]], Any],
+        request: Request[ItemT],
+        encode: Encode[ItemT, ResultT, AnswerT],
+        forward: Callable[[Any, Batch], Sequence[ResultT]],
+        weight: Callable[[ItemT], int],
+        *,
+        progress: bool | None,
+        size: WindowSize | None = None,
+        unit: str = "texts",
+    ) -> Any:
+        """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
+
+        Args:
+            request: what was asked.
+            encode: from a window of items, and the number of the first one, to rows and to what makes answers of them.
+            forward: the model in eval mode and a batch to one result a row.
+            weight: characters of an item.
+            progress: see the class.
+            size: of a window; None: that of texts.
+            unit: what the progress bar counts.
+        """
+
+        def answers() -> Iterator[AnswerT]:
+            with shown(request.total, self.task, progress, unit=unit) as advance:
+                yield from stream(
+                    request.items,
+                    encode,
+                    lambda: TorchBackend(self.model, forward),
+                    size=size or TEXTS,
+                    weight=weight,
+                    lazy=request.shape == "lazy",
+                    advance=advance,
+                )
+
+        if request.shape == "lazy":
+            return answers()
+        found = list(answers())
+        return found[0] if request.shape == "one" else found
+
+    def _answer_texts(
+        self,
+        request: Request[Text],
+        forward: Callable[[Any, Batch], Sequence[ResultT]],
+        present: Callable[[ResultT, TextRow], AnswerT],
         *,
         truncation: bool | str,
         max_length: int | None,
         progress: bool | None,
         cut: Truncation = "longest_first",
     ) -> Any:
-        """Results in the request's shape: ``present(done)`` of each text."""
+        """Answers for texts, or pairs, that are one row each: ``present`` of the result of each."""
         truncate, limit = self._read_limits(truncation, max_length)
-        stream = self._stream(request, compute, present, truncate, limit, progress, cut)
-        if request.shape == "lazy":
-            return stream
-        results = list(stream)
-        return results[0] if request.shape == "one" else results
+
+        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]:
+            rows = _encode(texts, self.tokenizer, limit, cut)
+            if not truncate:
+                _check_lengths(rows, limit, first)
+            facts = map(TextRow, count(first), rows.lengths.tolist(), rows.truncated.tolist())
+            return rows, lambda results: map(present, results, facts)
+
+        return self._answer(request, encode, forward, num_characters, progress=progress)
 
     def _read_limits(self, truncation: bool | str, max_length: int | None) -> tuple[bool, int]:
         if truncation not in (True, False, "longest_first", "do_not_truncate"):
@@ -117,40 +175,12 @@ class Pipeline:
             )
         return min(trained, self.max_length)
 
-    def _stream(
-        self,
-        request: Request,
-        compute: Callable[[Batch], Sequence[R]],
-        present: Callable[[engine.Done[R]], Any],
-        truncate: bool,
-        limit: int,
-        progress: bool | None,
-        cut: Truncation = "longest_first",
-    ) -> Iterator[Any]:
-        def compute_in_eval(batch: Batch) -> Sequence[R]:
-            with eval_mode(self.model):
-                return compute(batch)
 
-        with shown(request.total, self.task, progress) as advance:
-            for done in engine.run(
-                request.texts,
-                self.tokenizer,
-                compute_in_eval,
-                limit=limit,
-                truncate=truncate,
-                device=self.device,
-                lazy=request.shape == "lazy",
-                cut=cut,
-                advance=advance,
-            ):
-                yield present(done)
-
-
-def _with_options(call: Callable[..., R]) -> Callable[..., R]:
+def _with_options(call: Callable[..., AnswerT]) -> Callable[..., AnswerT]:
     """``__call__`` that takes the pipeline's options where its caller sets none, and has no use for a batch size."""
 
     @wraps(call)
-    def call_with_options(pipe: Pipeline, *inputs: Any, **given: Any) -> R:
+    def call_with_options(pipe: Pipeline, *inputs: Any, **given: Any) -> AnswerT:
         given.pop("batch_size", None)
         return call(pipe, *inputs, **{**pipe.options, **given})
 
@@ -160,27 +190,38 @@ def _with_options(call: Callable[..., R]) -> Callable[..., R]:
 @contextmanager
 def shown(
     total: int | None, label: str, progress: bool | None, *, unit: str = "texts"
-) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar's ``advance``, or None where nothing is to be shown."""
+) -> Iterator[Callable[[int], None]]:
+    """A progress bar's ``advance``, which does nothing where nothing is to be shown."""
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     if total == 1 or not (on_terminal if progress is None else progress):
-        yield None
+        yield lambda count: None
         return
     with Progress(total, label=label, unit=unit) as bar:
         yield bar.advance
 
 
-@contextmanager
-def eval_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Dropout off inside the block; a model that was training goes on training afterwards."""
-    if not model.training:
-        yield
-        return
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train()
+def _encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizer, limit: int, cut: Truncation) -> Ragged:
+    pairs = [pair for _, pair in texts if pair is not None]
+    if len(pairs) in (0, len(texts)):
+        singles = [text for text, _ in texts]
+        return featurize_texts(singles, pairs or None, tokenizer, max_length=limit, truncation=cut)
+    # Single texts and pairs mixed: two sets one after the other, then the rows in the order of the stream.
+    alone = [row for row, (_, pair) in enumerate(texts) if pair is None]
+    doubles = [row for row, (_, pair) in enumerate(texts) if pair is not None]
+    parts = [_encode([texts[row] for row in rows], tokenizer, limit, cut) for rows in (alone, doubles)]
+    return concatenate(parts).select(np.argsort(alone + doubles))
+
+
+def _check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
+    too_long = np.flatnonzero(rows.truncated)
+    if len(too_long):
+        row, others = int(too_long[0]), len(too_long) - 1
+        told = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
+        raise InputError(
+            f"text {first_index + row} (counted from 0) has {rows.num_tokens_before[row]:,} tokens, special tokens "
+            f"included; the limit is {limit:,}{told}. Shorten it, or pass truncation=True (on the command line: "
+            "--truncate) to read only its beginning"
+        )
 
 
 def to_numpy(x: Tensor | None, what: str) -> NDArray[np.float32]:

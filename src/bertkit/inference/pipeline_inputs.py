@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, TypeVar
 
 from bertkit.errors import InputError, shorten
 
 Shape = Literal["one", "list", "lazy"]
 
 
-class Text(NamedTuple):
-    """One text, or one pair of texts."""
+ItemT = TypeVar("ItemT")
+#: A text, and the second one of a pair.
+Text = tuple[str, str | None]
 
-    text: str
-    pair: str | None
+
+def num_characters(text: Text) -> int:
+    """Characters of a text or a pair."""
+    return len(text[0]) + len(text[1] or "")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The texts of one call.
+class Request(Generic[ItemT]):
+    """The items of one call: texts, or questions.
 
-    texts: checked one by one as they are drawn, so a generator is never run ahead of what is needed.
-    shape: ``one`` answer for one text, a ``list`` for a sized collection, a ``lazy`` iterator for any other iterable.
-    total: number of texts where it is known without drawing them.
+    items: checked one by one as they are drawn, so a generator never runs ahead of what is needed.
+    shape: ``one`` answer for one item, a ``list`` for a sized collection, a ``lazy`` iterator for any other iterable.
+    total: number of items where it is known without drawing them.
     """
 
-    texts: Iterator[Text]
+    items: Iterator[ItemT]
     shape: Shape
     total: int | None
 
 
-def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = False) -> Request:
+def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one: bool) -> Request[ItemT]:
+    """A request for one item, or for those of an iterable.
+
+    Args:
+        inputs: what the caller passed.
+        read: an item, and where it stands, in the one form; raises where it is none.
+        what: an item is called, in the singular.
+        one: ``inputs`` is a single item.
+
+    Raises:
+        InputError: neither an item nor an iterable, or a whole DataFrame.
+    """
+    if one:
+        return Request(iter([read(inputs, f"the {what}")]), "one", 1)
+    if not isinstance(inputs, Iterable):
+        raise InputError(f"a pipeline takes a {what} or an iterable of {what}s, got {type(inputs).__name__}")
+    if hasattr(inputs, "columns"):  # iterating over a DataFrame gives the names of its columns
+        raise InputError(
+            f"a pipeline reads {what}s, got a table with the columns {shorten(inputs.columns)}; pass one column of it, "
+            "for example table['text']"
+        )
+    total = len(inputs) if isinstance(inputs, Sized) else None
+    items = (read(item, f"{what} {number}") for number, item in enumerate(inputs))
+    return Request(items, "lazy" if total is None else "list", total)
+
+
+def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = False) -> Request[Text]:
     """Accept a text, a pair, a collection of those, or any iterable of them.
 
     Args:
@@ -45,20 +74,9 @@ def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = Fals
         InputError: something that is none of these, raised when that item is drawn, with its index; or a whole
             DataFrame.
     """
-    bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and _is_text(inputs[0])
-    if isinstance(inputs, str | bytes | Mapping) or bare_pair:
-        item = _read_item(inputs, "the input", pair_required)
-        return Request(iter([item]), "one", 1)
-    if not isinstance(inputs, Iterable):
-        raise InputError(f"a pipeline takes a text or an iterable of texts, got {type(inputs).__name__}")
-    if hasattr(inputs, "columns"):  # iterating over a DataFrame gives the names of its columns
-        raise InputError(
-            f"a pipeline reads texts, got a table with the columns {shorten(inputs.columns)}; pass one column of it, "
-            "for example table['text']"
-        )
-    total = len(inputs) if isinstance(inputs, Sized) else None
-    items = (_read_item(item, f"text {index}", pair_required) for index, item in enumerate(inputs))
-    return Request(items, "lazy" if total is None else "list", total)
+    bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], str)
+    one = isinstance(inputs, str | bytes | Mapping) or bare_pair
+    return request_of(inputs, lambda item, where: _read_item(item, where, pair_required), "text", one=one)
 
 
 def join_pairs(inputs: Any, text_pair: Any) -> Any:
@@ -79,10 +97,6 @@ def join_pairs(inputs: Any, text_pair: Any) -> Any:
     return list(zip(firsts, seconds, strict=True))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _read_item(item: Any, where: str, pair_required: bool) -> Text:
     if isinstance(item, str):
         if pair_required:
@@ -90,13 +104,13 @@ def _read_item(item: Any, where: str, pair_required: bool) -> Text:
                 f"{where} is a single text; this task needs a pair: ('first', 'second') or "
                 "{'text': 'first', 'text_pair': 'second'}"
             )
-        return Text(item, None)
+        return item, None
     if isinstance(item, Mapping):
         return _read_mapping(item, where, pair_required)
     if isinstance(item, Sequence) and not isinstance(item, bytes) and len(item) == 2:
         _check_text(item[0], f"the first half of {where}")
         _check_text(item[1], f"the second half of {where}")
-        return Text(item[0], item[1])
+        return item[0], item[1]
     _check_text(item, where)
     raise AssertionError("unreachable: the check above raises")
 
@@ -111,7 +125,7 @@ def _read_mapping(item: Mapping[str, Any], where: str, pair_required: bool) -> T
         raise InputError(f"{where} has no 'text_pair'; this task needs two texts")
     if pair is not None:
         _check_text(pair, f"'text_pair' of {where}")
-    return Text(item["text"], pair)
+    return item["text"], pair
 
 
 def _check_text(value: Any, where: str) -> None:

@@ -17,9 +17,10 @@ from bertkit.system.console import Progress, quiet, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.tasks.examples import Columns, Examples, Quoting
 from bertkit.tasks.prediction_rows import to_jsonl
-from bertkit.tasks.reading.splits import kind_of, open_binary
-from bertkit.tasks.reading.tables import BadRows, open_table
-from bertkit.tasks.text.reading import find_column
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.lines import Lines
+from bertkit.tasks.reading.splits import kind_of
+from bertkit.tasks.reading.tables import find_column, open_table
 
 #: Questions, sentences and the like that are predicted together, and lost by a stop: each is many tokens.
 WINDOW_EXAMPLES = 256
@@ -36,6 +37,7 @@ def predict_file(
     text_pair: str | None = None,
     delimiter: str | None = None,
     quoting: Quoting | None = None,
+    encoding: str | None = None,
     device: str | None = None,
 ) -> int:
     """Write one JSON line for each row of a file (see :func:`bertkit.inference.evaluate.predict_run`).
@@ -46,13 +48,14 @@ def predict_file(
 
     Args:
         run: a run folder, or a checkpoint with a sequence classifier.
-        source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, also compressed; of another
-            kind of task a file as it was trained on.
+        source: ``.txt`` (one text a line), or a table: ``.csv``, ``.tsv``, ``.xlsx``, ``.json``, ``.jsonl`` or
+            ``.parquet``; also compressed. Of another kind of task a file as it was trained on.
         out: the JSON-lines file to write.
         text: column of the text; None looks for those of the run's task, then ``text`` and ``sentence``.
         text_pair: column of the second text, for a model of pairs.
         delimiter: between the fields of a line; None takes that of the run's own data, or what the file's name says.
         quoting: see :class:`bertkit.tasks.Columns`; None as for ``delimiter``.
+        encoding: of a text file, such as "cp1252"; None means UTF-8.
         device: ``"cpu"`` (default) or ``"cuda"``.
 
     Returns:
@@ -70,7 +73,9 @@ def predict_file(
     if not source.is_file():
         raise DataError(f"{source} does not exist")
     loaded = open_run(run, device=device)
-    columns = columns_of(loaded, text, text_pair, delimiter, quoting) if isinstance(loaded, Classifier) else None
+    columns = (
+        columns_of(loaded, text, text_pair, delimiter, quoting, encoding) if isinstance(loaded, Classifier) else None
+    )
     partial = out.with_name(out.name + ".partial")
     identity = {
         "input_sha256": sha256_file(source),
@@ -78,6 +83,7 @@ def predict_file(
         "max_length": loaded.max_length,
         "decision": loaded.decision,
         "columns": columns and [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
+        **({"encoding": encoding} if encoding else {}),
     }
     done = _begin(partial, identity)
     rows: Iterable[Any] = _read_examples(loaded, source) if columns is None else read_texts(source, columns)
@@ -127,7 +133,7 @@ def read_texts(source: Path, columns: Columns) -> Iterator[Row]:
         DataError: a missing column, a row without text.
     """
     if kind_of(source) is None:
-        yield from _plain_lines(source)
+        yield from _plain_lines(source, columns.encoding)
         return
     table = open_table(source, columns, BadRows())
     names = [find_column(source, table.columns, columns.text, "text", "--text")]
@@ -140,13 +146,9 @@ def read_texts(source: Path, columns: Columns) -> Iterator[Row]:
         yield values[0], values[1] if len(values) == 2 else None
 
 
-def _plain_lines(source: Path) -> Iterator[Row]:
-    with open_binary(source) as stream:
-        for number, raw in enumerate(stream, start=1):
-            try:
-                yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r"), None
-            except UnicodeDecodeError as error:
-                raise DataError(f"{source}:{number}: not UTF-8 ({error.reason} at byte {error.start + 1})") from None
+def _plain_lines(source: Path, encoding: str | None) -> Iterator[Row]:
+    for line in Lines(source, BadRows(), encoding):
+        yield line.removesuffix("\n").removesuffix("\r"), None
 
 
 def columns_of(
@@ -155,6 +157,7 @@ def columns_of(
     text_pair: str | None = None,
     delimiter: str | None = None,
     quoting: Quoting | None = None,
+    encoding: str | None = None,
 ) -> Columns:
     """Where the texts stand: as was said, else as in the data of the run's task, else in columns of the usual names."""
     known = Columns(text=("text", "sentence")) if classifier.task is None else classifier.task.columns
@@ -165,6 +168,7 @@ def columns_of(
         headerless=known.headerless if text is None else (),
         quoting=quoting or known.quoting,
         delimiter=delimiter or known.delimiter,
+        encoding=encoding,  # never that of the training file, by which UTF-8 would be misread without an error
     )
 
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit.batch import Batch
-from bertkit.engine import windows_of_texts as engine
+from bertkit.engine.rows import QUESTIONS
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, eval_mode, shown, to_numpy
+from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_inputs import request_of
+from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
 
-#: Questions, and characters of their contexts, that are cut into windows and sorted by length together; of a lazy
-#: stream fewer at first, so that its first answers come soon.
-WINDOW_QUESTIONS = 256
-FIRST_QUESTIONS = 16
-WINDOW_CHARACTERS = 2_000_000
 _SETTINGS = {
     "max_seq_len": "max_length",
     "doc_stride": "doc_stride",
@@ -126,20 +122,34 @@ class QuestionAnsweringPipeline(Pipeline):
             truncation,
         )
 
-        def present(found: list[dict[str, Any]]) -> Any:
-            return found[0] if top_k is None else found
+        one = isinstance(given, Mapping | Asked) or _is_example(given)
+        request = request_of(given, _read, "question", one=one)
 
-        if isinstance(given, Mapping | Asked) or _is_example(given):
-            return present(next(self._answers(iter([_read(given, "the question")]), options, 1, progress=False)))
-        if not isinstance(given, Iterable):
-            raise InputError(
-                'question-answering takes {"question": ..., "context": ...}, a question with context=, or an iterable '
-                f"of questions, got {type(given).__name__}"
-            )
-        total = len(given) if isinstance(given, Sized) else None
-        questions = (_read(item, f"question {number} (counted from 0)") for number, item in enumerate(given))
-        answers = (present(found) for found in self._answers(questions, options, total, progress=progress))
-        return answers if total is None else list(answers)
+        def encode(questions: list[Asked], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
+            windows = featurize_spans(questions, self.tokenizer, options.settings)
+            if not options.truncate:
+                _check_questions(windows, options.settings, first)
+
+            def answers(values: list[Floats]) -> Iterator[Any]:
+                logits = np.concatenate(values)
+                best = find_answers(windows, logits[:, 0], logits[:, 1], options.search)
+                for number, (asked, answer) in enumerate(zip(questions, best, strict=True)):
+                    cut = bool(windows.truncated[windows.first_rows[number]])
+                    note = {"truncated": cut} if options.truncate else {}
+                    found = _present(asked, answer, options, note, first + number)
+                    yield found[0] if top_k is None else found
+
+            return windows.rows, answers
+
+        return self._answer(
+            request,
+            encode,
+            _logits,
+            lambda asked: len(asked.context),
+            progress=progress,
+            size=QUESTIONS,
+            unit="questions",
+        )
 
     def _read_options(
         self,
@@ -189,46 +199,13 @@ class QuestionAnsweringPipeline(Pipeline):
             return max(1, min(usual, chosen["max_length"] // 2))
         return value or usual
 
-    def _answers(
-        self, questions: Iterator[Asked], options: _Options, total: int | None, *, progress: bool | None
-    ) -> Iterator[list[dict[str, Any]]]:
-        first, size = 0, WINDOW_QUESTIONS if total is not None else FIRST_QUESTIONS
-        with shown(total, self.task, progress, unit="questions") as advance:
-            while drawn := list(_draw(questions, size)):
-                windows = featurize_spans(drawn, self.tokenizer, options.settings)
-                if not options.truncate:
-                    _check_questions(windows, options.settings, first)
-                answers = self._find(windows, options)
-                for number, (asked, found) in enumerate(zip(drawn, answers, strict=True)):
-                    cut = bool(windows.truncated[windows.first_rows[number]])
-                    yield _present(
-                        asked, found, options, {"truncated": cut} if options.truncate else {}, first + number
-                    )
-                first, size = first + len(drawn), min(2 * size, WINDOW_QUESTIONS)
-                if advance is not None:
-                    advance(len(drawn))
 
-    def _find(self, windows: SpanWindows, options: _Options) -> list[Answers]:
-        with eval_mode(self.model):
-            found = engine.run_window(windows.rows, self._logits, self.device, None)
-        logits = np.concatenate(found)
-        return find_answers(windows, logits[:, 0], logits[:, 1], options.search)
-
-    def _logits(self, batch: Batch) -> Sequence[NDArray[np.float32]]:
-        """Start and end logits of each row of a batch, ``(s, 2)``."""
-        out = self.model.forward_packed(batch)
-        starts, ends = to_numpy(out.start_logits, "start logits"), to_numpy(out.end_logits, "end logits")
-        both = np.stack([starts, ends], axis=1)
-        return [both[start:end] for start, end in batch.layout.spans()]
-
-
-def _draw(questions: Iterator[Asked], size: int) -> Iterator[Asked]:
-    characters = 0
-    for asked in islice(questions, size):
-        yield asked
-        characters += len(asked.context)
-        if characters >= WINDOW_CHARACTERS:
-            return
+def _logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
+    """Start and end logits of each row of a batch, ``(s, 2)``."""
+    out = model.forward_packed(batch)
+    starts, ends = to_numpy(out.start_logits, "start logits"), to_numpy(out.end_logits, "end logits")
+    both = np.stack([starts, ends], axis=1)
+    return [both[start:end] for start, end in batch.layout.spans()]
 
 
 def _present(
@@ -259,7 +236,7 @@ def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -
     if len(too_long):
         number = int(too_long[0])
         row = int(windows.first_rows[number])
-        count = settings.max_query_length + int(windows.num_tokens[row] - windows.lengths[row])
+        count = settings.max_query_length + int(windows.num_tokens_before[row] - windows.lengths[row])
         raise InputError(
             f"question {first + number} (counted from 0) has {count:,} word pieces; the limit is "
             f"{settings.max_query_length}. Shorten it, raise max_question_len, or pass truncation=True (on the command "

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch
-from bertkit.engine.windows_of_texts import Done, draw_windows, run_window
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Pipeline, eval_mode, shown, to_numpy
-from bertkit.inference.pipeline_inputs import Request, join_pairs, read_request
+from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
+from bertkit.inference.pipeline_inputs import Request, Text, join_pairs, num_characters, read_request
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.metrics.probabilities import top_k as highest
 from bertkit.model.padded import PackedModel
-from bertkit.tasks.choices.features import featurize_windows
+from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.text.decoding import LabelDecision
+from bertkit.tasks.text.features import featurize_windows
 
 Function = Literal["softmax", "sigmoid", "none"]
 
 
-FUNCTIONS: dict[str, Callable[[NDArray[np.float32]], NDArray[Any]]] = {
+FUNCTIONS: dict[str, Callable[[Floats], NDArray[Any]]] = {
     "softmax": softmax,
     "sigmoid": sigmoid,
     "none": lambda logits: logits,
 }
 
 
-class LogitsPipeline(Pipeline):
-    """A model with one row of logits a text."""
-
-    def _logits(self, batch: Batch) -> Sequence[NDArray[np.float32]]:
-        return list(to_numpy(self.model.forward_packed(batch).logits, "logits"))
+def _logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
+    """A row of logits for each text."""
+    return list(to_numpy(model.forward_packed(batch).logits, "logits"))
 
 
-class TextClassificationPipeline(LogitsPipeline):
+class TextClassificationPipeline(Pipeline):
     """Labels with their probabilities: ``pipeline("text-classification", model=...)``."""
 
     task: ClassVar[str] = "text-classification"
@@ -91,11 +89,10 @@ class TextClassificationPipeline(LogitsPipeline):
         function = self._read_function(function_to_apply)
         labels = self.model.config.id2label
 
-        def present(done: Done[NDArray[np.float32]]) -> Any:
-            scores = function(done.value)
-            note = {"truncated": done.truncated} if truncation else {}
-            numbers, values = (array.tolist() for array in highest(scores, count))
-            kept = range(len(labels)) if chosen is None else chosen(done.value)
+        def present(logits: Floats, row: TextRow) -> Any:
+            note = {"truncated": row.truncated} if truncation else {}
+            numbers, values = (array.tolist() for array in highest(function(logits), count))
+            kept = range(len(labels)) if chosen is None else chosen(logits)
             found = [
                 {"label": labels[number], "score": value, **note}
                 for number, value in zip(numbers, values, strict=True)
@@ -107,11 +104,11 @@ class TextClassificationPipeline(LogitsPipeline):
         request = read_request(inputs, tuple_is_pair=True)
         limit, long_texts = self._trained_length(max_length), self._read_long_texts(truncation)
         if long_texts == "windows":
-            results = self._run_in_windows(request, present, limit, overlap, progress)
+            results = self._answer_in_windows(request, present, limit, overlap, progress)
         else:
-            results = self._run(
+            results = self._answer_texts(
                 request,
-                self._logits,
+                _logits,
                 present,
                 truncation=True if long_texts == "head_tail" else long_texts,
                 max_length=limit,
@@ -120,39 +117,28 @@ class TextClassificationPipeline(LogitsPipeline):
             )
         return [results] if isinstance(inputs, str) and not ranked else results
 
-    def _run_in_windows(
+    def _answer_in_windows(
         self,
-        request: Request,
-        present: Callable[[Done[Any]], Any],
+        request: Request[Text],
+        present: Callable[[Floats, TextRow], Any],
         max_length: int | None,
         overlap: int | None,
         progress: bool | None,
     ) -> Any:
-        """As :meth:`_run`, of texts that are read whole, in windows whose logits are averaged."""
+        """The same for texts that are read whole, in windows whose logits are averaged."""
         _, limit = self._read_limits(True, max_length)
         common = self.decision.get("overlap") if overlap is None else overlap
         if common is not None and (isinstance(common, bool) or not isinstance(common, int) or common < 0):
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
 
-        def answers() -> Iterator[Any]:
-            index = 0
-            with shown(request.total, self.task, progress) as advance:
-                for texts in draw_windows(request.texts, lazy=request.shape == "lazy"):
-                    if any(text.pair is not None for text in texts):
-                        raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
-                    rows = featurize_windows([text.text for text in texts], self.tokenizer, limit, overlap=common)
-                    with eval_mode(self.model):
-                        logits = rows.mean(np.stack(run_window(rows.sequences, self._logits, self.device, None)))
-                    for text, value, size in zip(texts, logits, rows.num_tokens.tolist(), strict=True):
-                        yield present(Done(index, text, value, size, False))
-                        index += 1
-                    if advance is not None:
-                        advance(len(texts))
+        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
+            if any(pair is not None for _, pair in texts):
+                raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
+            rows = featurize_windows([text for text, _ in texts], self.tokenizer, limit, overlap=common)
+            facts = [TextRow(first + row, size, False) for row, size in enumerate(rows.num_tokens_before.tolist())]
+            return rows.sequences, lambda logits: map(present, rows.mean(np.stack(logits)), facts)
 
-        if request.shape == "lazy":
-            return answers()
-        results = list(answers())
-        return results[0] if request.shape == "one" else results
+        return self._answer(request, encode, _logits, num_characters, progress=progress)
 
     def _read_long_texts(self, truncation: Any) -> Any:
         """What happens to long texts: "windows", "head_tail", or a ``truncation`` of all pipelines."""
@@ -186,7 +172,7 @@ class TextClassificationPipeline(LogitsPipeline):
             raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
         return top_k
 
-    def _read_function(self, name: str | None) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
+    def _read_function(self, name: str | None) -> Callable[[Floats], NDArray[Any]]:
         config = self.model.config
         temperature = float(self.decision.get("temperature", 1.0)) if name is None else 1.0
         if name is None:
@@ -202,7 +188,7 @@ class TextClassificationPipeline(LogitsPipeline):
         return function if temperature == 1.0 else lambda logits: function(logits / temperature)
 
 
-class NextSentencePipeline(LogitsPipeline):
+class NextSentencePipeline(Pipeline):
     """Whether one text follows another: ``pipeline("next-sentence", model=...)``."""
 
     task: ClassVar[str] = "next-sentence"
@@ -241,15 +227,15 @@ class NextSentencePipeline(LogitsPipeline):
             CheckpointError: the model computes values that are not finite.
         """
 
-        def present(done: Done[NDArray[np.float32]]) -> dict[str, Any]:
-            is_next = float(softmax(done.value)[0])
+        def present(logits: Floats, row: TextRow) -> dict[str, Any]:
+            is_next = float(softmax(logits)[0])
             label, score = ("is_next", is_next) if is_next >= 0.5 else ("not_next", 1.0 - is_next)
-            note = {"truncated": done.truncated} if truncation else {}
+            note = {"truncated": row.truncated} if truncation else {}
             return {"label": label, "score": score, "is_next": is_next, **note}
 
-        return self._run(
+        return self._answer_texts(
             read_request(join_pairs(inputs, text_pair), tuple_is_pair=True, pair_required=True),
-            self._logits,
+            _logits,
             present,
             truncation=truncation,
             max_length=max_length,

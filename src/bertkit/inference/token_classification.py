@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit.batch import Batch
-from bertkit.engine import windows_of_texts as engine
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Pipeline, eval_mode, shown, to_numpy
-from bertkit.inference.pipeline_inputs import Request, Text, read_request
+from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_inputs import Text, num_characters, read_request
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
+from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.tokens.decoding import Strategy, TextPieces, check_strategy, find_entities
-from bertkit.tasks.tokens.features import TokenWindows, windows_of_texts
+from bertkit.tasks.tokens.features import windows_of_texts
 
 
 class TokenClassificationPipeline(Pipeline):
@@ -77,50 +77,32 @@ class TokenClassificationPipeline(Pipeline):
             raise InputError(f"ignore_labels must be a list of labels, got one string: [{ignore_labels!r}]")
         request = read_request(_joined(inputs, delimiter) if is_split_into_words else inputs, tuple_is_pair=False)
 
-        def present(text: str, probabilities_PC: NDArray[Any], pieces: TextPieces, truncated: bool) -> Any:
-            note = {"truncated": truncated} if truncation else {}
-            found = find_entities(pieces, probabilities_PC, self.model.config.id2label, strategy, ignore_labels)
-            return [{**entity, **note} for entity in found]
-
-        def stream() -> Iterator[Any]:
-            with shown(request.total, self.task, progress) as advance:
-                for drawn, windows in self._windows(request, limit, stride, truncate):
-                    probabilities = self._probabilities(windows)
-                    for number, (begin, end) in enumerate(windows.pieces.spans()):
-                        text = drawn[number].text
-                        cut = bool(windows.truncated[number]) if truncate else False
-                        pieces = TextPieces.of(text, windows.pieces, begin, end)
-                        yield present(text, probabilities[begin:end], pieces, cut)
-                        if advance is not None:
-                            advance(1)
-
-        if request.shape == "lazy":
-            return stream()
-        results = list(stream())
-        return results[0] if request.shape == "one" else results
-
-    def _windows(
-        self, request: Request, limit: int, stride: int | None, truncate: bool
-    ) -> Iterator[tuple[list[Text], TokenWindows]]:
-        """Runs of texts with their rows; memory is bounded by one run."""
-        for drawn in engine.draw_windows(request.texts, lazy=request.shape == "lazy"):
-            pair = next((number for number, text in enumerate(drawn) if text.pair is not None), None)
+        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
+            pair = next((text for text, second in texts if second is not None), None)
             if pair is not None:
-                raise InputError(f"token classification takes single texts, got a pair: {drawn[pair].text!r:.60}")
-            texts = [text.text for text in drawn]
-            yield drawn, windows_of_texts(texts, self.tokenizer, max_length=limit, overlap=stride, truncate=truncate)
+                raise InputError(f"token classification takes single texts, got a pair: {pair!r:.60}")
+            alone = [text for text, _ in texts]
+            windows = windows_of_texts(alone, self.tokenizer, max_length=limit, overlap=stride, truncate=truncate)
 
-    def _probabilities(self, windows: TokenWindows) -> NDArray[np.float32]:
-        """Of each label for each piece of all texts, ``(P, C)``."""
+            def answers(logits: list[Floats]) -> Iterator[Any]:
+                probabilities_PC = softmax(np.concatenate(logits)[windows.places])
+                for number, (begin, end) in enumerate(windows.pieces.spans()):
+                    note = {"truncated": truncate and bool(windows.truncated[number])} if truncation else {}
+                    pieces = TextPieces.of(alone[number], windows.pieces, begin, end)
+                    found = find_entities(
+                        pieces, probabilities_PC[begin:end], self.model.config.id2label, strategy, ignore_labels
+                    )
+                    yield [{**entity, **note} for entity in found]
 
-        def compute(batch: Batch) -> Sequence[NDArray[np.float32]]:
-            with eval_mode(self.model):
-                logits_TC = to_numpy(self.model.forward_packed(batch).logits, "logits")
-            return [logits_TC[start:end] for start, end in batch.layout.spans()]
+            return windows.rows, answers
 
-        rows = engine.run_window(windows.rows, compute, self.device, None)
-        probabilities: NDArray[np.float32] = softmax(np.concatenate(rows)[windows.places])
-        return probabilities
+        return self._answer(request, encode, token_logits, num_characters, progress=progress)
+
+
+def token_logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
+    """Of each row of a batch the logits of its tokens, ``(s, C)``."""
+    logits_TC = to_numpy(model.forward_packed(batch).logits, "logits")
+    return [logits_TC[start:end] for start, end in batch.layout.spans()]
 
 
 def _joined(inputs: Any, delimiter: str) -> Any:

@@ -9,6 +9,8 @@ A tag is ``O`` (outside), or a letter, a hyphen and a type: ``B-PER``. The lette
     BIOES            B     E     O     S     O     S       E at the end, S for one word; also written BILOU and BMEWO
     bare             PER   PER   O     PER   O     LOC     IO without letters
 
+The letter may follow the type instead, ``PER-B``; see :func:`notation_of`.
+
 One rule reads them all (:func:`read_entities`), and it is also the one repair rule for tags that fit no scheme, such as
 an ``I-PER`` after ``O``: an entity begins at B and at S, and at any other tag that does not continue an entity of its
 own type; it ends at E and at S, and where the next one begins or ``O`` stands. It is the rule of ``conlleval`` (Tjong
@@ -31,8 +33,9 @@ Scheme = Literal["BIO", "IOB1", "IO", "BIOES", "bare"]
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}
 OUTSIDE = "O"
 
-_LETTERED = re.compile(r"([BIESLUMW])-(.+)", re.DOTALL)
-_COMMON = re.compile(r"([BI])-(.+)", re.DOTALL)
+_LETTERED = re.compile(r"(?P<letter>[BIESLUMW])-(?P<type>.+)", re.DOTALL)
+_COMMON = re.compile(r"(?P<letter>[BI])-(?P<type>.+)", re.DOTALL)
+_SUFFIXED = re.compile(r"(?P<type>.+)-(?P<letter>[BIESLUMW])", re.DOTALL)
 
 
 class Entity(NamedTuple):
@@ -47,23 +50,33 @@ class Entity(NamedTuple):
 class Notation:
     """How the tags of a data set or of a model are written.
 
-    lettered: the letters of :data:`LETTERS` stand before the type. Otherwise only ``B-`` and ``I-`` are taken as
-        letters, and any other tag is a type as a whole: ``E-mail`` is no ending.
+    lettered: the letters of :data:`LETTERS` come with the type. Otherwise only ``B-`` and ``I-`` are taken as letters,
+        and any other tag is a type as a whole: ``E-mail`` is no ending.
+    suffix: the letter follows the type, as in ``PER-B``; what ``seqeval`` calls ``suffix=True``.
     """
 
     lettered: bool = True
+    suffix: bool = False
 
     def split(self, tag: str) -> tuple[str, str]:
         """Letter (one of ``O B I E S``) and type of a tag; a bare tag has the letter I. ``O`` has no type."""
-        return _split(tag, self.lettered)
+        return _split(tag, self.lettered, self.suffix)
+
+    def has_letter(self, tag: str) -> bool:
+        """Whether the tag is written with a letter."""
+        return _pattern(self.lettered, self.suffix).fullmatch(tag) is not None
+
+
+def _pattern(lettered: bool, suffix: bool) -> re.Pattern[str]:
+    return _SUFFIXED if suffix else _LETTERED if lettered else _COMMON
 
 
 @lru_cache(maxsize=4096)
-def _split(tag: str, lettered: bool) -> tuple[str, str]:
+def _split(tag: str, lettered: bool, suffix: bool) -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    found = (_LETTERED if lettered else _COMMON).fullmatch(tag)
-    return (LETTERS[found[1]], found[2]) if found else ("I", tag)
+    found = _pattern(lettered, suffix).fullmatch(tag)
+    return (LETTERS[found["letter"]], found["type"]) if found else ("I", tag)
 
 
 LETTERED_TAGS = Notation()
@@ -72,12 +85,23 @@ LETTERED_TAGS = Notation()
 def notation_of(tags: Iterable[str]) -> Notation:
     """How these tags are written; every different tag need be given only once.
 
-    They are lettered when all of them are, or when a type stands after another letter as well as after ``B-`` or
-    ``I-``: ``E-PER`` beside ``B-PER`` is an ending whatever single tag was mistyped elsewhere, ``E-mail`` is none.
+    They are lettered when all of them are, or when a type has another letter as well as ``B`` or ``I``: ``E-PER``
+    beside ``B-PER`` is an ending whatever single tag was mistyped elsewhere, ``E-mail`` is none. The letter follows the
+    type when it does in all tags, in some it does not also precede it, and a type has the letter I and another:
+    ``PER-B`` beside ``PER-I``, but not ``vitamin-B`` beside ``vitamin-E``.
     """
-    found = [_LETTERED.fullmatch(tag) for tag in tags if tag != OUTSIDE]
-    common = {match[2] for match in found if match and match[1] in "BI"}
-    others = {match[2] for match in found if match and match[1] not in "BI"}
+    entities = {tag for tag in tags if tag != OUTSIDE}
+    found = [_LETTERED.fullmatch(tag) for tag in entities]
+    behind = [_SUFFIXED.fullmatch(tag) for tag in entities]
+    if not all(found) and all(behind):
+        letters: dict[str, set[str]] = {}
+        for match in behind:
+            assert match is not None
+            letters.setdefault(match["type"], set()).add(match["letter"])
+        if any("I" in used and len(used) > 1 for used in letters.values()):
+            return Notation(suffix=True)
+    common = {match["type"] for match in found if match and match["letter"] in "BI"}
+    others = {match["type"] for match in found if match and match["letter"] not in "BI"}
     return Notation(all(found) or bool(common & others))
 
 
@@ -190,7 +214,7 @@ def spelling_of(sentences: Sequence[Sequence[str]]) -> Spelling:
     letters = {notation.split(tag)[0] for tag in used} - {OUTSIDE}
     read = [read_entities(tags, notation) for tags in sentences]
     candidates: tuple[Scheme, ...]
-    if not any((_LETTERED if notation.lettered else _COMMON).fullmatch(tag) for tag in used):
+    if not any(notation.has_letter(tag) for tag in used):
         candidates = ("bare",) if used - {OUTSIDE} else ("BIO",)
     elif letters & {"E", "S"}:
         candidates = ("BIOES",)

@@ -1,14 +1,14 @@
-"""Files that are either whole or absent: writes that survive a kill, locks, hashes, clear errors for a full disk.
+"""Files that are either complete or absent: writes that survive a kill, locks, hashes, clear errors for a full disk.
 
-Imports no torch. Whatever must never be found half-written (a model, a checkpoint, a token store) is written under
-another name, flushed to disk with :func:`sync_file`, renamed, and followed by :func:`sync_folder`: only then is the
-name on disk.
+Imports no torch. What must never be found half-written (a model, a checkpoint, a token store) is written under another
+name, flushed with :func:`sync_file`, renamed, and followed by :func:`sync_folder`: only then is the name on disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import shutil
@@ -18,37 +18,59 @@ from typing import IO, Any
 
 from safetensors import SafetensorError
 
-from bertkit.errors import ResourceError
+from bertkit.errors import ConfigError, ResourceError
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: What the system says when a file finds no room -> the reason, where it is not the number of free bytes.
+_NO_SPACE = {
+    errno.ENOSPC: None,
+    errno.EDQUOT: "your disk quota is used up",
+    errno.EFBIG: "it exceeds the largest file size allowed here (ulimit -f)",
+}
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace one file: a reader sees the old content or the new, never a part. Makes the folder where it is missing.
+    """Replace one file: a reader sees the old content or the new, never a part. Creates missing folders.
 
     Args:
         path: the file.
-        content: bytes, or text that is written as UTF-8.
+        content: bytes, or text to write as UTF-8.
 
     Raises:
-        ResourceError: the disk is full; the old content stays.
+        ConfigError: the folder cannot be created, because a file has its name or the name is too long.
+        ResourceError: the disk is full; the old content is kept.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with disk_guard(path.parent, len(data), what=path.name):
-        replace_file(path, data, path.with_name(f".{path.name}.{os.getpid()}.tmp"))
+        replace_file(path, data, _draft(path))
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents; an existing one is fine.
+
+    Raises:
+        ConfigError: a file has that name or a parent's name, or the name is too long.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError(f"{path} is a file, or lies in one; give the name of a folder") from None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise ConfigError(f"the name {str(path)[:60]!r}... is too long for this file system") from None
 
 
 def replace_file(path: Path, data: bytes, temporary: Path) -> None:
-    """:func:`write_atomically` for a caller that has its own names for unfinished files, and its own errors.
+    """:func:`write_atomically` for callers with their own names for unfinished files, and their own errors.
 
     Args:
         path: the file.
         data: its new content.
-        temporary: where it is written first; in the same folder. Removed when something fails.
+        temporary: where it is written first; in the same folder. Removed on failure.
 
     Raises:
-        OSError: as the system gives it; the old content stays.
+        OSError: as the system raises it; the old content is kept.
     """
     try:
         _write(temporary, data)
@@ -60,16 +82,16 @@ def replace_file(path: Path, data: bytes, temporary: Path) -> None:
 
 
 def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Replace files that belong together: none before all are on the disk.
+    """Replace files that belong together; none is replaced before all are on disk.
 
     Args:
-        folder: where they are; it must exist.
+        folder: their folder; must exist.
         contents: file name to new content.
 
     Raises:
-        OSError: as the system gives it; the old files stay, all of them if the disk was full.
+        OSError: as the system raises it; the old files are kept, all of them if the disk was full.
     """
-    drafts = {name: folder / f".{name}.{os.getpid()}.tmp" for name in contents}
+    drafts = {name: _draft(folder / name) for name in contents}
     try:
         for name, data in contents.items():
             _write(drafts[name], data)
@@ -82,6 +104,27 @@ def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
         raise
 
 
+def _draft(path: Path) -> Path:
+    """Where this process writes a file before it is renamed; removes what processes that were killed have left."""
+    for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        writer = old.name.split(".")[-2]
+        if writer.isdigit() and not _is_running(int(writer)):
+            old.unlink(missing_ok=True)
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _is_running(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 is not harmless
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
 def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
@@ -90,12 +133,12 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the bytes of a file are on the disk."""
-    _sync(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes only what may be written
+    """Wait until the bytes of a file are on disk."""
+    _sync(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes only writable handles
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk; does nothing on Windows, which has no handle for a folder."""
+    """Wait until the names in a folder are on disk; does nothing on Windows, which has no handles of folders."""
     if os.name != "nt":
         _sync(path, os.O_RDONLY)
 
@@ -109,11 +152,11 @@ def _sync(path: Path, mode: int) -> None:
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file against other processes, until it is closed or the process ends, however it ends.
+    """Lock an open file against other processes until it is closed or this process ends, in whatever way.
 
     Returns:
-        False: another process holds it. Windows has no such lock: there it is always True, and a folder is only as
-        safe as its user is careful.
+        False if another process holds the lock. Always True on Windows, which has no such lock: there nothing prevents
+        two commands from writing to one folder.
     """
     try:
         import fcntl
@@ -134,39 +177,44 @@ def sha256_file(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_guard(
-    folder: Path, needed_bytes: int, *, what: str, advice: str = "Make room and try again"
+    folder: Path, needed_bytes: int, *, what: str, advice: str = "Free some space and try again"
 ) -> Iterator[None]:
-    """Refuse work that the disk has no room for, and turn "no space left" into a clear error.
+    """Refuse work that does not fit on the disk, and turn "no space left" into a clear error.
 
     Args:
-        folder: where the work writes; it must exist.
-        needed_bytes: about how much.
+        folder: where the work writes; must exist.
+        needed_bytes: roughly how much.
         what: what is written, for the message.
-        advice: what to do next, the end of the message: only the caller knows how its work goes on.
+        advice: what to do next, as the end of the message; only the caller knows how its work continues.
 
     Raises:
-        ResourceError: fewer than ``needed_bytes`` are free, or a write inside the block found the disk full.
+        ResourceError: fewer than ``needed_bytes`` are free, or a write inside the block found no room.
     """
-    free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
-        raise ResourceError(_explain(folder, needed_bytes, free, what, advice))
+    if shutil.disk_usage(folder).free < needed_bytes:
+        raise ResourceError(_explain(folder, needed_bytes, what, None, advice))
     try:
         yield
     except (OSError, SafetensorError) as error:
-        if not is_full_disk(error):
+        number = _no_space(error)
+        if number is None:
             raise
-        raise ResourceError(_explain(folder, needed_bytes, shutil.disk_usage(folder).free, what, advice)) from error
+        raise ResourceError(_explain(folder, needed_bytes, what, _NO_SPACE[number], advice)) from error
 
 
 def is_full_disk(error: OSError | SafetensorError) -> bool:
-    """Whether a failed write found no room: disk, quota, or largest size of a file."""
+    """Whether a write failed for lack of room: disk, quota, or largest file size."""
+    return _no_space(error) is not None
+
+
+def _no_space(error: OSError | SafetensorError) -> int | None:
     if isinstance(error, OSError):
-        return error.errno in _NO_SPACE
-    return any(f"os error {number}" in str(error) for number in _NO_SPACE)  # it wraps the system's error in text only
+        return error.errno if error.errno in _NO_SPACE else None
+    # safetensors passes on the system's error as text only.
+    return next((number for number in _NO_SPACE if f"os error {number}" in str(error)), None)
 
 
-def _explain(folder: Path, needed: int, free: int, what: str, advice: str) -> str:
-    return (
-        f"no room for {what} in {folder}: it needs about {needed / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free. "
-        f"Nothing was overwritten. {advice}"
-    )
+def _explain(folder: Path, needed: int, what: str, reason: str | None, advice: str) -> str:
+    if reason is None:
+        free = shutil.disk_usage(folder).free
+        reason = f"it needs about {needed / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free"
+    return f"no room for {what} in {folder}: {reason}. Nothing was overwritten. {advice}"

@@ -1,17 +1,22 @@
-"""Talk to the person at the terminal: messages and progress on stderr, so that stdout stays data. Imports no torch.
+"""Messages and progress on stderr, so that stdout holds only results. Imports no torch.
 
-On a terminal, :class:`Progress` draws one bar, and only for work that takes longer than two seconds. Elsewhere (a log
-file, a pipe, a notebook server) it writes a line about every thirty seconds. ``set_quiet(True)`` silences both.
+On a terminal, :class:`Progress` draws a bar for work that takes longer than two seconds, one bar at a time. Elsewhere
+(a log file, a pipe, a notebook server) it writes a line about every thirty seconds. :func:`quiet` silences both, in the
+thread or task that asks for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar
+
+from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -25,44 +30,43 @@ REDRAW_EVERY_S = 0.2
 #: Seconds between two lines where there is no terminal.
 LINE_EVERY_S = 30.0
 
-_quiet = False
-#: The progress that may draw a bar; those inside it may not.
-_outermost: Progress | None = None
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+#: The progress whose bar is on the terminal. There is one per process because there is one terminal.
+_shown: Progress | None = None
 
 
 def set_quiet(quiet: bool) -> None:
-    """Silence :func:`say` and :class:`Progress` for this process (``--quiet``); errors are not affected."""
-    global _quiet
-    _quiet = quiet
+    """Silence :func:`say` and :class:`Progress` in the current context (``--quiet``); errors are not affected."""
+    _quiet.set(quiet)
 
 
 @contextmanager
 def quiet(silent: bool = True) -> Iterator[None]:
-    """Silence talk inside a ``with`` block when ``silent``; the former setting comes back afterwards."""
-    before = _quiet
-    set_quiet(before or silent)
+    """Suppress messages and progress inside a ``with`` block when ``silent``; restores the previous setting."""
+    before = _quiet.get()
+    _quiet.set(before or silent)
     try:
         yield
     finally:
-        set_quiet(before)
+        _quiet.set(before)
 
 
 def say(message: str = "") -> None:
-    """Write one message to stderr, unless quiet; above the bar, where one is shown."""
-    if _quiet:
+    """Write one message to stderr, unless quiet; above the bar if one is shown."""
+    if _quiet.get():
         return
-    if _outermost is not None and _outermost._bar is not None:
-        _outermost._bar.console.print(message, markup=False, highlight=False, soft_wrap=True)
+    if _shown is not None and _shown._bar is not None:
+        _shown._bar.console.print(message, markup=False, highlight=False, soft_wrap=True)
     else:
         _write(f"{message}\n")
 
 
 def progress(items: Iterable[T], *, total: int | None = None, label: str, unit: str = "items") -> Iterator[T]:
-    """Yield ``items`` unchanged and show how far the work is.
+    """Yield ``items`` unchanged and show progress.
 
     Args:
-        items: anything iterable; consumed lazily.
-        total: how many there will be; None asks ``len(items)``, and without a length only the count is shown.
+        items: any iterable; consumed lazily.
+        total: number of items; None takes ``len(items)``, or shows only the count if there is no length.
         label: what is being done, for example ``"tokenising"``.
         unit: what is counted, plural.
     """
@@ -75,15 +79,16 @@ def progress(items: Iterable[T], *, total: int | None = None, label: str, unit: 
 
 
 class Progress:
-    """A bar on a terminal, a line now and then elsewhere; use it in a ``with`` block.
+    """A bar on a terminal, an occasional line elsewhere; use it in a ``with`` block.
 
-    Inside another one (an evaluation in the middle of training) there is no second bar.
+    There is never more than one bar. A progress takes the terminal over from one that has not advanced for
+    :data:`BAR_AFTER_S`: from training during a long evaluation, or from an iterator that was abandoned half-way.
 
     Args:
-        total: units of the whole work; None when nobody knows.
+        total: units of the whole work; None if unknown.
         label: what is being done.
         unit: what is counted, plural.
-        done: units that were finished earlier (a resumed run); they do not count for the speed.
+        done: units finished earlier (a resumed run); not counted in the speed.
     """
 
     def __init__(self, total: int | None, *, label: str, unit: str = "items", done: int = 0) -> None:
@@ -93,31 +98,29 @@ class Progress:
         self.done = done
         self.note = ""
         self._done_before = done
-        self._started = self._last_shown = time.monotonic()
+        self._started = self._last_shown = self._last_advance = time.monotonic()
         self._bar: RichProgress | None = None
 
     def __enter__(self) -> Self:
-        global _outermost
-        self._started = self._last_shown = time.monotonic()
-        if _outermost is None:
-            _outermost = self
+        self._started = self._last_shown = self._last_advance = time.monotonic()
         return self
 
     def advance(self, count: int = 1, *, note: str | None = None) -> None:
-        """``count`` more units are finished; ``note`` (for example the current loss) is shown beside the bar."""
+        """Count ``count`` more finished units; ``note`` (for example the current loss) is shown beside the bar."""
         self.done += count
         if note is not None:
             self.note = note
-        if _quiet:
+        now = self._last_advance = time.monotonic()
+        if _quiet.get():
             return
-        now = time.monotonic()
         if not _on_terminal():
             if now - self._last_shown >= LINE_EVERY_S:
                 self._last_shown = now
                 _write(f"{self.line(now)}\n")
-        elif self is _outermost and now - self._started >= BAR_AFTER_S and now - self._last_shown >= REDRAW_EVERY_S:
+        elif now - self._started >= BAR_AFTER_S and now - self._last_shown >= REDRAW_EVERY_S:
             self._last_shown = now
-            self._draw()
+            if self._take_terminal(now):
+                self._draw()
 
     def line(self, now: float | None = None) -> str:
         """The state of the work in one line: ``label: 120/600 steps (20 %), 1:30 left, loss 0.31``."""
@@ -133,10 +136,23 @@ class Progress:
             parts.append(clock(elapsed_s))
         return ", ".join([*parts, self.note] if self.note else parts)
 
+    def _take_terminal(self, now: float) -> bool:
+        """Whether this progress may draw; erases the bar of another that has stopped advancing."""
+        global _shown
+        if _shown is not None and _shown is not self:
+            if now - _shown._last_advance < BAR_AFTER_S:
+                return False
+            if _shown._bar is not None:
+                _shown._bar.live.transient = True
+                _shown._bar.stop()
+                _shown._bar = None
+        _shown = self
+        return True
+
     def _draw(self) -> None:
         if self._bar is None:
             self._bar = _new_bar()
-            self._bar.add_task(self.label, total=self.total, completed=self._done_before, unit=self.unit, note="")
+            self._bar.add_task(self.label, total=self.total, completed=self.done, unit=self.unit, note="")
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=self.done, note=self.note)
         self._bar.refresh()
@@ -144,17 +160,17 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        global _outermost
-        if self is _outermost:
-            _outermost = None
+        global _shown
         if self._bar is not None:
             self._draw()
             self._bar.stop()
             self._bar = None
+        if _shown is self:
+            _shown = None
 
 
 def clock(seconds: float) -> str:
-    """Seconds as ``4 s``, ``1:05`` or ``2:03:09``."""
+    """Format seconds as ``4 s``, ``1:05`` or ``2:03:09``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -164,7 +180,7 @@ def clock(seconds: float) -> str:
 
 
 def amount_of(num_bytes: int) -> str:
-    """Bytes as ``--memory`` takes them, ``900MB`` or ``4GB``, in powers of 1,024; never more than there are."""
+    """Format bytes as ``--memory`` takes them, ``900MB`` or ``4GB``, in powers of 1,024, rounded down."""
     for shift, unit in ((30, "GB"), (20, "MB"), (10, "KB")):
         whole, rest = divmod(num_bytes, 1 << shift)
         if whole and (not rest or unit == "KB"):
@@ -172,13 +188,24 @@ def amount_of(num_bytes: int) -> str:
     return f"{num_bytes} bytes"
 
 
+def standard_input() -> BinaryIO:
+    """Standard input as bytes.
+
+    Raises:
+        ConfigError: it is closed.
+    """
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed, so - has nothing to read; leave out '<&-'")
+    return sys.stdin.buffer
+
+
 def _new_bar() -> RichProgress:
-    # Imported here: rich costs 60 ms, which a command that finishes at once need not pay.
+    # Imported here: rich takes 60 ms, too much for a command that finishes at once.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
-    # No refresh thread: a training step should not compete with a thread that draws.
+    # No refresh thread, which would compete with the training step for the processor.
     return RichProgress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -196,10 +223,9 @@ def _on_terminal() -> bool:
 
 
 def _write(text: str) -> None:
-    if sys.stderr is None:  # pythonw, some services
+    if sys.stderr is None:  # closed, or pythonw
         return
-    try:
-        sys.stderr.write(text)
-    except UnicodeEncodeError:  # a terminal that is not UTF-8 must not stop a training run
-        sys.stderr.write(text.encode("ascii", "backslashreplace").decode("ascii"))
-    sys.stderr.flush()
+    encoding = sys.stderr.encoding or "utf-8"
+    with contextlib.suppress(OSError, ValueError):  # a full log file or a closed terminal must not end a training run
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: finish the step, save, then leave."""
+"""Ctrl-C and SIGTERM: training finishes its step, saves and stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 class Interrupted(KeyboardInterrupt):
     """Work was stopped by a signal after everything was saved.
 
-    ``exit_code`` is what a command should return: 130 for Ctrl-C, 143 for SIGTERM.
+    ``exit_code`` is what a command returns: 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     def __init__(self, message: str, signum: int = signal.SIGINT) -> None:
@@ -20,18 +20,18 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """128 plus the number of the signal, as shells have it."""
+        """128 plus the number of the signal, as in shells."""
         return 128 + int(self.signum)
 
 
 class Interrupts:
-    """Inside a ``with`` block the first Ctrl-C or SIGTERM is only noted; a second one stops at once.
+    """Inside a ``with`` block the first Ctrl-C or SIGTERM is only recorded; a second one stops immediately.
 
-    Signals can be caught in the main thread only. In another thread this does nothing.
+    Signals can be caught in the main thread only; in other threads this does nothing.
 
     Args:
-        launched: a launcher (``torchrun``) started this process. It passes on a Ctrl-C that the terminal has sent to
-            the process already, so a second signal means nothing.
+        launched: whether a launcher (``torchrun``) started this process. It forwards a Ctrl-C that the terminal has
+            already sent to the process, so a second signal means nothing.
     """
 
     def __init__(self, *, launched: bool = False) -> None:
@@ -46,10 +46,10 @@ class Interrupts:
         return self
 
     def check(self) -> None:
-        """Call at a point where it is safe to stop.
+        """Call where it is safe to stop.
 
         Raises:
-            Interrupted: a signal came since the block was entered.
+            Interrupted: a signal arrived since the block was entered.
         """
         if self.signum is not None:
             raise Interrupted(f"stopped by {signal.Signals(self.signum).name}", self.signum)

@@ -17,7 +17,8 @@ from bertkit.tasks.text.reading import load_split
 from bertkit.tasks.text.report import DataReport, data_report
 from bertkit.tasks.text.sentiment import IMDB, TWEETS
 from bertkit.tasks.text.task import TextTask, diagnose, score
-from bertkit.tasks.tokens.task import TokenTask, ner_task
+from bertkit.tasks.tokens.reading import ner_task
+from bertkit.tasks.tokens.task import TokenTask
 
 __all__ = [
     "TASKS",

@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 from bertkit.errors import DataError
 from bertkit.tasks.examples import SPLITS, Split
-from bertkit.tasks.reading.splits import COMPRESSIONS, splits_of
-from bertkit.tasks.reading.tables import BadRows, Lines
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.lines import COMPRESSIONS, Lines
+from bertkit.tasks.reading.splits import splits_of
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 
 #: Examples of a split that are cut to pieces, the longest tokens that they are cut to, and their common tokens.
@@ -161,7 +162,7 @@ class ChoiceBattery(Battery):
         found, whole = (featurize_choices(rows, tokenizer, length) for length in (CUT_LENGTH, 1 << 20))
         for number, row in enumerate(rows):
             own, uncut = (
-                [features.sequences[place].input_ids.tolist() for place in features.sequences_of([number])]
+                [features.sequences[place].tolist() for place in features.sequences_of([number])]
                 for features in (found, whole)
             )
             assert (own != uncut) == bool(found.truncated[number]), f"{row.where}: cut, and not told"
@@ -177,9 +178,9 @@ class SpanBattery(Battery):
     form = "span"
 
     def files(self) -> dict[Split, Path]:
-        from bertkit.tasks.spans.reading import question_files
+        from bertkit.tasks.spans.reading import question_rules
 
-        return question_files(self.task, self.folder)
+        return splits_of(self.task, self.folder, question_rules(self.task))
 
     def load(self, data: str | Path, split: Split) -> Sequence[Any]:
         from bertkit.tasks.spans.reading import load_questions, read_questions
@@ -231,12 +232,12 @@ class TokenBattery(Battery):
     form = "token"
 
     def files(self) -> dict[Split, Path]:
-        from bertkit.tasks.tokens.tagged_files import tagged_files
+        from bertkit.tasks.tokens.reading import tagged_files
 
         return dict(tagged_files(self.folder))
 
     def load(self, data: str | Path, split: Split) -> Sequence[Any]:
-        from bertkit.tasks.tokens.task import load_tagged
+        from bertkit.tasks.tokens.reading import load_tagged
 
         return load_tagged(self.task, data, split)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bertkit.errors import DataError
 from bertkit.tasks.examples import Example, Split
-from bertkit.tasks.reading.splits import kind_of, open_binary, splits_of
+from bertkit.tasks.reading.lines import open_binary
+from bertkit.tasks.reading.splits import kind_of, splits_of
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 from bertkit.tasks.text.reading import load_split
 from bertkit.tasks.text.task import TextTask, score

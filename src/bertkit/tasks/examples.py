@@ -98,6 +98,7 @@ class Columns:
     empty_pair: the second text may be empty (full QQP has such rows).
     label_columns: of a task with several labels a row, where each label has a column of its own that holds 1 or 0:
         their names, in the order of the labels; ``label`` is not looked at then.
+    encoding: of text files; None means UTF-8.
     label_separator: of a task with several labels a row, what stands between them in one column of text.
     """
 
@@ -110,3 +111,4 @@ class Columns:
     empty_pair: bool = False
     label_columns: tuple[str, ...] = ()
     label_separator: str = "|"
+    encoding: str | None = None

@@ -100,8 +100,11 @@ def get_task(name: str) -> Task:
 
 def task_to_dict(task: Task) -> dict[str, Any]:
     """Plain data for a run folder's JSON; :func:`task_from_dict` reads it back."""
-    kind = {} if task.form == "text" else {"kind": task.form}
-    return {**kind, **asdict(cast(Any, task))}
+    values = asdict(cast(Any, task))
+    columns = values.get("columns", {})
+    if columns.get("encoding") is None:
+        columns.pop("encoding", None)  # run folders of version 0.1.0 do not have it
+    return values if task.form == "text" else {"kind": task.form, **values}
 
 
 def task_from_dict(values: Mapping[str, Any]) -> Task:

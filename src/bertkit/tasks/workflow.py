@@ -9,7 +9,7 @@ text is one row, a long context several (its windows), a question with all its c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
@@ -19,13 +19,15 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch
+from bertkit.engine.scoring import Check, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.encoder_model import HeadModel
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Flags, Ints
 from bertkit.tasks.examples import Examples, ExampleT, Split
-from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import Task, load_class
-from bertkit.tasks.text.features import Ints, TextEncoder
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
@@ -43,12 +45,6 @@ SPECIAL_SETTINGS: Mapping[str, str] = {
 
 #: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
 Decision = Mapping[str, Any]
-#: Called before each batch of a long computation; may raise to stop it.
-Check = Callable[[], None]
-
-
-def stop_nothing() -> None:
-    """The check of a computation that is not to be stopped."""
 
 
 class Encoded(Protocol):
@@ -59,11 +55,11 @@ class Encoded(Protocol):
         """Tokens of each row ``(R,)``; of a row that is several sequences, their sum."""
 
     @property
-    def num_tokens(self) -> Ints:
+    def num_tokens_before(self) -> Ints:
         """Tokens of each row before truncation ``(R,)``."""
 
     @property
-    def truncated(self) -> npt.NDArray[np.bool_]:
+    def truncated(self) -> Flags:
         """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
 
     def __len__(self) -> int:
@@ -195,7 +191,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def encode(
-        self, examples: Sequence[ExampleT], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+        self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, config: FinetuneConfig, *, labelled: bool
     ) -> EncodedT:
         """Token ids of all examples, and with ``labelled`` what the loss compares with.
 
@@ -254,7 +250,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         Args:
             model: put into eval mode, and left in it.
             encoded: the rows.
-            check: called before each batch.
+            check: called between batches.
             label: what the progress bar says.
         """
 

@@ -10,11 +10,11 @@ BertTokenizer``.
 
 from __future__ import annotations
 
+from bertkit.ragged import Ragged
 from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.batch_encoding import BatchEncoding
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.ragged import Ragged
 from bertkit.tokenization.reference.normalize import BasicTokenizer
 from bertkit.tokenization.reference.wordpiece import FullTokenizer, WordpieceTokenizer, load_vocab
 from bertkit.tokenization.roberta_tokenizer import RobertaTokenizer

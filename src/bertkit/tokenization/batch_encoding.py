@@ -11,7 +11,8 @@ import numpy as np
 from tokenizers import Encoding
 
 from bertkit.errors import InputError
-from bertkit.tokenization.ragged import Ragged, Template
+from bertkit.ragged import Ragged
+from bertkit.tokenization.ragged import Template
 
 
 class CharSpan(NamedTuple):

@@ -12,13 +12,14 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bertkit.errors import InputError, did_you_mean
+from bertkit.ragged import Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization.batch_encoding import BatchEncoding, columns_of, columns_of_ragged, pad_columns
 from bertkit.tokenization.call_arguments import Request, Texts, check_texts, parse_texts, request
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder, Int32, Int64
 from bertkit.tokenization.id_lookup import Decoder
-from bertkit.tokenization.ragged import Ragged, assemble, kept_lengths
+from bertkit.tokenization.ragged import assemble, kept_lengths
 from bertkit.tokenization.vocabulary import TokenTable
 
 

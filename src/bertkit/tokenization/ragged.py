@@ -1,16 +1,15 @@
-"""Texts of different lengths as one flat array, and how long texts are cut."""
+"""Where special tokens stand, and how texts that are too long are cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit.errors import InputError
-from bertkit.tokenization.fast.chunk_cache import Int32, Int64, gather
+from bertkit.ragged import Ids as Int32
+from bertkit.ragged import Ints as Int64
+from bertkit.ragged import Ragged, boundaries_of, gather
 
 STRATEGIES = ("longest_first", "only_first", "only_second")
 
@@ -35,53 +34,6 @@ class Template:
 BERT = Template()
 #: ``<s> A </s></s> B </s>``, one segment: Liu et al. 2019, as their code has it; CamemBERT and XLM-R as well.
 ROBERTA = Template(between=2, segments=False)
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Token ids of B texts (or pairs), one after another, T in all.
-
-    ids: int32 ``(T,)``. boundaries: int64 ``(B + 1,)``; text b has ``ids[boundaries[b] : boundaries[b + 1]]``.
-    token_type_ids: int8 ``(T,)``, 1 in the second text of a pair and its [SEP].
-    num_tokens_before: int64 ``(B,)``, how many tokens each would have uncut, special tokens included.
-    seconds: int64 ``(B,)``, the place in ``ids`` behind the first [SEP] of a pair; None where there are no pairs.
-    """
-
-    ids: Int32
-    boundaries: Int64
-    token_type_ids: NDArray[np.int8]
-    num_tokens_before: Int64
-    seconds: Int64 | None = None
-
-    def __len__(self) -> int:
-        return len(self.boundaries) - 1
-
-    def _span(self, index: int) -> slice:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"text {index} of {len(self)}")
-        index %= len(self)
-        return slice(int(self.boundaries[index]), int(self.boundaries[index + 1]))
-
-    def __getitem__(self, index: int) -> Int32:
-        """Ids of one text: a view."""
-        return self.ids[self._span(index)]
-
-    def __iter__(self) -> Iterator[Int32]:
-        return (self.ids[start:end] for start, end in pairwise(self.boundaries.tolist()))
-
-    def types(self, index: int) -> NDArray[np.int8]:
-        """Segments of one text: a view."""
-        return self.token_type_ids[self._span(index)]
-
-    @property
-    def lengths(self) -> Int64:
-        """Tokens of each text, int64 ``(B,)``."""
-        return np.diff(self.boundaries)
-
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """Which texts were cut, bool ``(B,)``."""
-        return self.lengths < self.num_tokens_before
 
 
 def kept_lengths(
@@ -161,7 +113,7 @@ def assemble(
         sizes[:, 0] += 1
         sizes[:, 1:] += template.between - 1
         before = before + template.num_special(num_bodies > 1)
-    boundaries = np.concatenate([[0], np.cumsum(sizes.sum(axis=1))])
+    boundaries = boundaries_of(sizes.sum(axis=1))
     ends = np.cumsum(sizes.ravel()).reshape(num_texts, num_bodies)
     if specials is not None:
         room = np.ones(int(boundaries[-1]), bool)

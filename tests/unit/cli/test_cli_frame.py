@@ -5,21 +5,27 @@ from __future__ import annotations
 import errno
 import io
 import json
+import re
+import shlex
 import subprocess
 import sys
+import textwrap
 import time
-import tomllib
 from importlib import import_module
+from importlib.metadata import metadata, requires
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from bertkit import cli, errors
 from bertkit.cli import COMMANDS, main
+from bertkit.cli.usage_errors import with_option_names
 from bertkit.system.interrupts import Interrupted
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+FINETUNE = ["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o"]
 NAMES = [name for commands in COMMANDS.values() for name in commands]
 
 
@@ -37,14 +43,60 @@ def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     assert run(capsys, "--help") == (0, out, "")
 
 
+def help_page(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    """The page of a command on a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = run(capsys, name, *(more or ("--help",)))
+    assert (code, err) == (0, "")
+    return out
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_command_teaches_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, name, "--help")
-    assert code == 0
-    assert "For example:" in out
-    assert f"bertkit {name} " in out.partition("For example:")[2] or name in ("doctor", "demo")
+def test_examples_can_be_pasted(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """At 80 columns: no line is broken without a backslash, none ends in prose, and the parser takes all of them."""
+    page = help_page(name, monkeypatch, capsys).partition("For example:\n\n")[2].partition("\n\n")[0]
+    lines = page.splitlines()
+    assert all(line.startswith("    ") and len(line) <= 80 for line in lines)
+    commands = [shlex.split(line) for line in textwrap.dedent(page).replace("\\\n", " ").splitlines()]
+    assert any(f"bertkit {name}" in " ".join(command) for command in commands)
+    for command in commands:
+        words = command[command.index("bertkit") + 1 :]
+        words = [cli.STANDARD_STREAM if word == "-" else word for word in words]
+        cli.build_app(words[0]).parse_args(words, exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_fits_and_is_not_wrapped_twice(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = help_page(name, monkeypatch, capsys)
+    assert max(map(len, page.splitlines())) <= 80
+    prose = page.partition("\n\n")[2].partition("For example:")[0]
+    for paragraph in prose.strip().split("\n\n"):
+        *full, _ = paragraph.splitlines()
+        following = paragraph.splitlines()[1:]
+        for line, after in zip(full, following, strict=True):
+            assert len(line.rstrip()) + 1 + len(after.split()[0]) > 80, (line, after)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_options_are_on_the_second_screen(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = help_page(name, monkeypatch, capsys)
+    whole = help_page(name, monkeypatch, capsys, "--help-all")
     for option in ("--json", "--seed", "--device"):
-        assert option in out
+        assert option in whole
+    options = [set(re.findall(r"(?m)^\u2502 \*? *(--[\w-]+)", page)) for page in (first, whole)]
+    assert options[0] < options[1]
+    hidden = int(re.search(rf"(\d+) more options?: bertkit {name} --help-all\n$", first)[1])  # type: ignore[index]
+    assert hidden == len(options[1]) - len(options[0])
+    assert "more option" not in whole
+
+
+def test_what_may_be_repeated_has_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "bertkit classify --model STR [OPTIONS] [TEXT...]" in help_page("classify", monkeypatch, capsys)
+    assert "bertkit vocab --out PATH [OPTIONS] [CORPUS...]" in help_page("vocab", monkeypatch, capsys)
 
 
 def test_help_is_quick_and_imports_no_torch() -> None:
@@ -73,13 +125,21 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["clasify", "x"], "unknown command 'clasify' (did you mean 'classify'?)"),
         (["xyzzy"], "unknown command 'xyzzy'; 'bertkit --help' lists all commands"),
         (["--nope"], "--nope"),
-        (["classify", "--modl", "x", "text"], "Did you mean --model?"),
+        (["classify", "--model", "x", "--tpo-k", "2", "text"], "Unknown option: --tpo-k (did you mean '--top-k'?)."),
+        ([*FINETUNE, "--lr", "1e-4"], "Unknown option: --lr. Did you mean --learning-rate?"),
+        ([*FINETUNE, "--batch=8"], "Unknown option: --batch. Did you mean --batch-size?"),
+        (["classify", "--model", "x", "--lr", "1"], "Unknown option: --lr (did you mean '--all'?)."),
+        (["classify", "--model", "x", "-5 stars"], "put such texts after --, as in: -- '-5 stars'"),
+        (
+            [*FINETUNE, "--text", "body"],
+            "task sst2 does not take --text, only task csv does; leave it out, or use task",
+        ),
         (["classify", "text"], "parameter --model requires an argument"),
         (["classify", "--model"], "--model"),
         (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "mean", "cls", "max"'),
         (["embed", "--model", "x", "--seed", "one", "text"], 'unable to convert "one" into int'),
-        (["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o", "--seeds", "0"], "seeds = '0'"),
-        (["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o", "--protocol", "new"], "protocol = 'new'"),
+        ([*FINETUNE, "--seeds", "0"], "finetune: --seeds '0': "),
+        ([*FINETUNE, "--protocol", "new"], "finetune: --protocol 'new': "),
         (["inspect"], "MODEL"),
     ],
 )
@@ -143,6 +203,59 @@ def test_a_bug_keeps_its_traceback_and_ends_with_1() -> None:
     assert "our fault" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("max_length=512 but the model has 128 positions", "--max-length 512 but the model has 128 positions"),
+        ("tune_thresholds=True needs dev rows", "--tune-thresholds needs dev rows"),
+        ("baseline=False is odd", "--no-baseline is odd"),
+        ("layer_decay and freeze_encoder: not both", "--layer-decay and --freeze-encoder: not both"),
+        ("x.max_length=5, freeze_encoder.py, my_seeds=3", "x.max_length=5, freeze_encoder.py, my_seeds=3"),
+    ],
+)
+def test_settings_are_named_as_options(message: str, told: str) -> None:
+    options = ["--max-length", "--tune-thresholds", "--baseline", "--layer-decay", "--freeze-encoder", "--seeds"]
+    assert with_option_names(message, options) == told
+
+
+def test_errors_of_a_command_name_its_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def doctor(*, seed: int = 0) -> None:
+        raise errors.ConfigError(f"seed={seed} is below 0")
+
+    monkeypatch.setattr(import_module("bertkit.cli.doctor"), "doctor", doctor)
+    assert main(["doctor", "--seed", "-1"]) == 2
+    assert capsys.readouterr().err == "bertkit doctor: --seed -1 is below 0\n"
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell line in which ``bertkit`` is this package."""
+    bertkit = f"{shlex.quote(sys.executable)} -m bertkit"
+    line = command.replace("bertkit", bertkit)
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("bertkit doctor >&-", 5, "standard output is closed"),
+        ("bertkit doctor --help >&-", 0, ""),
+        ("bertkit prepare - --tokenizer vocab.txt --out store <&-", 2, "standard input is closed"),
+        ("bertkit vocab - --out vocabulary <&-", 2, "standard input is closed"),
+        ("bertkit nope 2>&-", 2, ""),
+        ("bertkit nope 2>/dev/full", 2, ""),
+        ("bertkit classify 2>/dev/full", 2, ""),
+        ("bertkit doctor >/dev/full", 5, "No space left on device"),
+    ],
+)
+def test_closed_and_full_streams(command: str, code: int, told: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    done = shell(f"cd {shlex.quote(str(tmp_path))} && {command}")
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert told in done.stderr
+
+
 def test_messages_survive_a_terminal_that_is_not_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, errors.DataError("row 3: 'naïve ☃'"))
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
@@ -159,17 +272,17 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["packages"]["torch"]
     assert report["torch"]["threads"] >= 1
     assert report["torch"]["devices"][0] == "cpu"
-    # All that pyproject.toml declares, so that no package is forgotten.
-    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(report["extras"]) == declared["optional-dependencies"].keys() - {"dev"}
-    assert list(report["packages"]) == [requirement.partition(">=")[0] for requirement in declared["dependencies"]]
+    # All that the installed package declares, so that none is forgotten.
+    declared = [Requirement(line) for line in requires("bertkit") or ()]
+    assert list(report["packages"]) == [each.name for each in declared if each.marker is None]
+    assert set(report["extras"]) == set(metadata("bertkit").get_all("Provides-Extra", [])) - {"dev"}
     code, out, _ = run(capsys, "doctor")
     assert "onednn" in out
 
 
 def test_doctor_notices_a_missing_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     look = import_module("bertkit.cli.doctor")
-    monkeypatch.setattr(look, "REQUIRED", ("torch", "no-such-package"))
+    monkeypatch.setattr(look, "requires", lambda name: ["torch>=2", "no-such-package>=1; python_version > '3'"])
     code, _, err = run(capsys, "doctor")
     assert code == 5
     assert "missing: no-such-package" in err
@@ -196,7 +309,7 @@ def test_texts_come_from_one_place(tmp_path: Path) -> None:
     for texts, path, told in (
         ((), None, "no text"),
         (("a",), file, "not both"),
-        (("a", cli.STANDARD_STREAM), None, "- stands alone"),
+        (("a", cli.STANDARD_STREAM), None, "- must stand alone"),
     ):
         with pytest.raises(errors.ConfigError, match=told):
             options.read_texts(texts, path)

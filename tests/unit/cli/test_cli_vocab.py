@@ -81,8 +81,13 @@ def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, caps
     assert len(before) == len(after)
     assert {token for token in before if token not in after} <= {f"[unused{number}]" for number in range(994)}
     assert "wikinews" in after.keys() - before.keys()
-    for wrong, message in ((["--size", 2000], "is less than the 30,522 tokens"), (["--cased"], "--cased contradicts")):
-        code, _, error = run(capsys, corpus, "--extend", vocab_file(shared, "uncased"), "--out", tmp_path, *wrong)
+    for wrong, message in (
+        (["--size", 2000], "--size 2,000 is less than the 30,522 tokens"),
+        (["--cased"], "--cased contradicts"),
+    ):
+        code, _, error = run(
+            capsys, corpus, "--extend", vocab_file(shared, "uncased"), "--out", tmp_path / "no", *wrong
+        )
         assert code == 2
         assert message in error
     code, _, _ = run(capsys, corpus, "--size", 2000, "--cased", "--out", tmp_path / "cased")
@@ -94,11 +99,14 @@ def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, caps
     ("arguments", "code", "message"),
     [
         (["missing.txt", "--out", "x"], 3, "missing.txt"),
-        (["--out", "x"], 2, "no text"),
+        (["--out", "x"], 2, "no corpus"),
         (["a.txt", "--out", "x", "--held-out", "1"], 2, "--held-out must be from 0"),
-        (["a.txt", "--out", "x", "--memory", "much"], 2, "'much' is no amount of memory"),
+        (["a.txt", "--out", "x", "--memory", "much"], 2, "'much' is not an amount of memory"),
         ([__file__, "--out", "x", "--memory", "1MB"], 2, "--memory must be at least 16MB for counting words, got 1MB"),
         (["a.txt", "--out", __file__], 2, "is a file, or lies in one; name a folder"),
+        (["a.txt", "--out", ""], 2, "--out is empty; name a file or folder"),
+        (["a.txt", "--out", "-"], 2, "--out cannot be '-'; name a file or folder"),
+        (["a.txt", "--out", "x" * 300], 2, "File name too long: "),
         (["a.txt", "--out", f"{__file__}/tokenizer"], 2, "is a file, or lies in one; name a folder"),
     ],
 )
@@ -114,18 +122,31 @@ def test_a_tokenizer_is_not_overwritten_unless_that_is_asked_for(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--size", 1500, "--held-out", 0, "--out", tmp_path)
-    (tmp_path / "notes.txt").write_text("not of a tokenizer")
     assert run(capsys, corpus, *options)[0] == 0
+    (tmp_path / "notes.txt").write_text("not of a tokenizer")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     # Before any work: that there is no such corpus is not noticed.
     code, _, error = run(capsys, "missing.txt", *options)
     assert code == 2
-    assert "has a tokenizer already (vocab.txt)" in error
+    assert "already holds a tokenizer (vocab.txt)" in error
     assert "--overwrite" in error
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert run(capsys, corpus, "--cased", "--overwrite", *options)[0] == 0
     assert (tmp_path / "vocab.txt").read_bytes() != before["vocab.txt"]
     assert (tmp_path / "notes.txt").exists()
+
+
+def test_a_folder_of_other_files_is_not_written_to_unless_that_is_asked_for(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("somebody's notes")
+    options = ("--size", 1500, "--held-out", 0, "--out", tmp_path)
+    code, _, error = run(capsys, "missing.txt", *options)
+    assert code == 2
+    assert f"--out {tmp_path} holds other files ('notes.txt'); choose a new folder, or add --overwrite" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert run(capsys, corpus, *options, "--overwrite")[0] == 0
+    assert {"notes.txt", "vocab.txt"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,14 +164,14 @@ def test_fewer_tokens_than_asked_for_are_explained(
     (tmp_path / "few.txt").write_text("the cat sat on the mat, the dog on the log\n" * 2)
     code, out, error = run(capsys, tmp_path / "few.txt", "--size", 2000, "--out", tmp_path / "few", "--held-out", 0)
     assert code == 0, error
-    assert "fewer than were asked for: no other word or part of a word appears twice in this text" in out
+    assert "smaller than requested: no other word or part of a word occurs twice in this text" in out
     many = corpus.read_text(encoding="utf-8") + " ".join(f"word{number}" for number in range(20_000))
     (tmp_path / "many.txt").write_text(many, encoding="utf-8")
     options = ("--size", 30_000, "--held-out", 0, "--memory", "16MB", "--json")
     _, out, _ = run(capsys, tmp_path / "many.txt", *options, "--out", tmp_path / "many")
     told = json.loads(out)
     assert told["size"] < 30_000
-    assert told["fewer_because"].startswith("--memory has room for the 8,192 most frequent words only")
+    assert told["fewer_because"].startswith("--memory is enough for the 8,192 most frequent words only")
     _, out, _ = run(capsys, corpus, "--size", 1500, "--held-out", 0, "--out", tmp_path / "enough", "--json")
     assert (json.loads(out)["size"], json.loads(out)["fewer_because"]) == (1500, None)
 
@@ -176,7 +197,7 @@ def test_amounts_of_memory() -> None:
         500 << 20,
         2048,
     ]
-    with pytest.raises(ConfigError, match="no amount"):
+    with pytest.raises(ConfigError, match="not an amount"):
         bytes_of("-1GB")
     told = ["4GB", "1536MB", "900MB", "16KB", "100 bytes"]
     assert [amount_of(bytes_of(amount)) for amount in ("4GB", "1.5GB", "900MB", "16K", "100")] == told

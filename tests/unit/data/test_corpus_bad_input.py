@@ -101,7 +101,7 @@ def test_missing_files(tmp_path: Path) -> None:
     check(tmp_path / "corpsu.txt", r"no file '.*corpsu\.txt'.*did you mean 'corpus\.txt'", "missing file", [])
     check(str(tmp_path / "*.jsonl"), r"no file matches '.*\*\.jsonl'", "missing file", [])
     (tmp_path / "empty").mkdir()
-    advice = r"name its files one by one, .* as plain text, or leave it out"
+    advice = r"name its files one by one: .* as plain text, or skip it"
     check(tmp_path / "empty", rf"folder .*empty has no file that ends in \.txt.*; {advice}", "empty folder", [])
     (tmp_path / "dangling.txt").symlink_to(tmp_path / "nowhere")
     check(tmp_path / "dangling.txt", r"cannot read .*dangling\.txt: No such file", "unreadable file", [])
@@ -117,7 +117,7 @@ def test_damaged_archives(suffix: str, pack: Callable[[bytes], bytes], tmp_path:
     text = b"".join(b"line %d\n\n" % number for number in range(150_000))
     file = tmp_path / f"a.txt{suffix}"
     file.write_bytes(pack(text)[:-5000])
-    with pytest.raises(DataError, match=r"damaged or cut off after [\d,]+ bytes of text"):
+    with pytest.raises(DataError, match=r"damaged or truncated after [\d,]+ bytes of text"):
         list(read_documents(file, sentences="line"))
     report = CorpusReport()
     found = list(read_documents(file, sentences="line", on_error="skip", report=report))

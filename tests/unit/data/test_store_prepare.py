@@ -219,7 +219,7 @@ def test_the_command_writes_a_store_and_tells_of_it(corpus: Path, vocabulary: Pa
         sentences="line", common=Common(quiet=True),
     )  # fmt: skip
     assert "skipped: bad UTF-8 1" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="no text"):
+    with pytest.raises(ConfigError, match="no corpus"):
         command(tokenizer=str(vocabulary), out=tmp_path / "u")
     with pytest.raises(ConfigError, match="memory must be at least"):
         command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "u", memory="1MB")

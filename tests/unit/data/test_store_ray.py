@@ -27,7 +27,7 @@ def tokenizer() -> BertTokenizer:
 
 def test_standard_input_is_not_read_on_a_cluster(tokenizer: BertTokenizer, tmp_path: Path) -> None:
     """The process that reads has another standard input: it would find nothing there, or something else."""
-    with pytest.raises(ConfigError, match="no standard input of yours; name files"):
+    with pytest.raises(ConfigError, match="without your standard input; name files"):
         prepare(["-", __file__], tokenizer, tmp_path / "s", engine="ray")
     assert not (tmp_path / "s").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_a_question_does_not_depend_on_its_neighbours(pipe: Any, monkeypatch: py
     many = [{"question": f"what {number}?", "context": LONG[number:]} for number in range(7)]
     alone = [pipe(one, top_k=2) for one in many]
     together = pipe(many, top_k=2)
-    monkeypatch.setattr(answer, "WINDOW_QUESTIONS", 3)
+    monkeypatch.setattr(answer, "QUESTIONS", replace(answer.QUESTIONS, items=3))
     in_parts = list(pipe(iter(many), top_k=2))
     for found in (together, in_parts):
         for mine, other in zip(found, alone, strict=True):
@@ -131,8 +132,8 @@ def test_what_was_chosen_on_dev_lies_with_the_model_and_is_used(tmp_path: Path) 
         (lambda pipe: pipe(context="x"), "a context needs a question"),
         (lambda pipe: pipe("what?", " "), "the context of the question is empty"),
         (lambda pipe: pipe("", "x"), "the question of the question is empty"),
-        (lambda pipe: pipe([ASKED, {"question": "x"}]), "question 1 .counted from 0. is a dict with .'question'."),
-        (lambda pipe: pipe([ASKED, "x"]), "question 1 .counted from 0. must be .*got str"),
+        (lambda pipe: pipe([ASKED, {"question": "x"}]), "question 1 is a dict with .'question'."),
+        (lambda pipe: pipe([ASKED, "x"]), "question 1 must be .*got str"),
         (lambda pipe: pipe(3), "got int"),
         (lambda pipe: pipe(["a", "b"], ["c"]), "got 2 questions but 1 contexts"),
         (lambda pipe: pipe(b"what?", "x"), "must be a str, got int"),
@@ -178,7 +179,8 @@ def test_windows_and_logits_are_those_of_transformers(minilm: Path, shared: Path
     """Windows by the overlap that the same step gives, padded logits, and the best span of each window by hand."""
     import transformers
 
-    from bertkit.tasks.spans.features import SpanSettings, collate_spans, featurize_spans
+    from bertkit.batch import collate
+    from bertkit.tasks.spans.features import SpanSettings, featurize_spans
     from bertkit.tasks.spans.task import SQUAD
 
     BertForQuestionAnswering.from_pretrained(minilm, new_head=True, seed=3).save_pretrained(tmp_path)
@@ -191,7 +193,7 @@ def test_windows_and_logits_are_those_of_transformers(minilm: Path, shared: Path
     settings = SpanSettings(max_length=100, doc_stride=32)
     windows = featurize_spans(examples, pipe.tokenizer, settings)
     with torch.inference_mode():
-        out = ours.forward_packed(collate_spans(windows, range(len(windows))))
+        out = ours.forward_packed(collate(windows.rows, range(len(windows))))
     rows = 0
     for number, example in enumerate(examples):
         asked = len(encode(example.question, add_special_tokens=False).input_ids)
@@ -204,8 +206,8 @@ def test_windows_and_logits_are_those_of_transformers(minilm: Path, shared: Path
         for row in range(len(enc.input_ids)):
             real = int(enc.attention_mask[row].sum())
             span = slice(*windows.rows.boundaries[rows : rows + 2].tolist())
-            assert enc.input_ids[row, :real].tolist() == windows.rows[rows].input_ids.tolist()
-            assert enc.token_type_ids[row, :real].tolist() == windows.rows[rows].token_type_ids.tolist()
+            assert enc.input_ids[row, :real].tolist() == windows.rows[rows].tolist()
+            assert enc.token_type_ids[row, :real].tolist() == windows.rows.types(rows).tolist()
             for name in ("start_logits", "end_logits"):
                 np.testing.assert_allclose(out[name][span], other[name][row, :real], atol=2e-5)
             rows += 1
@@ -271,8 +273,8 @@ def test_the_command_answers_like_the_pipeline(folder: Path, pipe: Any, tmp_path
     for wrong, said in (
         (("what?",), "either --context TEXT or --context-file"),
         (("--context", "x"), "no question"),
-        (("what?", "--context", "x", "--file", source), "--file has questions"),
-        (("what?", "--context", "x", "--out", target), "--out belongs to --file"),
+        (("what?", "--context", "x", "--file", source), "--file brings its own questions"),
+        (("what?", "--context", "x", "--out", target), "--out needs --file"),
         (("--file", source, "--out", target), "exists already"),
     ):
         code, out, err = run(*command, *wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from bertkit import (
     BertTokenizer,
     pipeline,
 )
-from bertkit.engine import windows_of_texts as engine
 from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.inference import pipeline_base
 from bertkit.system import console
 from pipeline_helpers import save_tiny
 
@@ -96,11 +97,11 @@ def test_an_infinite_stream_is_read_only_as_far_as_needed(embed: Any) -> None:
 
     found = list(islice(embed(stream(), pooling="mean"), 5))
     assert len(found) == 5
-    assert len(drawn) == engine.FIRST_WINDOW_TEXTS
+    assert len(drawn) == pipeline_base.TEXTS.first
 
 
 def test_a_fault_in_a_stream_comes_after_the_results_before_it(embed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "FIRST_WINDOW_TEXTS", 2)
+    monkeypatch.setattr(pipeline_base, "TEXTS", replace(pipeline_base.TEXTS, first=2))
     stream = embed(iter(["a", "b", 3]), pooling="mean")
     next(stream)
     next(stream)

@@ -12,36 +12,36 @@ import pytest
 import torch
 
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_inputs import Text, join_pairs, read_request
+from bertkit.inference.pipeline_inputs import join_pairs, read_request
 from bertkit.inference.pipeline_results import Embedding, Score
 
 
-def read(inputs: Any, **options: Any) -> tuple[str, list[Text]]:
+def read(inputs: Any, **options: Any) -> tuple[str, list[tuple[str, str | None]]]:
     request = read_request(inputs, **{"tuple_is_pair": True, **options})
-    return request.shape, list(request.texts)
+    return request.shape, list(request.items)
 
 
 def test_one_text() -> None:
-    assert read("a") == ("one", [Text("a", None)])
-    assert read("") == ("one", [Text("", None)])
+    assert read("a") == ("one", [("a", None)])
+    assert read("") == ("one", [("", None)])
 
 
 @pytest.mark.parametrize("pair", [("a", "b"), {"text": "a", "text_pair": "b"}])
 def test_one_pair(pair: Any) -> None:
-    assert read(pair) == ("one", [Text("a", "b")])
+    assert read(pair) == ("one", [("a", "b")])
 
 
 def test_a_tuple_is_a_collection_where_pairs_mean_nothing() -> None:
-    assert read(("a", "b"), tuple_is_pair=False) == ("list", [Text("a", None), Text("b", None)])
+    assert read(("a", "b"), tuple_is_pair=False) == ("list", [("a", None), ("b", None)])
 
 
 def test_collections_keep_their_order_and_know_their_length() -> None:
     assert read([]) == ("list", [])
     assert read(["a", ("b", "c"), ["d", "e"], {"text": "f"}]) == (
         "list",
-        [Text("a", None), Text("b", "c"), Text("d", "e"), Text("f", None)],
+        [("a", None), ("b", "c"), ("d", "e"), ("f", None)],
     )
-    assert read(np.array(["a", "b"])) == ("list", [Text("a", None), Text("b", None)])
+    assert read(np.array(["a", "b"])) == ("list", [("a", None), ("b", None)])
     assert read_request(["a"] * 7, tuple_is_pair=True).total == 7
 
 
@@ -55,7 +55,7 @@ def test_any_other_iterable_is_read_lazily() -> None:
 
     request = read_request(texts(), tuple_is_pair=True)
     assert (request.shape, request.total, drawn) == ("lazy", None, [])
-    next(request.texts)
+    next(request.items)
     assert drawn == [0]
 
 
@@ -71,7 +71,7 @@ def test_any_other_iterable_is_read_lazily() -> None:
         ([{"text": 1}], "'text' of text 0 must be a str"),
         ([{"text": "a", "text_pair": 1}], "'text_pair' of text 0 must be a str"),
         (7, "an iterable of texts, got int"),
-        (b"bytes", "the input must be a str, got bytes"),
+        (b"bytes", "the text must be a str, got bytes"),
         (None, "got NoneType"),
     ],
 )

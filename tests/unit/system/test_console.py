@@ -7,7 +7,9 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,23 +126,24 @@ def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 BAR = """
 import time
 from bertkit.system import console
-console.BAR_AFTER_S = 0.05
+console.BAR_AFTER_S = 0.1
 with console.Progress(30, label="training", unit="steps") as shown:
     for number in range(30):
         time.sleep(0.01)
         shown.advance(note="loss 0.25")
         if number == 20:
             console.say("said [in] between")
-            for _ in console.progress(range(20), label="evaluating"):
+            for _ in console.progress(range(EVALUATED), label="evaluating"):
                 time.sleep(0.01)
 print("data")
 """
 
 
-def test_on_a_terminal_there_is_one_bar_on_stderr() -> None:
+def on_a_terminal(script: str) -> tuple[bytes, str]:
+    """Standard output, and what a terminal was sent."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", BAR],
+        [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
         stderr=terminal,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
@@ -150,12 +153,61 @@ def test_on_a_terminal_there_is_one_bar_on_stderr() -> None:
     time.sleep(0.05)
     shown = os.read(controller, 100_000).decode()
     os.close(controller)
+    return out, shown
+
+
+def test_on_a_terminal_there_is_one_bar_on_stderr() -> None:
+    out, shown = on_a_terminal(BAR.replace("EVALUATED", "5"))
     assert out == b"data\n"
     assert "training" in shown
     assert "30/30" in shown
     assert "loss 0.25" in shown
     assert "said [in] between\r\n" in shown
     assert "evaluating" not in shown  # one bar at a time
+
+
+def test_a_long_inner_work_takes_the_terminal_and_gives_it_back() -> None:
+    _, shown = on_a_terminal(BAR.replace("EVALUATED", "40"))
+    assert shown.index("training") < shown.index("evaluating") < shown.index("30/30")
+
+
+ABANDONED = """
+import time
+from bertkit.system import console
+console.BAR_AFTER_S = 0.05
+def work(label):
+    for number in console.progress(range(1000), label=label):
+        time.sleep(0.01)
+        yield number
+kept = work("first")
+for number in kept:
+    if number == 20:
+        break
+for number in work("second"):
+    if number == 30:
+        break
+"""
+
+
+def test_an_iterator_that_is_not_exhausted_does_not_hide_later_bars() -> None:
+    _, shown = on_a_terminal(ABANDONED)
+    assert shown.index("first") < shown.index("second")
+
+
+def test_quiet_holds_in_its_own_thread_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with quiet():
+        other = threading.Thread(target=say, args=("from another request",))
+        other.start()
+        other.join()
+    assert capsys.readouterr().err == "from another request\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_log_file_does_not_stop_the_work() -> None:
+    code = "from bertkit.system.console import say; say('nobody reads this'); print('goes on', flush=True)"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, check=False)
+    assert done.stdout == b"goes on\n"
 
 
 def test_console_imports_neither_torch_nor_rich() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.errors import CheckpointError, ResourceError
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import (
     disk_guard,
     is_full_disk,
@@ -42,10 +42,28 @@ def test_content_is_replaced_and_folders_are_made(tmp_path: Path) -> None:
 def test_the_old_content_stays_when_the_disk_is_full(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
     write_atomically(path, "old")
-    with largest_file(1000), pytest.raises(ResourceError, match=r"no room for metrics\.json"):
+    limit = r"no room for metrics\.json in .*: it exceeds the largest file size allowed here \(ulimit -f\)\. Nothing"
+    with largest_file(1000), pytest.raises(ResourceError, match=limit):
         write_atomically(path, "x" * 5000)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["metrics.json"]
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    left = [tmp_path / f".a.{pid}.tmp" for pid in (killed.pid, os.getppid())]
+    for path in left:
+        path.write_text("half")
+    replace_files(tmp_path, {"a": b"new"})
+    assert {path.name for path in tmp_path.iterdir()} == {"a", left[1].name}  # the other's writer is running
+
+
+def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name, told in (("file/metrics.json", "file is a file, or lies in one"), ("x" * 300 + "/a", "is too long")):
+        with pytest.raises(ConfigError, match=told):
+            write_atomically(tmp_path / name, "text")
 
 
 def test_a_caller_with_its_own_errors_gets_those_of_the_system(tmp_path: Path) -> None:
@@ -79,7 +97,7 @@ def test_too_little_room_is_found_before_writing(tmp_path: Path) -> None:
 def test_the_caller_says_how_its_work_goes_on(tmp_path: Path) -> None:
     with pytest.raises(ResourceError) as plain, disk_guard(tmp_path, 10**18, what="a test"):
         raise AssertionError("must not be entered")
-    assert str(plain.value).endswith("Nothing was overwritten. Make room and try again")
+    assert str(plain.value).endswith("Nothing was overwritten. Free some space and try again")
     advice = "Make room. Run the same command to go on"
     with largest_file(10), pytest.raises(ResourceError) as told, disk_guard(tmp_path, 1, what="a test", advice=advice):
         (tmp_path / "file").write_bytes(b"x" * 100)

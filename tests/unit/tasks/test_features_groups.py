@@ -10,11 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.batch import collate_groups
 from bertkit.errors import ConfigError, InputError
-from bertkit.tasks.choices.features import GroupSet, collate_groups, featurize_choices, featurize_windows
+from bertkit.ragged import GroupSet, Ragged
+from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import load_choices
 from bertkit.tasks.choices.task import CODAH, ChoiceExample
-from bertkit.tasks.text.features import featurize_texts
+from bertkit.tasks.text.features import featurize_texts, featurize_windows
 from bertkit.tokenization import BertTokenizer
 from pipeline_helpers import VOCABULARY
 
@@ -38,8 +40,8 @@ def test_real_questions_are_the_pairs_of_the_tokenizer(shared: Path, minilm: Pat
     expected = tokenizer([first for first, _ in pairs], [second for _, second in pairs])
     assert not found.truncated.any()
     for number in range(len(pairs)):
-        assert found.sequences[number].input_ids.tolist() == expected["input_ids"][number]
-        assert found.sequences[number].token_type_ids.tolist() == expected["token_type_ids"][number]
+        assert found.sequences[number].tolist() == expected["input_ids"][number]
+        assert found.sequences.types(number).tolist() == expected["token_type_ids"][number]
     assert found.labels is not None
     assert found.labels.tolist() == [row.label for row in rows]
     assert found.lengths.sum() == sum(map(len, expected["input_ids"]))
@@ -50,9 +52,9 @@ def test_the_context_is_cut_and_the_choices_stay_whole(tokenizer: BertTokenizer)
     found = featurize_choices(rows, tokenizer, 16)
     assert found.truncated.tolist() == [True, False]
     assert found.sequences.lengths.tolist() == [16, 16, 5, 5]
-    assert found.num_tokens.tolist() == [30 + 3 + 2 + 30 + 3 + 7, 10]
+    assert found.num_tokens_before.tolist() == [30 + 3 + 2 + 30 + 3 + 7, 10]
     for number, choice in enumerate(("a film", "the end of it was not bad", "bad", "film")):
-        ids, types = found.sequences[number].input_ids, found.sequences[number].token_type_ids
+        ids, types = found.sequences[number], found.sequences.types(number)
         assert ids[types == 1].tolist()[:-1] == tokenizer(choice, add_special_tokens=False)["input_ids"]
 
 
@@ -60,7 +62,7 @@ def test_a_choice_that_does_not_fit_is_cut_like_any_pair(tokenizer: BertTokenize
     rows = [question("good film", "bad " * 40, "a film")]
     found = featurize_choices(rows, tokenizer, 12)
     ragged = tokenizer.encode_ragged(["good film"], ["bad " * 40], max_length=12, truncation="longest_first")
-    assert found.sequences[0].input_ids.tolist() == ragged.ids.tolist()
+    assert found.sequences[0].tolist() == ragged.ids.tolist()
     assert found.truncated.tolist() == [True]
 
 
@@ -97,10 +99,8 @@ def test_mean_over_the_sequences_of_a_row() -> None:
 
 def featurize_values(sizes: list[int]) -> GroupSet:
     count = sum(sizes)
-    from bertkit.tasks.text.features import FeatureSet
-
-    sequences = FeatureSet(
-        np.zeros(count, np.int32), np.zeros(count, np.int8), np.arange(count + 1), np.ones(count, np.int64)
+    sequences = Ragged(
+        np.zeros(count, np.int32), np.arange(count + 1), np.zeros(count, np.int8), np.ones(count, np.int64)
     )
     groups = np.concatenate([[0], np.cumsum(sizes)])
     return GroupSet(sequences, groups, np.array(sizes), np.zeros(len(sizes), np.bool_))
@@ -128,18 +128,18 @@ def test_windows_cover_the_whole_text_and_overlap_as_asked(
         whole = tokenizer(text)["input_ids"]
         pieces: list[int] = []
         for place, sequence in enumerate(range(found.groups[number], found.groups[number + 1])):
-            ids = found.sequences[sequence].input_ids.tolist()
+            ids = found.sequences[sequence].tolist()
             assert [ids[0], ids[-1]] == [whole[0], whole[-1]]
             if place:
                 assert pieces[len(pieces) - overlap :] == ids[1 : 1 + overlap]
                 assert len(ids) - 2 > overlap, "the last window brings something new"
             pieces += ids[1 + (overlap if place else 0) : -1]
         assert pieces == whole[1:-1]
-        assert found.num_tokens[number] == len(whole)
+        assert found.num_tokens_before[number] == len(whole)
 
 
 def test_texts_that_fit_are_one_window_each(tokenizer: BertTokenizer) -> None:
     texts = ["good film", "bad"]
     found, plain = featurize_windows(texts, tokenizer, 20), featurize_texts(texts, None, tokenizer, max_length=20)
     assert found.sizes.tolist() == [1, 1]
-    assert found.sequences.input_ids.tolist() == plain.input_ids.tolist()
+    assert found.sequences.ids.tolist() == plain.ids.tolist()

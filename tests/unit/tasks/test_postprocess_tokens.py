@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from bertkit import BertForTokenClassification, BertTokenizer, pipeline
+from bertkit.batch import collate
 from bertkit.errors import ConfigError, InputError
 from bertkit.tasks.tokens.decoding import TextPieces, find_entities, word_labels
-from bertkit.tasks.tokens.features import TokenWindows, collate_tokens, windows_of_texts, windows_of_words
+from bertkit.tasks.tokens.features import TokenWindows, windows_of_texts, windows_of_words
 from pipeline_helpers import VOCABULARY, save_tiny
 
 LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
@@ -162,7 +163,7 @@ def test_all_pieces_of_a_word_may_be_labelled() -> None:
     assert every.labels is not None
     assert first.labels.tolist() == [-100, 1, 3, -100, -100, 0, -100]
     assert every.labels.tolist() == [-100, 1, 3, 4, 4, 0, -100]
-    batch = collate_tokens(every, [0], labelled=True)
+    batch = collate(every.rows, [0], token_targets={"labels": every.labels})
     assert batch.targets["labels"].tolist() == every.labels.tolist()
 
 
@@ -173,12 +174,12 @@ def test_batches_of_windows_have_the_labels_of_their_rows() -> None:
     )
     assert len(windows) == 3
     assert windows.row_texts.tolist() == [0, 0, 1]
-    batch = collate_tokens(windows, [2, 0, 1], labelled=True)
+    batch = collate(windows.rows, [2, 0, 1], token_targets={"labels": windows.labels})
     assert batch.layout.lengths == (3, 5, 5)
     # The third word is in both windows, and counts in the first.
     assert batch.targets["labels"].tolist() == [-100, 1, -100, -100, 1, 2, 0, -100, -100, -100, 3, 4, -100]
     with pytest.raises(InputError, match="no labels"):
-        collate_tokens(windows_of_texts(["a"], tokenizer(), max_length=5), [0], labelled=True)
+        collate(windows.rows, [0], token_targets={"labels": windows_of_texts(["a"], tokenizer(), max_length=5).labels})
 
 
 def test_windows_that_cannot_be_are_refused() -> None:

@@ -91,12 +91,12 @@ def test_a_folder_named_after_the_task_comes_first(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no data of task sst2 .*SST-2; found an empty folder"):
         splits_of(SST2, tmp_path)
-    (tmp_path / "data.xlsx").write_text("x")
-    with pytest.raises(DataError, match=r"found 'data\.xlsx'"):
+    (tmp_path / "data.xls").write_text("x")
+    with pytest.raises(DataError, match=r"found 'data\.xls'"):
         splits_of(SST2, tmp_path)
-    with pytest.raises(DataError, match=r"must end in \.tsv, \.csv"):
-        splits_of(SST2, tmp_path / "data.xlsx")
-    with pytest.raises(DataError, match=r"nowhere does not exist; .* has 'data\.xlsx'"):
+    with pytest.raises(DataError, match=r"must end in \.tsv, \.csv.*Save the workbook as \.xlsx"):
+        splits_of(SST2, tmp_path / "data.xls")
+    with pytest.raises(DataError, match=r"nowhere does not exist; .* has 'data\.xls'"):
         splits_of(SST2, tmp_path / "nowhere")
     with pytest.raises(DataError, match="unknown split 'validation'"):
         load_split(SST2, tmp_path, "validation")

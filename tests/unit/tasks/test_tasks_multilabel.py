@@ -137,7 +137,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"problem": "multi_label", "labels": ["x", "y"]},
         "'z' is not one of",
     ),
-    "one label only": ("text,label\na,x\nb,\n", {"problem": "multi_label"}, "holds 1 different labels"),
+    "one label only": ("text,label\na,x\nb,\n", {"problem": "multi_label"}, "holds 1 label; expected two"),
     "no flag": ("text,p,q\na,1,0\nb,2,1\n", {"label": ("p", "q")}, r":3: column 'p' holds '2', expected 1 or 0"),
     "no column": ("text,p,q\na,1,0\n", {"label": ("p", "r")}, "no label column 'r'"),
 }

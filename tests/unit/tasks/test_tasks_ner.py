@@ -20,9 +20,9 @@ from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
 from bertkit.tasks.tokens.held_out import hold_out_sentences, sentence_key
 from bertkit.tasks.tokens.metrics import entity_scores
+from bertkit.tasks.tokens.reading import load_tagged, ner_task, tagged_files
 from bertkit.tasks.tokens.report import PieceCounts, tagged_report
-from bertkit.tasks.tokens.tagged_files import tagged_file, tagged_files
-from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, load_tagged, ner_task, score_tags
+from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, score_tags
 
 ANN = (Entity("PER", 0, 2), Entity("LOC", 3, 4))
 TASK = TokenTask("ner", ("LOC", "PER"))
@@ -139,10 +139,10 @@ def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
             r":2: column 'tags' holds 0 tags for 1 words",
         ),
         ('{"tokens": "a b", "tags": ["O"]}\n', r":1: column 'tokens' holds 'a b', expected a list of words"),
-        ('{"tokens": ["a"], "tags": [1]}\n', r":1: .*numbers whose names the file does not tell"),
+        ('{"tokens": ["a"], "tags": [1]}\n', r":1: .*numbers, and the file does not name them"),
         ('{"text": "a", "tags": ["O"]}\n', r"no column of words: looked for 'tokens', 'words'; the columns are"),
         ('{"tokens": ["a"], "x": ["O"]}\n', r"no column of tags: looked for 'ner_tags'"),
-        ('{"tokens": [], "tags": []}\n', r"but no sentence"),
+        ('{"tokens": [], "tags": []}\n', r"has no sentence in column tokens or words"),
         ('{"tokens": ["a"], "tags": ["B-TOWN"]}\n', r":1: tag 'B-TOWN' is of no known type"),
     ],
 )
@@ -163,8 +163,8 @@ def test_numbers_of_no_tag_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Ann B-PER\nBee\n", r":2: the line has 1 columns, the file began with 2 \(separated by blanks\)"),
-        ("Ann\tB-PER\nBee I-PER\n", r":2: the line has 1 columns, the file began with 2 \(separated by tabs\)"),
+        ("Ann B-PER\nBee\n", r":2: the line has 1 column, the file began with 2 \(separated by blanks\)"),
+        ("Ann\tB-PER\nBee I-PER\n", r":2: the line has 1 column, the file began with 2 \(separated by tabs\)"),
         ("Ann B-PER\nRome B-LOK\n", r":2: tag 'B-LOK' is of no known type \(did you mean 'LOC'\?\); the types are"),
         ("Ann\tB-PER\nRome\t\n", r":2: no tag in column -1"),
         ("Ann\nBee\n", r":1: one column only, where a word and its tag are expected.*--tag-column"),
@@ -190,7 +190,7 @@ def test_skipping_leaves_out_the_sentence_of_a_bad_line_and_lists_the_line(tmp_p
         ("7", "not UTF-8"),
         ("10", "unknown type"),
     ]
-    with pytest.raises(DataError, match=r"every sentence has a bad line; the first: .*:2: the line has 1 columns"):
+    with pytest.raises(DataError, match=r"no row can be used; the first of 1: .*:2: the line has 1 column,"):
         read(write(tmp_path / "all.conll", "a O\nb\n"), on_error="skip")
 
 
@@ -248,16 +248,17 @@ def test_what_is_not_clear_is_an_error(tmp_path: Path) -> None:
     for name in ("a.conll", "b.conll"):
         write(tmp_path / name, "Ann B-PER\n")
     with pytest.raises(
-        DataError, match=r"no CoNLL, JSONL or Parquet files in .* whose names say train, dev or test; found 'a.conll'"
+        DataError, match=r"no data of task ner in .*\.conll.*; found 'a.conll', 'b.conll'\. Give the path"
     ):
         tagged_files(tmp_path)
-    assert tagged_file(tmp_path / "a.conll", "test") == tmp_path / "a.conll"
+    task = TokenTask("ner", ("PER",))
+    assert load_tagged(task, tmp_path / "a.conll", "test").path == tmp_path / "a.conll"
     for name in ("a.train.conll", "b.train.conll"):
         write(tmp_path / name, "Ann B-PER\n")
     with pytest.raises(DataError, match=r"has 2 files for train: 'a.train.conll', 'b.train.conll'"):
         tagged_files(tmp_path)
     with pytest.raises(DataError, match=r"no dev file in .*only train"):
-        tagged_file(tmp_path / "a.train.conll", "dev")
+        load_tagged(task, tmp_path / "a.train.conll", "dev")
 
 
 def test_a_test_file_may_have_words_alone(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_report_names_skipped_rows(tmp_path: Path) -> None:
     report = data_report(csv_task(file, on_error="skip"), {"train": rows})
     assert report.splits["train"].skipped == {"empty text": 1, "missing label": 2}
     assert "LEFT OUT: 2 rows, missing label" in report.render()
-    assert "text column: 'text' (guessed from its name)" in report.render()
+    assert "text column: 'text' (inferred from its name)" in report.render()
 
 
 def test_report_on_real_data(shared: Path) -> None:

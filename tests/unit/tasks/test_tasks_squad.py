@@ -16,10 +16,11 @@ import pytest
 from bertkit import BertTokenizer
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.tasks.examples import Examples
+from bertkit.tasks.reading.splits import splits_of
 from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans
-from bertkit.tasks.spans.reading import load_questions, question_files, read_questions
+from bertkit.tasks.spans.reading import load_questions, question_rules, read_questions
 from bertkit.tasks.spans.report import hold_out, question_report
 from bertkit.tasks.spans.task import SQUAD, SQUAD2, Answer, SpanExample, score_answers
 
@@ -151,7 +152,7 @@ def test_an_answer_without_offset_is_found_where_it_stands_once(tmp_path):
         (b'{"data": []}', "has no question: it is empty"),
         (b'{"data": [{}]}', r"data\[0\]: expected an object with a list 'paragraphs'"),
         (b'{"data": [{"paragraphs": [[]]}]}', r"data\[0\].paragraphs\[0\]: expected an object.*got a list"),
-        (b'{"data": "caf\xe9"}', "byte 14 is not UTF-8"),
+        (b'{"data": "caf\xe9"}', ":1: byte 14 of the line, 0xe9, is not UTF-8"),
     ],
 )
 def test_a_file_of_another_form_is_refused(tmp_path, content, said):
@@ -163,21 +164,21 @@ def test_a_file_of_another_form_is_refused(tmp_path, content, said):
 
 def test_files_are_chosen_by_split_and_version(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
-        question_files(SQUAD, tmp_path / "none")
+        splits_of(SQUAD, tmp_path / "none", question_rules(SQUAD))
     with pytest.raises(DataError, match=r"no data of task squad in .*found an empty folder"):
-        question_files(SQUAD, tmp_path)
+        splits_of(SQUAD, tmp_path, question_rules(SQUAD))
     for name in ("train-v1.1.json", "train-v2.0.json", "dev-v2.0.json", "dev-v1.1.json", "notes.txt"):
         write(tmp_path / name, squad_json())
-    assert {s: p.name for s, p in question_files(SQUAD, tmp_path).items()} == {
+    assert {s: p.name for s, p in splits_of(SQUAD, tmp_path, question_rules(SQUAD)).items()} == {
         "train": "train-v1.1.json", "dev": "dev-v1.1.json"}  # fmt: skip
-    assert question_files(SQUAD2, tmp_path)["train"].name == "train-v2.0.json"
+    assert splits_of(SQUAD2, tmp_path, question_rules(SQUAD2))["train"].name == "train-v2.0.json"
     inner = tmp_path / "SQuAD_v2"
     inner.mkdir()
     write(inner / "train.json", squad_json())
-    assert question_files(SQUAD2, tmp_path) == {"train": inner / "train.json"}
+    assert splits_of(SQUAD2, tmp_path, question_rules(SQUAD2)) == {"train": inner / "train.json"}
     write(inner / "train.jsonl", squad_json())
     with pytest.raises(DataError, match="2 files for train"):
-        question_files(SQUAD2, tmp_path)
+        splits_of(SQUAD2, tmp_path, question_rules(SQUAD2))
     other = write(tmp_path / "own.json", squad_json())
     assert len(load_questions(SQUAD, other, "dev")) == 2  # a file without a split's name is what it is asked for
     with pytest.raises(DataError, match="cannot tell how to read"):
@@ -190,7 +191,7 @@ def test_a_test_file_may_be_without_answers_but_not_half(tmp_path):
     path = write(tmp_path / "test.json", squad_json(bare))
     assert load_questions(SQUAD, path, "test")[0].answers is None
     write(path, squad_json(question(2), bare))
-    with pytest.raises(DataError, match=r"\(id q1\) has no 'answers', but 1 of 2"):
+    with pytest.raises(DataError, match=r"\(id q1\): no 'answers', but other rows have it \(1 of 2\)"):
         load_questions(SQUAD, path, "test")
 
 
@@ -200,7 +201,7 @@ def test_hidden_answers_may_be_empty_lists_where_each_question_has_one(tmp_path,
     assert [example.answers for example in load_questions(SQUAD, path, "test")] == [None, None]
     assert [example.answers for example in load_questions(SQUAD2, path, "test")] == [(), ()], "there it is an answer"
     write(path, squad_json(question(1, answers=hidden), question(2)))
-    with pytest.raises(DataError, match="1 of 2 questions have them"):
+    with pytest.raises(DataError, match=r"other rows have it \(1 of 2\)"):
         load_questions(SQUAD, path, "test")
 
 

@@ -15,10 +15,10 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
+from bertkit.ragged import GroupSet, Ragged
 from bertkit.tasks import Columns, Example, TextTask, score
-from bertkit.tasks.choices.features import GroupSet
 from bertkit.tasks.text.decoding import LabelDecision, cross_fitted_labels, decide_labels
-from bertkit.tasks.text.features import FeatureSet, featurize_texts
+from bertkit.tasks.text.features import featurize_texts
 from bertkit.tasks.text.workflow import TextWorkflow, class_weights, encode_texts, label_entropy
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -116,17 +116,17 @@ def test_a_frozen_head_with_a_layer_of_its_own_trains_on_every_window(tokenizer:
 def test_head_and_tail_and_what_pairs_cannot_have(tokenizer: BertTokenizer) -> None:
     rows = encode_texts(TEXTS, None, tokenizer, settings(long_texts="head_tail"))
     same = featurize_texts(TEXTS, None, tokenizer, max_length=20, truncation="head_tail")
-    assert isinstance(rows, FeatureSet)
-    assert rows.input_ids.tolist() == same.input_ids.tolist()
+    assert isinstance(rows, Ragged)
+    assert rows.ids.tolist() == same.ids.tolist()
     for how in ("windows", "head_tail"):
         with pytest.raises(ConfigError, match="is for single texts"):
             encode_texts(["a"], ["b"], tokenizer, settings(long_texts=how))
     assert len(encode_texts(["a"], ["b"], tokenizer, settings(long_texts="cut"))) == 1
     refused = encode_texts(TEXTS, None, tokenizer, settings(), truncation="only_first")
-    assert isinstance(refused, FeatureSet), "what is asked of one call goes before the settings"
+    assert isinstance(refused, Ragged), "what is asked of one call goes before the settings"
 
 
-def several_features(seed: int = 0) -> FeatureSet:
+def several_features(seed: int = 0) -> Ragged:
     features = toy_features(60, seed=seed)
     generator = np.random.default_rng(seed)
     return replace(features, labels=(generator.random((60, 3)) < (0.1, 0.5, 0.0)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""What to do with bad input in a corpus: stop with a message, or leave it out and count it."""
+"""Bad input in a corpus: stop with an error, or skip and count it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from bertkit.errors import DataError, InputError
 
 OnError = Literal["raise", "skip"]
 
-#: How many messages about skipped input a report keeps; the counts are complete.
+#: Messages about skipped input that a report keeps; the counts are complete.
 KEPT_EXAMPLES = 10
 
 
 @dataclass(slots=True)
 class CorpusReport:
-    """What was read and what was left out. Grows while documents are read; one report may serve several calls.
+    """What was read and skipped. Filled while documents are read; one report may serve several calls.
 
-    files: files read to their end. documents, sentences: handed on. bytes_read: after decompression; of a Parquet
-    file the bytes of its texts. file_bytes_read: of the files as they are on the disk. empty_rows: rows of a table and
-    pages of a dump that hold no text. cut_documents: cuts made in documents that are too long to keep in memory.
-    skipped: for each kind of trouble, how often; examples: the first messages.
+    files: files read to their end. documents, sentences: yielded. bytes_read: after decompression; for a Parquet file,
+    bytes of its texts. file_bytes_read: on disk. empty_rows: table rows and dump pages without text. cut_documents:
+    cuts made in documents too long for memory. skipped: number of faults of each kind; examples: the first messages.
     """
 
     files: int = 0
@@ -35,7 +34,7 @@ class CorpusReport:
     examples: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
-        """The report in one line, for a person."""
+        """One line for people."""
         parts = [
             f"{self.documents:,} documents, {self.sentences:,} sentences in {self.files:,} files "
             f"({self.bytes_read / 1e6:,.1f} MB of text)"
@@ -51,14 +50,14 @@ class CorpusReport:
 
 
 class Policy:
-    """Answers :meth:`bad` for every fault found in a corpus.
+    """What happens at each fault in a corpus.
 
     Args:
         on_error: ``"raise"`` stops at the first fault, ``"skip"`` counts it.
         report: where faults are counted.
 
     Raises:
-        InputError: ``on_error`` is something else.
+        InputError: ``on_error`` is neither.
     """
 
     def __init__(self, on_error: OnError, report: CorpusReport) -> None:
@@ -68,17 +67,17 @@ class Policy:
         self.report = report
 
     def bad(self, kind: str, message: str) -> None:
-        """Something at one place cannot be used.
+        """Report a fault.
 
         Args:
-            kind: a few words under which it is counted, for example ``"bad UTF-8"``.
-            message: where it is, what was found, what to do; without the advice to skip.
+            kind: a few words under which it is counted, e.g. ``"bad UTF-8"``.
+            message: where it is, what was found and what to do, without the advice to skip.
 
         Raises:
             DataError: ``on_error`` is ``"raise"``.
         """
         if self.on_error == "raise":
-            raise DataError(f"{message}, or leave it out with on_error='skip' (--on-error skip)")
+            raise DataError(f"{message}, or skip it with on_error='skip' (--on-error skip)")
         self.report.skipped[kind] += 1
         if len(self.report.examples) < KEPT_EXAMPLES:
             self.report.examples.append(message)

@@ -1,4 +1,4 @@
-"""A corpus as a stream of documents, whatever files it is kept in."""
+"""Read a corpus, in any supported file format, as a stream of documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from bertkit.data.corpus.bad_input import CorpusReport, OnError, Policy
-from bertkit.data.corpus.mediawiki import read_mediawiki
 from bertkit.data.corpus.records import Found, read_jsonl, read_parquet
 from bertkit.data.corpus.sentences import keep_lines, split_lines
 from bertkit.data.corpus.text_files import Source, find_sources, read_chunks, read_lines
@@ -17,15 +16,15 @@ from bertkit.errors import DataError, InputError, shorten
 
 __all__ = ["MAX_DOCUMENT_CHARS", "CorpusReport", "Document", "read_documents"]
 
-#: Longest document of a plain text file, in characters; a longer one is handed on in parts, to bound the memory.
+#: Maximum characters in a document of a plain text file; longer ones are yielded in parts, to bound memory.
 MAX_DOCUMENT_CHARS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Sentences that belong together, in order.
+    """Consecutive sentences.
 
-    sentences: at least one, none blank. source: ``file:line`` (or ``file:row 7``) where the document begins.
+    sentences: at least one, none blank. source: where the document begins, ``file:line`` or ``file:row 7``.
     """
 
     sentences: tuple[str, ...]
@@ -40,30 +39,27 @@ def read_documents(
     on_error: OnError = "raise",
     report: CorpusReport | None = None,
 ) -> Iterator[Document]:
-    """Read documents one by one, in the order of the files.
+    """Read documents lazily, in the order of the files. Memory does not depend on the size of the corpus.
 
     Args:
         paths: files, folders, patterns (``"wiki/*.txt.xz"``), or ``"-"`` for standard input. By suffix: ``.jsonl``
-            (``.ndjson``, ``.json``) one object a line, ``.parquet`` one row a document, ``.xml`` a MediaWiki dump, all
-            else plain text in UTF-8 with a blank line between documents. All but Parquet may be packed: ``.gz``
-            ``.bz2`` ``.xz`` ``.zst``. A file that is meant twice is read once. Standard input is plain text, or JSONL
-            if it begins with ``{``.
-        sentences: ``"split"``: lines are paragraphs, and ``nupunkt`` finds their sentences; text that was broken at a
-            fixed width is joined first. ``"line"``: each line is a sentence.
-        text: column of JSONL and Parquet files that has the text; None means ``"text"``, or the only one with text.
-        on_error: ``"raise"``, or ``"skip"`` to count in ``report`` what cannot be used and go on. A line left out of a
-            plain text file ends the document there, so that no sentences become neighbours that were not. Of damaged
-            compressed data or XML, the rest of the file is left out.
+            (``.ndjson``, ``.json``) has one object per line, ``.parquet`` one document per row, ``.xml`` is a MediaWiki
+            dump; anything else is plain text in UTF-8 with blank lines between documents. All but Parquet may be
+            compressed: ``.gz``, ``.bz2``, ``.xz``, ``.zst``. A file given twice is read once. Standard input is plain
+            text, or JSONL if it begins with ``{``.
+        sentences: ``"split"``: lines are paragraphs, split into sentences by ``nupunkt``; text wrapped at a fixed width
+            is joined first. ``"line"``: each line is a sentence.
+        text: text column of JSONL and Parquet files; None means ``"text"``, or the only column with text.
+        on_error: ``"raise"``, or ``"skip"`` to count bad input in ``report`` and continue. A skipped line of plain text
+            ends its document, so that sentences on either side do not become neighbours. After damage in compressed
+            data or XML, the rest of the file is skipped.
         report: filled while documents are read.
-
-    Returns:
-        The documents. Memory does not depend on the size of the corpus.
 
     Raises:
         InputError: a wrong argument.
         DataError: with file and line: a file that is missing, empty, unreadable or damaged, bytes that are not UTF-8, a
-            NUL, a line of more than :data:`~bertkit.data.corpus.text_files.MAX_LINE_BYTES`, a row without the text
-            column. Also when all was skipped and no document is left.
+            NUL, a line longer than :data:`~bertkit.data.corpus.text_files.MAX_LINE_BYTES`, a row without the text
+            column. Also if everything was skipped and no document is left.
     """
     if sentences not in ("split", "line"):
         raise InputError(f"sentences must be 'split' or 'line', got {sentences!r}")
@@ -90,12 +86,12 @@ def _documents(
             report.sentences += len(shaped)
             yield Document(shaped, where)
         report.files += 1
-        # A file whose every row was at fault has been complained about already.
+        # If rows were at fault, that has been reported already.
         if report.documents == documents and report.skipped.total() == faults:
             state = "no text in it" if report.bytes_read > bytes_read else "nothing in it (0 bytes of text)"
             policy.bad("empty file", f"{source.name}: there is {state}; remove it from the corpus")
     if report.documents == documents_before:
-        raise DataError(f"there is no document in {named}: {report.summary()}; check what the files hold")
+        raise DataError(f"there is no document in {named}: {report.summary()}; check the content of the files")
 
 
 def _found_in(source: Source, column: str | None, policy: Policy) -> Iterator[Found]:
@@ -110,12 +106,14 @@ def _found_in(source: Source, column: str | None, policy: Policy) -> Iterator[Fo
     if kind == "jsonl":
         return read_jsonl(chunks, source.name, column, policy)
     if kind == "xml":
+        from bertkit.data.corpus.mediawiki import read_mediawiki  # imports a parser that other corpora do not need
+
         return read_mediawiki(chunks, source.name, policy)
     return _read_text(chunks, source.name, policy)
 
 
 def _read_text(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[Found]:
-    """Documents of a plain text file: a blank line, or a line that is left out, ends each."""
+    """Documents of a plain text file: each ends at a blank or skipped line."""
     lines: list[str] = []
     first = size = 0
     for number, line in read_lines(chunks, name, policy):

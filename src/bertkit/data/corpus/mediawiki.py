@@ -1,8 +1,8 @@
 """Passages of text from a MediaWiki XML dump, such as Wikipedia's ``pages-articles.xml.bz2``.
 
-As in the BERT paper (section 3.1), lists, tables and headings are left out. Templates, references, files, formulas and
-code go too. ``mwparserfromhell`` understands the mark-up; templates are not expanded,
-so that words which an article gets from a template are missing.
+As in the BERT paper (section 3.1), lists, tables and headings are dropped; so are templates, references, files,
+formulas and code. ``mwparserfromhell`` parses the mark-up. Templates are not expanded, so words that come from a
+template are missing.
 """
 
 from __future__ import annotations
@@ -10,42 +10,45 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
 from xml.parsers import expat
+
+from mwparserfromhell import parse
+from mwparserfromhell.definitions import is_parsable, is_single
+from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag, Text, Wikilink
+from mwparserfromhell.parser import ParserError
+from mwparserfromhell.wikicode import Wikicode
 
 from bertkit.data.corpus.bad_input import Policy
 from bertkit.data.corpus.text_files import MAX_LINE_BYTES
 from bertkit.errors import DataError
 
-#: Namespace of a page that is an article.
+#: Namespace of articles.
 _ARTICLE = "0"
-#: Namespaces whose links are no words of the text: media, files, categories. The dump's own names are added.
+#: Namespaces whose links put no words into the text: media, files, categories. The dump's own names are added.
 _UNSEEN_NAMESPACES = {"-2": "media", "6": "file", "14": "category"}
 _UNSEEN_NAMES = frozenset({"media", "file", "image", "category"})
 
-#: Tags whose contents are words of the text. All others (ref, table, gallery, math, code, ...) are dropped whole.
+#: Tags whose content is text. All others (ref, table, gallery, math, code, ...) are dropped with their content.
 _PROSE_TAGS = frozenset(
     "b i u s em strong small big sub sup span div p center blockquote q abbr cite dfn ins nowiki onlyinclude font "
     "var bdi bdo time mark noinclude section".split()
 )
-#: Stands for a list marker: a line that has one is dropped. Cannot occur in XML.
+#: Stands for a list marker; lines with one are dropped. Cannot occur in XML.
 _LIST_ITEM = "\0"
 
 _QUOTES = re.compile(r"'{2,}")
 _SPACE = re.compile(r"[ \t\r\f\v\xa0]+")
 _SWITCH = re.compile(r"__[A-Z]+__")
-#: What a dropped template leaves: ``( , )`` and a space before a comma.
+#: What dropped templates leave behind: ``( , )`` and a space before a comma.
 _EMPTY_BRACKETS = re.compile(r"\s*[(\[][\s,;:/–-]*[)\]]")
 _SPACE_BEFORE = re.compile(r"\s+(?=[,;.])")
-#: Signs of mark-up that was not understood; such a line is not a passage.
+#: Signs of mark-up that was not parsed; such a line is not a passage.
 _LEFT_OVER = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}|</?[a-zA-Z]|^\s*[|!*#:;]|^-{4}")
 
-#: The parser reads on to the end of the page for every construct that is never closed, then starts again behind its
-#: opening. A page that makes it read more characters than this again, and more than so many times its length, is
-#: refused: 10 million take some seconds.
+#: For each construct that is never closed, the parser reads to the end of the page and goes back. A page is refused if
+#: that would exceed both so many characters and so many times its length: 10 million take seconds.
 MAX_REREAD_CHARS, MAX_REREADS = 10_000_000, 10
-#: What opens or closes a construct: templates, links, tables, comments, tags. Tables only at the start of a line.
+#: Opens or closes a template, link, table (only at the start of a line), comment or tag.
 _MARK = re.compile(
     r"\{\{|\}\}|\[\[|\]\]|\[(?=https?:|//)|\]|^[ \t:]*(?P<table>\{\||\|\})|<!--|"
     r"<(?P<slash>/?)(?P<tag>[a-zA-Z]+)(?P<rest>[^<>]*>)?",
@@ -61,7 +64,7 @@ class _Page:
 
 
 class _DumpReader:
-    """Takes events of the XML parser and collects finished pages in ``pages``."""
+    """Handles the events of the XML parser and collects finished pages in ``pages``."""
 
     def __init__(self, name: str, policy: Policy) -> None:
         self.name = name
@@ -78,7 +81,7 @@ class _DumpReader:
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
-        # A dump declares no entities. Refusing the whole declaration leaves nothing to expand or to fetch.
+        # Dumps declare no entities. Refusing the whole declaration leaves nothing to expand or fetch.
         self.parser.StartDoctypeDeclHandler = self._refuse
 
     @property
@@ -132,25 +135,25 @@ class _DumpReader:
 
 
 def read_mediawiki(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[str, list[str]]]:
-    """Articles of a dump: where each begins (``file:line``) and its passages, none blank.
+    """Articles of a dump: where each begins (``file:line``) and its passages, none blank, perhaps no passage at all.
 
-    Redirects and pages of other namespaces (talk, templates, categories) are passed over; a page without any passage
-    comes with an empty list. The XML is read as a stream: memory holds one chunk and its pages.
+    Redirects and pages of other namespaces (talk, templates, categories) are ignored. The XML is read as a stream:
+    memory holds one chunk and its pages.
 
     Args:
         chunks: bytes of the XML.
         name: of the file, for messages.
-        policy: hears of pages that cannot be used, and of XML that breaks off (the rest of the file is then left out).
+        policy: decides about unusable pages and malformed XML, after which the rest of the file is skipped.
 
     Raises:
-        DataError: no well-formed dump, a page of unreasonable size (unless the policy skips it).
+        DataError: not a well-formed dump, a page that is too long or cannot be parsed (unless the policy skips it).
     """
     reader = _DumpReader(name, policy)
     try:
         for chunk in chunks:
             reader.parser.Parse(chunk, False)
             yield from _articles(reader, policy)
-        # An empty file is for the caller to complain about.
+        # The caller reports empty files.
         if reader.parser.CurrentByteIndex > 0 or reader.depth:
             reader.parser.Parse(b"", True)
     except expat.ExpatError as error:
@@ -170,27 +173,24 @@ def _articles(reader: _DumpReader, policy: Policy) -> Iterator[tuple[str, list[s
         where = f"{reader.name}:{page.line}"
         try:
             yield where, passages(page.fields.get("text", ""), reader.unseen)
-        except (DataError, _parser_module().parser.ParserError, RecursionError) as error:
+        except (DataError, ParserError, RecursionError) as error:
             policy.bad("bad mark-up", f"{where}: the page's mark-up cannot be read ({error}); remove the page")
 
 
 def passages(wikitext: str, unseen: Iterable[str] = _UNSEEN_NAMES) -> list[str]:
-    """The running text of one page, a paragraph each.
+    """The running text of one page as paragraphs without mark-up and line ends, none blank.
 
     Args:
         wikitext: mark-up of the page.
-        unseen: namespaces, in lower case, whose links put no words into the text (files, categories).
-
-    Returns:
-        Paragraphs without mark-up, none blank, each without line ends.
+        unseen: lower-case namespaces whose links put no words into the text (files, categories).
 
     Raises:
-        DataError: more mark-up is opened and never closed than can be parsed in reasonable time.
+        DataError: too much mark-up is never closed to be parsed in reasonable time.
     """
     if _is_too_tangled(wikitext):
         raise DataError("too many templates, links, tables or tags are opened and never closed")
-    # Italics and bold are cut out afterwards: unbalanced quotes would make the parser guess.
-    code = _parser_module().parse(wikitext, skip_style_tags=True)
+    # Italics and bold are removed afterwards: unbalanced quotes would make the parser guess.
+    code = parse(wikitext, skip_style_tags=True)
     plain = _QUOTES.sub("", _words(code, frozenset(unseen)))
     found = []
     for line in plain.split("\n"):
@@ -205,7 +205,6 @@ def passages(wikitext: str, unseen: Iterable[str] = _UNSEEN_NAMES) -> list[str]:
 
 def _is_too_tangled(wikitext: str) -> bool:
     """Whether the parser would read more than :data:`MAX_REREAD_CHARS` again, for what is opened and never closed."""
-    definitions = _parser_module().definitions
     size, at = len(wikitext), 0
     limit = max(MAX_REREAD_CHARS, MAX_REREADS * size)
     reread = 0
@@ -217,9 +216,9 @@ def _is_too_tangled(wikitext: str) -> bool:
         if (closed := what if mark["slash"] else _CLOSING.get(what)) is not None:
             if opened and opened[-1][0] == closed:
                 opened.pop()
-        elif tag and rest and (rest.endswith("/>") or definitions.is_single(tag)):
+        elif tag and rest and (rest.endswith("/>") or is_single(tag)):
             pass
-        elif what == "<!--" or (tag and not definitions.is_parsable(tag)):  # nothing counts before its end
+        elif what == "<!--" or (tag and not is_parsable(tag)):  # nothing counts before its end
             end = wikitext.find("-->" if what == "<!--" else f"</{tag}", at)
             reread, at = (reread, end) if end >= 0 else (reread + size - at, at)
         elif tag and not rest:
@@ -229,45 +228,44 @@ def _is_too_tangled(wikitext: str) -> bool:
     return reread + sum(size - start for _, start in opened) > limit
 
 
-def _words(code: Any, unseen: frozenset[str]) -> str:
-    """Text of all nodes that hold words; other nodes leave nothing."""
+def _words(code: Wikicode, unseen: frozenset[str]) -> str:
+    """Text of all nodes that contain words."""
     return "".join(_node_words(node, unseen) for node in code.nodes)
 
 
-def _node_words(node: Any, unseen: frozenset[str]) -> str:
-    nodes = _parser_module().nodes
+def _node_words(node: Node, unseen: frozenset[str]) -> str:
     match node:
-        case nodes.Text():
+        case Text():
             return str(node.value)
-        case nodes.Wikilink():
+        case Wikilink():
             return _link_words(node, unseen)
-        case nodes.Tag():
+        case Tag():
             return _tag_words(node, unseen)
-        case nodes.ExternalLink():
+        case ExternalLink():
             return _words(node.title, unseen) if node.title is not None else ""
-        case nodes.HTMLEntity():
+        case HTMLEntity():
             character = str(node.normalize() or "")
             return " " if character.isspace() or character in "\0\u200b" else character
-        case nodes.Heading():
+        case Heading():
             return "\n"
         case _:  # templates, their arguments, comments
             return ""
 
 
-def _link_words(node: Any, unseen: frozenset[str]) -> str:
+def _link_words(node: Wikilink, unseen: frozenset[str]) -> str:
     title = str(node.title).strip()
     prefix, colon, _ = title.partition(":")
     if colon and prefix.strip().lower() in unseen:
         return ""
     if node.text is not None:
         return _words(node.text, unseen)
-    # Links to the same article in another language stood in the text before 2013: [[de:Titel]].
+    # Until 2013 links to the article in other languages were part of the text: [[de:Titel]].
     if colon and re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", prefix):
         return ""
     return _words(node.title, unseen).strip().lstrip(":")
 
 
-def _tag_words(node: Any, unseen: frozenset[str]) -> str:
+def _tag_words(node: Tag, unseen: frozenset[str]) -> str:
     if node.wiki_markup is not None and str(node.wiki_markup) in "*#:;":
         return _LIST_ITEM
     tag = str(node.tag).strip().lower()
@@ -276,11 +274,3 @@ def _tag_words(node: Any, unseen: frozenset[str]) -> str:
     if tag not in _PROSE_TAGS or node.contents is None:
         return ""
     return _words(node.contents, unseen)
-
-
-@cache
-def _parser_module() -> Any:
-    # Imported at the first page: other corpora need not pay for it.
-    import mwparserfromhell
-
-    return mwparserfromhell

@@ -1,8 +1,8 @@
-"""Leave out documents that were seen before, exactly or nearly.
+"""Drop exact and near duplicates of earlier documents.
 
-Near duplicates are found with MinHash signatures (Broder 1997) over runs of five words, and locality-sensitive hashing
-in bands to find candidates (Leskovec, Rajaraman, Ullman, "Mining of Massive Datasets", section 3.4). Hashes are fixed:
-the same documents in the same order give the same result on every machine.
+Near duplicates are found with MinHash signatures (Broder 1997) over runs of five words; candidates come from
+locality-sensitive hashing in bands (Leskovec, Rajaraman, Ullman, "Mining of Massive Datasets", section 3.4). The hash
+functions are fixed: the same documents in the same order give the same result on every machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +22,21 @@ from bertkit.errors import InputError, ResourceError
 
 #: Words in a shingle.
 SHINGLE_WORDS = 5
-#: Shorter documents are compared exactly only: one changed word would change most of their few shingles.
+#: Shorter documents are only compared exactly: one changed word would change most of their few shingles.
 MIN_SHINGLES = 20
 #: Signature: 64 minima, in 16 bands of 4. A pair with Jaccard similarity 0.8 shares a band with probability 0.9998.
 NUM_HASHES = 64
 ROWS_PER_BAND = 4
 #: Shingles hashed at a time, to bound the memory of a long document (2 MiB of products).
 _BLOCK = 4096
-#: What is to be dropped.
+#: Which duplicates to drop.
 Dedup = Literal["exact", "near"]
-#: Memory for each document that is kept, in bytes.
+#: Memory per document kept, in bytes.
 BYTES_A_DOCUMENT: dict[Dedup, int] = {"exact": 320, "near": 3200}
-#: How many pairs a report keeps.
+#: Pairs that a report keeps.
 _KEPT_EXAMPLES = 10
 
-#: Scripts without spaces count character by character, all others word by word.
+#: In scripts without spaces each character is a word.
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 
 UInt64 = NDArray[np.uint64]
@@ -44,10 +44,10 @@ UInt64 = NDArray[np.uint64]
 
 @dataclass(slots=True)
 class DedupReport:
-    """What became of the documents.
+    """Counts of documents.
 
-    kept, exact, near: how many were handed on, dropped as exact and as near duplicates. dropped_bytes: UTF-8 bytes of
-    the dropped ones, with one more for the end of each line. examples: (dropped, kept), the sources of the first pairs.
+    kept, exact, near: documents kept, dropped as exact and as near duplicates. dropped_bytes: UTF-8 bytes of the
+    dropped ones, with one more for each line end. examples: sources of the first pairs (dropped, kept).
     """
 
     kept: int = 0
@@ -57,7 +57,7 @@ class DedupReport:
     examples: list[tuple[str, str]] = field(default_factory=list)
 
     def summary(self) -> str:
-        """The report in one line, for a person."""
+        """One line for people."""
         total = self.kept + self.exact + self.near
         return (
             f"{self.kept:,} of {total:,} documents kept; dropped {self.exact:,} exact and {self.near:,} near "
@@ -65,7 +65,7 @@ class DedupReport:
         )
 
     def render(self) -> str:
-        """The summary, and below it the first pairs."""
+        """The summary, followed by the first pairs."""
         return "\n".join(
             [
                 f"duplicates: {self.summary()}",
@@ -74,10 +74,9 @@ class DedupReport:
         )
 
     def _dropped(self, document: Document, twin: str) -> None:
-        source = document.source
         self.dropped_bytes += sum(len(line.encode("utf-8", "replace")) + 1 for line in document.sentences)
         if len(self.examples) < _KEPT_EXAMPLES:
-            self.examples.append((source, twin))
+            self.examples.append((document.source, twin))
 
 
 def drop_duplicates(
@@ -88,30 +87,30 @@ def drop_duplicates(
     report: DedupReport | None = None,
     max_documents: int | None = None,
 ) -> Iterator[Document]:
-    """Hand on each document unless an earlier one that was handed on says the same.
+    """Yield each document that is not a duplicate of an earlier one.
 
-    Two documents are exact duplicates if they differ in nothing but case, white space and where sentences end.
+    Exact duplicates differ only in case, white space and sentence boundaries.
 
     Args:
-        documents: consumed lazily. Memory: about 3 KB for each one kept (0.3 KB without ``near``).
+        documents: consumed lazily. Memory: about 3 KB per document kept (0.3 KB without ``near``).
         near: also drop near duplicates.
         threshold: Jaccard similarity of the sets of five-word runs, from 0.5 to 1, at which two documents are near
             duplicates; estimated from 64 hashes, with a standard error of 0.05 at 0.8.
         report: filled while documents are read.
-        max_documents: most documents to remember, see :func:`documents_within`; None: no limit.
+        max_documents: maximum documents to remember, see :func:`documents_within`; None: no limit.
 
     Raises:
         InputError: a threshold out of bounds.
-        ResourceError: more documents are different than ``max_documents``.
+        ResourceError: more than ``max_documents`` distinct documents.
     """
     if not 0.5 <= threshold <= 1:
-        raise InputError(f"threshold is a similarity from 0.5 to 1, got {threshold}")
+        raise InputError(f"threshold must be a similarity from 0.5 to 1, got {threshold}")
     report = DedupReport() if report is None else report
     return _unique(documents, _NearIndex(threshold) if near else None, report, max_documents)
 
 
 def documents_within(memory: int | None, kind: Dedup) -> int | None:
-    """How many different documents ``memory`` bytes can remember; None, no limit, for None."""
+    """Number of documents that fit into ``memory`` bytes; None (no limit) for None."""
     return None if memory is None else memory // BYTES_A_DOCUMENT[kind]
 
 
@@ -143,18 +142,18 @@ def _unique(
 
 
 class _NearIndex:
-    """Signatures of the documents kept, found through their bands."""
+    """Signatures of the kept documents, indexed by their bands."""
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
         self.signatures: list[NDArray[np.uint32]] = []
         self.sources: list[str] = []
-        # The first document with a band keeps it. A later one with the same band is a duplicate, or resembles the
-        # first too little, and is then still found through its other bands.
+        # A band belongs to the first document that has it. A later one with the same band is a duplicate, or too
+        # different, and is then still found through its other bands.
         self.bands: dict[int, int] = {}
 
     def add(self, text: str, source: str) -> str | None:
-        """Source of a document that is nearly the same; None after adding one that is new."""
+        """Source of a near duplicate; None if there is none, and then the document is added."""
         shingles = shingle_hashes(text)
         if len(shingles) < MIN_SHINGLES:
             return None
@@ -183,7 +182,7 @@ def shingle_hashes(text: str) -> UInt64:
 
 
 def signature(shingles: UInt64) -> NDArray[np.uint32]:
-    """For each of :data:`NUM_HASHES` hash functions the least value of any shingle, uint32 ``(64,)``.
+    """Minimum over the shingles of each of :data:`NUM_HASHES` hash functions, uint32 ``(64,)``.
 
     The share of equal entries in two signatures estimates the Jaccard similarity of the two sets.
     """
@@ -196,22 +195,20 @@ def signature(shingles: UInt64) -> NDArray[np.uint32]:
 
 def _band_keys(rows: NDArray[np.uint32]) -> list[int]:
     bands = rows.reshape(-1, ROWS_PER_BAND).astype(np.uint64)
-    keys = np.arange(len(bands), dtype=np.uint64)  # the same rows in another band are another key
+    keys = np.arange(len(bands), dtype=np.uint64)  # the same rows in another band give another key
     for row in bands.T:
         keys = _mix(keys ^ row)
-    found: list[int] = keys.tolist()
-    return found
+    return keys.tolist()
 
 
-def _mix(values: NDArray[Any]) -> UInt64:
+def _mix(values: UInt64) -> UInt64:
     """The output function of SplitMix64 (Steele, Lea, Flood 2014): each bit depends on all bits."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: UInt64 = values ^ (values >> np.uint64(31))
-    return mixed
+    return values ^ (values >> np.uint64(31))
 
 
-#: Multiply-add hash functions of already mixed values; odd factors lose no bit.
+#: Multiply-add hash functions of mixed values; odd factors lose no bit.
 _FACTORS: UInt64 = _mix(np.arange(NUM_HASHES, dtype=np.uint64)) | np.uint64(1)
 _SUMMANDS: UInt64 = _mix(np.arange(NUM_HASHES, 2 * NUM_HASHES, dtype=np.uint64))

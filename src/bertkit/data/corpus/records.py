@@ -1,4 +1,4 @@
-"""Documents in tables: one row of a JSONL or Parquet file each."""
+"""Documents in tables: one per row of a JSONL or Parquet file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bertkit.data.corpus.text_files import Source, read_lines
 from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import half_pair_at
 
-#: The column taken when none is named.
+#: The text column unless another is named.
 DEFAULT_COLUMN = "text"
-#: Rows of a Parquet file that are in memory as Python strings at a time.
+#: Rows of a Parquet file held in memory as Python strings.
 ROWS_AT_A_TIME = 256
 
 #: Where a document begins and its lines.
@@ -24,16 +24,16 @@ Found = tuple[str, list[str]]
 
 
 def read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: Policy) -> Iterator[Found]:
-    """One JSON object a line; its text is a string (paragraphs are its lines) or a list of strings.
+    """One JSON object per line; its text is a string (of one paragraph per line) or a list of strings.
 
     Args:
         chunks: bytes of the file.
         name: of the file, for messages.
         column: key of the text; None means ``"text"``, or the only key whose value is text.
-        policy: hears of rows that cannot be used.
+        policy: decides about unusable rows.
 
     Raises:
-        DataError: with ``file:line``, a row that is no JSON object or has no such text (unless the policy skips it).
+        DataError: with ``file:line``, a row that is not a JSON object or lacks the text (unless the policy skips it).
     """
     for number, line in read_lines(chunks, name, policy):
         if line is None or not line.strip():
@@ -60,12 +60,12 @@ def read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: P
 
 
 def read_parquet(source: Source, column: str | None, policy: Policy) -> Iterator[Found]:
-    """One row of a Parquet file a document; rows are counted from 1. Memory: one row group of the text column.
+    """One document per row of a Parquet file; rows count from 1. Memory: one row group of the text column.
 
     Args:
         source: a file on disk.
         column: see :func:`read_jsonl`; of type string, or list of strings.
-        policy: hears of rows that cannot be used.
+        policy: decides about unusable rows.
 
     Raises:
         DataError: not a Parquet file, no such column, a row that is not text (unless the policy skips it).
@@ -79,11 +79,10 @@ def read_parquet(source: Source, column: str | None, policy: Policy) -> Iterator
             if key is None:
                 return
             for batch in file.iter_batches(batch_size=ROWS_AT_A_TIME, columns=[key], use_threads=False):
-                # By position: a nested column may have come under another name.
                 num_rows += len(batch)
                 policy.report.file_bytes_read += size * num_rows // file.metadata.num_rows - position
                 position = size * num_rows // file.metadata.num_rows
-                for value in batch.column(0):
+                for value in batch.column(0):  # by position: a nested column may get another name
                     number += 1
                     yield from _parquet_row(value, f"{source.name}:row {number}", key, policy)
     except (pa.ArrowException, OSError) as error:
@@ -135,7 +134,7 @@ def _no_column(column: str | None, names: list[str]) -> str:
 
 
 def _lines_of(value: Any, where: str, key: str, policy: Policy) -> list[str] | None:
-    """The lines of one row's text, or None where the policy leaves it out. A null is a row without text."""
+    """The lines of one row's text, or None if the policy skips it. A null is a row without text."""
     if value is None:
         return []
     texts = [value] if isinstance(value, str) else value

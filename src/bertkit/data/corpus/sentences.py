@@ -1,4 +1,4 @@
-"""Lines of a document to sentences."""
+"""Split the lines of a document into sentences."""
 
 from __future__ import annotations
 
@@ -9,34 +9,30 @@ from functools import cache
 from itertools import pairwise
 from typing import cast
 
-#: Widths, in characters, at which people and mail programs break lines.
+#: Widths in characters at which people and mail programs wrap lines.
 _WRAP_WIDTHS = range(40, 121)
-#: Fewer lines than these can look wrapped by chance.
+#: Fewer lines may look wrapped by chance.
 _MIN_WRAPPED_LINES = 4
 
-#: A full stop that ends a sentence without a space after it: CJK, and the danda of Indic scripts.
+#: Full stops that end a sentence without a following space: CJK, and the danda of Indic scripts.
 _FULL_STOP = re.compile(r"(?<=[。！？｡।॥])(?![。！？｡।॥」』”’）\)])")
-#: Without one of these inside, a line is one sentence, and the splitter need not be asked.
+#: A line without one of these is a single sentence; the splitter is not called.
 _MAY_END = re.compile(r"[.!?…。！？｡।॥]\S*\s*\S")
 
 
 def keep_lines(lines: Sequence[str]) -> tuple[str, ...]:
-    """Each line is a sentence: white space at its ends goes, blank lines go."""
+    """Each line as a sentence, stripped; blank lines are dropped."""
     return tuple(stripped for line in lines if (stripped := line.strip()))
 
 
 def split_lines(lines: Sequence[str]) -> tuple[str, ...]:
-    """Split the lines of one document into sentences with ``nupunkt``.
+    """Split the lines of one document into sentences with ``nupunkt``: a pure function of ``lines``.
 
-    A line is a paragraph: sentences do not cross its end, for headings and list items often have no full stop. Lines
-    of text that was broken at a fixed width are joined first (:func:`is_hard_wrapped`). A pure function of ``lines``,
-    so that it may run in another process than the reading of files.
-
-    Args:
-        lines: in order, with or without white space at their ends.
+    A line is a paragraph, and sentences never cross its end, since headings and list items often lack a full stop.
+    Lines wrapped at a fixed width (:func:`is_hard_wrapped`) are joined first.
 
     Returns:
-        The sentences without white space at their ends; none is blank.
+        The sentences, stripped; none is blank.
     """
     paragraphs = keep_lines(lines)
     if is_hard_wrapped(paragraphs):
@@ -45,11 +41,10 @@ def split_lines(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def forget_words() -> None:
-    """Empty what the splitter remembers of words and their surroundings, where it has been used.
+    """Clear the splitter's caches of words and contexts, if it has been used.
 
-    It keeps the first 65,536 of both that it meets, some 40 MB, so memory would grow with the corpus for a while. One
-    of the two it can empty itself; a version that keeps the other elsewhere keeps it, and nothing but memory depends
-    on it.
+    Each grows to 65,536 entries, 40 MB together. One has no public way to clear it; if another version of ``nupunkt``
+    keeps it elsewhere, it simply stays.
     """
     nupunkt = sys.modules.get("nupunkt")
     if nupunkt is None:
@@ -61,10 +56,10 @@ def forget_words() -> None:
 
 
 def is_hard_wrapped(lines: Sequence[str]) -> bool:
-    """True if the lines are one paragraph that was broken at a fixed width.
+    """Whether the lines are one paragraph wrapped at a fixed width.
 
-    The test is what defines such text: at every line end, the first word of the next line would not have fitted. The
-    width is that of the longest line. Lines that are sentences or paragraphs of their own all but never pass it.
+    By the definition of wrapping: at no line end would the first word of the next line have fitted within the longest
+    line. Independent sentences or paragraphs practically never pass.
     """
     if len(lines) < _MIN_WRAPPED_LINES:
         return False
@@ -85,7 +80,7 @@ def _split(paragraph: str) -> list[str]:
 
 @cache
 def _splitter() -> Callable[[str], list[str]]:
-    # Imported at the first use: it loads its model, which corpora of one sentence a line need not pay.
+    # Imported on first use, because it loads a model that corpora with one sentence per line do not need.
     import nupunkt
 
     return cast(Callable[[str], list[str]], nupunkt.sent_tokenize)

@@ -1,4 +1,4 @@
-"""From names of files, folders and patterns to lines of text: decompression, decoding, bounded memory."""
+"""Find files by name, folder or pattern, and read them as lines: decompression, decoding, bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import glob
 import gzip
 import lzma
 import os
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,15 @@ import pyarrow as pa
 
 from bertkit.data.corpus.bad_input import Policy
 from bertkit.errors import InputError, did_you_mean
+from bertkit.system.console import standard_input
 
 #: Bytes read at a time.
 CHUNK_BYTES = 1 << 20
-#: Longest line (of JSONL: longest row; of a dump: longest page) that is taken. More than any book, and little enough
-#: that a file without line ends cannot fill the memory.
+#: Maximum bytes of a line (JSONL: row; dump: page). Longer than any book, but short enough that a file without line
+#: ends cannot fill the memory.
 MAX_LINE_BYTES = 1 << 24
 
-#: File name suffix to the kind of file. What has none of these and is named one by one is taken as plain text.
+#: File name suffix to kind of file. A file named individually with any other suffix is read as plain text.
 KINDS = {
     ".txt": "text",
     ".text": "text",
@@ -46,8 +46,8 @@ _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 class Source:
     """One file of a corpus.
 
-    name: as shown in messages. path: None for standard input. kind: ``text``, ``jsonl``, ``parquet``, ``xml`` or
-    ``stdin`` (text or JSONL, whichever its first byte tells). compression: a member of :data:`COMPRESSIONS`, or empty.
+    name: shown in messages. path: None for standard input. kind: ``text``, ``jsonl``, ``parquet``, ``xml`` or ``stdin``
+    (text or JSONL, depending on its first byte). compression: a member of :data:`COMPRESSIONS`, or empty.
     """
 
     name: str
@@ -57,16 +57,16 @@ class Source:
 
 
 def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
-    """The files that are meant, each once, in the order given; those of a pattern or folder sorted by name.
+    """The files to read, each once, in the order given; files of a pattern or folder are sorted by name.
 
     Args:
-        paths: files, folders (all files below them that have a known suffix), patterns with ``*``, ``?``, ``[...]`` or
-            ``**``, and ``-`` for standard input. A name that exists is never taken as a pattern.
-        policy: hears of what is missing.
+        paths: files, folders (all files below them with a known suffix), patterns with ``*``, ``?``, ``[...]`` or
+            ``**``, and ``-`` for standard input. A name that exists is never a pattern.
+        policy: decides about missing files.
 
     Raises:
         InputError: no path, or an impossible one.
-        DataError: nothing has such a name (unless the policy skips it), or a compressed Parquet file.
+        DataError: no file has such a name (unless the policy skips it), or a compressed Parquet file.
     """
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
@@ -91,7 +91,7 @@ def _files_of(name: str, policy: Policy) -> list[Path]:
             policy.bad(
                 "empty folder",
                 f"folder {name} has no file that ends in {', '.join(KINDS)} (or these compressed); name its files one "
-                "by one, for what has another ending is then read as plain text",
+                "by one: files with other endings are then read as plain text",
             )
         return found
     if os.path.lexists(path):
@@ -116,7 +116,7 @@ def _is_corpus_file(file: Path, folder: Path) -> bool:
 
 
 def _suffixes(path: Path) -> tuple[str, str]:
-    """The suffix that tells the kind of file, and that of the compression, both in lower case."""
+    """The suffixes of the kind of file and of the compression, both in lower case."""
     compression = path.suffix.lower()
     if compression not in COMPRESSIONS:
         return compression, ""
@@ -133,11 +133,11 @@ def _source(path: Path, policy: Policy) -> Source:
 
 
 def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
-    """The file's bytes, decompressed, at most :data:`CHUNK_BYTES` at a time.
+    """The decompressed bytes of a file, at most :data:`CHUNK_BYTES` at a time.
 
     Raises:
-        DataError: the file cannot be opened or its compressed data is damaged or cut off (unless the policy skips the
-            rest of the file).
+        DataError: the file cannot be opened, or its compressed data is damaged or truncated (unless the policy skips
+            the rest of the file).
     """
     done = position = 0
     try:
@@ -161,17 +161,14 @@ def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
         return
     policy.bad(
         "damaged file",
-        f"{source.name} is damaged or cut off after {done:,} bytes of text ({damage}); fetch or pack it again",
+        f"{source.name} is damaged or truncated after {done:,} bytes of text ({damage}); download or compress it again",
     )
 
 
 def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, BinaryIO | None]:
-    """The text of a file, and the file itself, whose position tells how much of it was read.
-
-    None in its place for standard input and other pipes, which have no position. The stack closes them.
-    """
+    """The decompressed file, and the file on disk, whose position is the progress; None for pipes, which have none."""
     if source.path is None:
-        return sys.stdin.buffer, None  # not ours to close
+        return standard_input(), None
     raw: BinaryIO
     if source.compression == ".zst":
         raw = cast(BinaryIO, stack.enter_context(pa.OSFile(str(source.path), "rb")))
@@ -191,10 +188,10 @@ def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, Bina
 
 
 def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[int, str | None]]:
-    r"""Lines without their ends, numbered from 1; None for a line that the policy leaves out.
+    r"""Lines without their ends, numbered from 1; None for a line that the policy skips.
 
-    Only ``\n`` ends a line (a ``\r`` before it is white space to everything that follows); a byte order mark at the
-    start is dropped. Memory: one chunk and one line of at most :data:`MAX_LINE_BYTES`.
+    Only ``\n`` ends a line (a ``\r`` before it counts as white space); a byte order mark at the start is dropped.
+    Memory: one chunk and one line of at most :data:`MAX_LINE_BYTES`.
 
     Raises:
         DataError: a line that is not UTF-8, has a NUL, or is too long, with ``file:line`` (unless the policy skips).
@@ -204,8 +201,8 @@ def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[t
         if block is None:
             policy.bad(
                 "line too long",
-                f"{name}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB, expected one paragraph or sentence a line; "
-                "put line ends into the file",
+                f"{name}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB, expected a paragraph or sentence per line; "
+                "add line ends to the file",
             )
             yield number, None
             number += 1
@@ -219,7 +216,7 @@ def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[t
 
 
 def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
-    """The same bytes cut after line ends; None in place of each line that is too long."""
+    """The same bytes split after line ends; None in place of each line that is too long."""
     pending = bytearray()
     dropping = False
     for chunk in chunks:
@@ -250,7 +247,7 @@ def _decoded(block: bytes, first: int, name: str, policy: Policy) -> Iterator[st
         lines = text.split("\n")
         yield from lines if lines[-1] else lines[:-1]
         return
-    # Something is wrong somewhere in the block: look at each line to say where.
+    # Something is wrong in the block: decode line by line to find out where.
     for number, raw in enumerate(block.removesuffix(b"\n").split(b"\n"), first):
         yield _decoded_line(raw, f"{name}:{number}", policy)
 

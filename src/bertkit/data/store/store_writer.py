@@ -130,6 +130,7 @@ class StoreWriter:
             self._lock = self._claim()
             try:
                 self._begin(resume)
+                shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)  # of a killed writer, perhaps half of it
                 tokenizer.save_pretrained(self.path / TOKENIZER)
             except BaseException:
                 self._release()

@@ -22,8 +22,9 @@ from typing import Any
 from bertkit.errors import DataError, shorten
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
 from bertkit.tasks.reading.splits import kind_of, split_path
-from bertkit.tasks.reading.tables import BadRows, JsonTable, OnError, Table, open_table
+from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
 from bertkit.tasks.text.task import is_missing, whole_text
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
@@ -75,7 +76,7 @@ def load_choices(
 
 def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
     """The questions of one file, whatever its name says; as :func:`load_choices`."""
-    bad = BadRows(on_error)
+    bad = BadRows(on_error, gather=True)
     table = _open(path, bad)
     columns = find_columns(path, table.columns, split)
     names = [columns.context, *columns.choices]
@@ -92,16 +93,8 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
         if example is not None:
             rows.append(example)
     reader.check_count_of_labels()
-    if not rows:
-        first = f"; the first: {bad.skipped[0].message}" if bad.skipped else ""
-        raise DataError(f"{path} has the columns {list(table.columns)} but no usable row{first}")
-    labelled = sum(row.label is not None for row in rows)
-    if 0 < labelled < len(rows):
-        first_without = next(row for row in rows if row.label is None)
-        raise DataError(
-            f"{first_without.where}: no label, but {labelled:,} of {len(rows):,} rows have one. Label the whole test "
-            "file, or none of it"
-        )
+    bad.finish(path, len(rows), f"{path} has the columns {names_of(table.columns)} but no usable row")
+    all_or_none(rows, [row.label is not None for row in rows])
     return Examples(rows, path, split, bad.skipped)
 
 
@@ -114,21 +107,22 @@ def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> 
     context = next((name for name in CONTEXTS if name in columns), None)
     if context is None:
         raise DataError(
-            f"{path}: no column for the context: looked for {', '.join(CONTEXTS)}; the columns are {list(columns)}. "
-            "Rename the column that each choice goes on from"
+            f"{path}: no column for the context: looked for {', '.join(CONTEXTS)}; the columns are "
+            f"{names_of(columns)}. Rename the column that each choice goes on from"
         )
     start = next((name for name in STARTS if name in columns and name != context), None)
     found = _choice_columns(columns)
     if found is None:
         raise DataError(
             f"{path}: no choices: looked for columns ending0, ending1 ... (or choice, option), A, B ..., or a list in "
-            f"{', '.join(LISTS)}; the columns are {list(columns)}"
+            f"{', '.join(LISTS)}; the columns are {names_of(columns)}"
         )
     choices, listed = found
     label = next((name for name in LABELS if name in columns), None)
     if label is None and split != "test":
         raise DataError(
-            f"{path}: no column for the right choice: looked for {', '.join(LABELS)}; the columns are {list(columns)}"
+            f"{path}: no column for the right choice: looked for {', '.join(LABELS)}; the columns are "
+            f"{names_of(columns)}"
         )
     return ChoiceColumns(context, start, choices, listed, choices[0] == "A", label)
 
@@ -187,16 +181,16 @@ class _Rows:
             choices, keys = self._choices(values)
             self._same_number(len(choices), line)
             label = None if self._columns.label is None else self._label(values[self._columns.label], keys)
-        except _BadRow as fault:
+        except RowError as fault:
             self._bad.report(self._path, line, fault.kind, str(fault))
             return None
         return ChoiceExample(context, start, choices, label, line, self._source)
 
     def _text(self, column: str, value: Any) -> str:
         if is_missing(value):
-            raise _BadRow("empty text", f"column {column!r} is empty; remove the row, or leave bad rows out")
+            raise RowError("empty text", f"column {column!r} is empty; remove the row, or leave bad rows out")
         if not isinstance(value, str):
-            raise _BadRow("not text", f"column {column!r} holds a {type(value).__name__}, {value!r:.40}, not a text")
+            raise RowError("not text", f"column {column!r} holds a {type(value).__name__}, {value!r:.40}, not a text")
         return value
 
     def _choices(self, values: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -212,9 +206,9 @@ class _Rows:
             keys = value.get("label") or ()
             value = value.get("text")
         if not isinstance(value, list) or len(value) < 2:
-            raise _BadRow("no choices", f"column {column!r} holds {value!r:.60}, expected a list of two texts or more")
+            raise RowError("no choices", f"column {column!r} holds {value!r:.60}, expected a list of two texts or more")
         if keys and not (isinstance(keys, list) and len({*map(str, keys)}) == len(keys) == len(value)):
-            raise _BadRow(
+            raise RowError(
                 "no choices", f"column {column!r}: {keys!r:.60} are no different names of {len(value)} choices"
             )
         return tuple(self._text(column, text) for text in value), tuple(str(key) for key in keys)
@@ -224,7 +218,7 @@ class _Rows:
             self._num_choices = count, line
         expected, first = self._num_choices
         if count != expected:
-            raise _BadRow(
+            raise RowError(
                 "number of choices",
                 f"{count} choices, but {expected} in line {first}: all rows must have the same number. Remove the row, "
                 "or leave bad rows out (on_error='skip', --on-error skip)",
@@ -262,7 +256,7 @@ class _Rows:
         if not text or (text == "-1" and self._split == "test"):
             if self._split == "test":
                 return None
-            raise _BadRow("missing label", f"column {self._columns.label!r} has no label ({value!r})")
+            raise RowError("missing label", f"column {self._columns.label!r} has no label ({value!r})")
         numbered = bool(self._numbers) or text.removeprefix("-").isdecimal()
         letters = keys or (() if numbered and not self._letters else tuple(ascii_uppercase[:count]))
         if text in letters:
@@ -276,15 +270,7 @@ class _Rows:
             if number < count:
                 return number
         expected = shorten(letters or range(count), limit=8)
-        raise _BadRow(
+        raise RowError(
             "unknown label",
             f"column {self._columns.label!r}: {value!r} names no choice; expected one of {expected}",
         )
-
-
-class _BadRow(Exception):  # noqa: N818 (it is a finding about a row, told by BadRows)
-    """What is wrong with a row: the kind of fault, for counting, and the message."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind

@@ -10,28 +10,29 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, collate_groups
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Floats, encode_rows
+from bertkit.engine.scoring import Check, row_outputs, stop_nothing
 from bertkit.errors import DataError
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
 from bertkit.model.models import BertForMultipleChoice
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats, GroupSet
 from bertkit.tasks.choices.baseline import choice_baseline
-from bertkit.tasks.choices.features import GroupSet, collate_groups, featurize_choices
+from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import load_choices, read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.duplicate_rows import carve
 from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import splits_of
-from bertkit.tasks.reading.tables import OnError
-from bertkit.tasks.text.features import TextEncoder
 from bertkit.tasks.text.report import DataReport, data_report
 from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 
@@ -79,7 +80,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         config: FinetuneConfig,
     ) -> DataReport:
         most = max(len(example.choices) for examples in splits.values() for example in examples)
-        lengths = {name: features.sequences.num_tokens for name, features in encoded.items()}
+        lengths = {name: features.sequences.num_tokens_before for name, features in encoded.items()}
         notes = (f"{most} choices a question; word pieces are those of a context with one choice", *self.task.notes)
         names = tuple(f"choice {number}" for number in range(most))
         shown = TextTask(
@@ -89,7 +90,12 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         return data_report(shown, rows, lengths=lengths, max_length=config.max_length)
 
     def encode(
-        self, examples: Sequence[ChoiceExample], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+        self,
+        examples: Sequence[ChoiceExample],
+        tokenizer: PreTrainedTokenizer,
+        config: FinetuneConfig,
+        *,
+        labelled: bool,
     ) -> GroupSet:
         return featurize_choices(examples, tokenizer, config.max_length, labelled=labelled)
 
@@ -109,12 +115,12 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def outputs(
         self, model: BertForMultipleChoice, encoded: GroupSet, *, check: Check = stop_nothing, label: str
     ) -> Floats:
-        def forward(batch: Batch) -> Any:
-            logits = model.forward_packed(batch).logits
+        def forward(net: BertForMultipleChoice, batch: Batch) -> torch.Tensor:
+            logits = net.forward_packed(batch).logits
             assert logits is not None
             return logits.view(-1, 1)
 
-        scores = encode_rows(cast(Any, model), encoded.sequences, forward, check=check, label=label)
+        scores = row_outputs(model, encoded.sequences, forward, check=check, label=label)
         return scores.reshape(len(encoded), -1)
 
     def decide(

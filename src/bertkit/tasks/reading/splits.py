@@ -1,29 +1,29 @@
-"""Which file of a folder holds which split, and how to open it, compressed or not."""
+"""Which file of a folder holds which split."""
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol
 
 from bertkit.errors import DataError, shorten
 from bertkit.tasks.examples import SPLITS, Split
 from bertkit.tasks.reading.hub_datasets import local_data
+from bertkit.tasks.reading.lines import COMPRESSIONS
 
-#: Kinds of file that can be read.
-SUFFIXES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
-#: Compressions that may follow the kind, as in ``train.tsv.xz``.
-COMPRESSIONS = (".xz", ".gz", ".bz2")
-#: Names of each split, best first; ``-``, ``_`` or ``.`` and more may follow, as in ``train_slice``; in a folder also
-#: stand before, as in ``easy_train``.
+#: Kinds of table that can be read.
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet", ".json", ".xlsx")
+#: Names of each split, best first; ``-``, ``_`` or ``.`` and more may follow, as in ``train_slice``, and in a folder
+#: precede, as in ``easy_train``. The test sets of CoNLL-2003 are ``eng.testa`` (dev) and ``eng.testb``.
 SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
-    "dev": ("dev", "validation", "valid", "val", "eval", "dev_matched", "validation_matched"),
-    "test": ("test", "testing", "test_matched"),
+    "dev": (
+        *("dev", "validation", "valid", "val", "eval", "dev_matched", "validation_matched"),
+        *("devel", "development", "testa"),
+    ),
+    "test": ("test", "testing", "test_matched", "testb"),
 }
 
 
@@ -39,54 +39,76 @@ class NamedTask(Protocol):
         """Names that a data folder of the task may have."""
 
 
-def kind_of(path: Path, suffixes: Sequence[str] = SUFFIXES) -> str | None:
+@dataclass(frozen=True, slots=True)
+class FileRules:
+    """Which files a kind of task takes.
+
+    suffixes: of the files in a folder. last: those of them that give way to another file of the same split.
+    version, other_versions: of two files for a split, the one whose name has ``version``; none whose name has another.
+    loose: the name of a split may be any word of a file's name or end one (``eng.testa``, ``wnut17train``); a folder's
+        only file is train whatever its name; and a file that is named by itself may have any suffix.
+    unit: what is held out where there is no dev file, for messages.
+    """
+
+    suffixes: tuple[str, ...] = SUFFIXES
+    last: tuple[str, ...] = (".json", ".xlsx")
+    version: str = ""
+    other_versions: tuple[str, ...] = ()
+    loose: bool = False
+    unit: str = "rows"
+
+
+TABLES = FileRules()
+
+
+def kind_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str | None:
     """The one of ``suffixes`` that says how to read the file (``.tsv`` for ``train.tsv.xz``), or None for others."""
-    name = path.name.casefold()
-    for compression in COMPRESSIONS:
-        name = name.removesuffix(compression)
+    name = _bare_name(path)
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
-def split_of(path: Path) -> Split | None:
-    """The split a file's name speaks of, or None."""
-    found = _rank(path)
+def split_of(path: Path, rules: FileRules = TABLES) -> Split | None:
+    """The split that a file's name tells, or None."""
+    found = _rank(path, rules)
     return found[0] if found else None
 
 
-def splits_of(task: NamedTask, data: str | Path) -> dict[Split, Path]:
+def splits_of(task: NamedTask, data: str | Path, rules: FileRules = TABLES) -> dict[Split, Path]:
     """The files of a task, by split, in the order train, dev, test.
 
     Args:
         task: its ``folders`` name the folders that may hold it.
         data: the task's folder; a folder that contains it, as GLUE's; the common beginning of several files' names,
             ``arc/arc_easy`` for ``arc_easy_train.csv`` and ``arc_easy_dev.csv``; or one file, which counts as the split
-            its name speaks of, and as train when its name speaks of none. Or ``hub:owner/name``, see
+            that its name tells, and as train when it tells none. Or ``hub:owner/name``, see
             :mod:`bertkit.tasks.reading.hub_datasets`.
+        rules: which files the kind of task takes.
 
     Raises:
         DataError: nothing there, no file with a split's name, or two files that claim one split equally.
     """
     data = local_data(data, (task.name, *task.folders))
     if data.is_file():
-        must_be_readable(data)
-        return {split_of(data) or "train": data}
+        must_be_readable(data, rules)
+        return {split_of(data, rules) or "train": data}
     if not data.is_dir():
-        splits = _splits_in(data.parent, f"{data.name.casefold()}_") if data.parent.is_dir() and data.name else {}
-        if splits:
-            return splits
-        near = [path.name for path in data.parent.iterdir()] if data.parent.is_dir() else []
-        beside = f"; {data.parent} has {shorten(sorted(near), limit=8)}" if near else ""
+        found = _splits_in(data.parent, rules, f"{data.name.casefold()}_") if data.parent.is_dir() and data.name else {}
+        if found:
+            return found
+        near = sorted(path.name for path in data.parent.iterdir()) if data.parent.is_dir() else []
+        beside = f"; {data.parent} has {shorten(near, limit=8)}" if near else ""
         raise DataError(f"data {data} does not exist{beside}. Give a data file or the folder with train and dev files")
     for folder in _candidates(task, data):
-        splits = _splits_in(folder)
-        if splits:
-            return splits
+        found = _splits_in(folder, rules)
+        if found:
+            return found
     there = sorted(path.name for path in data.iterdir())
     raise DataError(
-        f"no data of task {task.name} in {data}: looked for train, dev or test files with {', '.join(SUFFIXES)} "
+        f"no data of task {task.name} in {data}: looked for train, dev or test files with {', '.join(rules.suffixes)} "
         f"(also {', '.join(COMPRESSIONS)}) there"
         + (f" and in folders named {', '.join(task.folders)}" if task.folders else "")
-        + f"; found {shorten(there, limit=8) if there else 'an empty folder'}"
+        + f"; found {shorten(there, limit=8) if there else 'an empty folder'}. Give the path of the file to train on, "
+        "or rename the files, for example to train and dev"
     )
 
 
@@ -96,50 +118,31 @@ def own_folder(task: NamedTask, data: str | Path) -> Path | None:
     return named[0] if named else None
 
 
-def split_path(task: NamedTask, data: str | Path, split: Split) -> Path:
-    """The file of one split.
-
-    Raises:
-        DataError: the split has no file. The message says which splits there are and how to get one held out.
-    """
-    return choose_split(task, data, split, lambda found: splits_of(task, found))
-
-
-def choose_split(
-    task: NamedTask,
-    data: str | Path,
-    split: Split,
-    files: Callable[[Path], Mapping[Split, Path]],
-    *,
-    suffixes: Sequence[str] = SUFFIXES,
-    unit: str = "rows",
-) -> Path:
-    """:func:`split_path` for a kind of task that finds and reads its files in its own way.
+def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules = TABLES) -> Path:
+    """The file of one split. A file whose name tells no split is whatever it is asked for.
 
     Args:
         task: see :func:`splits_of`.
         data: likewise.
         split: the one wanted.
-        files: the files of all splits in ``data``, which is then a path on this machine.
-        suffixes: of files that can be read.
-        unit: what is held out where there is no dev file, for the message.
+        rules: likewise.
 
     Raises:
-        DataError: see :func:`split_path`.
+        DataError: the split has no file. The message says which splits there are and how to get one held out.
     """
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
     data = local_data(data, (task.name, *task.folders))
-    if data.is_file() and split_of(data) is None:
-        must_be_readable(data, suffixes)
-        return data  # a file that names no split is whatever it is asked for
-    found = files(data)
+    if data.is_file() and split_of(data, rules) is None:
+        must_be_readable(data, rules)
+        return data
+    found = splits_of(task, data, rules)
     if split in found:
         return found[split]
     there = ", ".join(f"{name} ({path.name})" for name, path in found.items())
     advice = {
         "train": "Give the path of a file to train on, under a name that does not say dev or test",
-        "dev": f"Hold {unit} out of train (dev_share, seeded and recorded in the protocol), or add a dev file",
+        "dev": f"Hold {rules.unit} out of train (dev_share, seeded and recorded in the protocol), or add a dev file",
         "test": "Use dev, or give the path of the test file",
     }[split]
     raise DataError(f"task {task.name} has no {split} file in {data}, only {there}. {advice}")
@@ -151,24 +154,27 @@ def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path |
     MNLI has ``dev_matched`` and ``dev_mismatched``, ``test_matched`` and ``test_mismatched``.
     """
     path = splits_of(task, data).get(split)
-    stem = _stem(path) if path is not None else ""
+    stem = _stem(path, SUFFIXES) if path is not None else ""
     if path is None or "matched" not in stem:
         return None
     wanted = stem.replace("matched", word)
-    return next((other for other in sorted(path.parent.iterdir()) if kind_of(other) and _stem(other) == wanted), None)
+    others = (other for other in sorted(path.parent.iterdir()) if kind_of(other))
+    return next((other for other in others if _stem(other, SUFFIXES) == wanted), None)
 
 
-def open_binary(path: Path) -> BinaryIO:
-    """The bytes of a file, decompressed by its name.
+def must_be_readable(path: Path, rules: FileRules = TABLES) -> None:
+    """See that the name of a file says how to read it.
 
     Raises:
-        DataError: it cannot be opened. Damage inside a compressed file shows while reading.
+        DataError: it does not.
     """
-    opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.casefold(), open)
-    try:
-        return cast(BinaryIO, opener(path, "rb"))  # type: ignore[operator]
-    except OSError as error:
-        raise DataError(f"cannot open {path}: {error.strerror or error}") from None
+    if kind_of(path, rules.suffixes) is None and not rules.loose:
+        old = path.suffix.casefold() in (".xls", ".ods", ".xlsb")
+        raise DataError(
+            f"{path}: cannot tell how to read it; the name must end in {', '.join(rules.suffixes)}, "
+            f"optionally followed by {', '.join(COMPRESSIONS)}"
+            + (". Save the workbook as .xlsx, or the sheet as .csv" if old else "")
+        )
 
 
 def _candidates(task: NamedTask, data: Path) -> list[Path]:
@@ -180,66 +186,87 @@ def _candidates(task: NamedTask, data: Path) -> list[Path]:
     return [*named, data]
 
 
-def _splits_in(folder: Path, beginning: str = "") -> dict[Split, Path]:
+def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Split, Path]:
     """The best file of each split; with ``beginning``, of the files whose names begin so (``-`` counts as ``_``)."""
+    files = list(_files_in(folder, rules, beginning.replace("-", "_")))
     ranked: dict[Split, list[tuple[int, str, Path]]] = {}
-    for path in sorted(folder.iterdir()):
-        if not path.name.casefold().replace("-", "_").startswith(beginning.replace("-", "_")):
-            continue
-        found = _rank(path, at_end=True) if path.is_file() and kind_of(path) else None
+    for path in files:
+        found = _rank(path, rules, at_end=True)
         if found:
-            split, rank, stem = found
-            ranked.setdefault(split, []).append((rank, stem, path))
+            split, rank = found
+            preferred = -1000 * (rules.version in path.name) + (kind_of(path) in rules.last)
+            ranked.setdefault(split, []).append((2 * rank + preferred, path.name, path))
+    if not ranked and len(files) == 1 and rules.loose:
+        return {"train": files[0]}
     chosen = {}
     for split in SPLITS:
-        files = sorted(ranked.get(split, []))
-        if not files:
-            continue
-        rivals = [path.name for rank, _, path in files if rank == files[0][0]]
+        best = sorted(ranked.get(split, []))
+        rivals = [name for rank, name, _ in best if rank == best[0][0]]
         if len(rivals) > 1:
             raise DataError(
                 f"{folder} has {len(rivals)} files for {split}: {shorten(rivals)}. Keep one, give the file's path, "
                 "or how the names of the files that belong together begin"
             )
-        chosen[split] = files[0][2]
+        if best:
+            chosen[split] = best[0][2]
     return chosen
 
 
-def _rank(path: Path, *, at_end: bool = False) -> tuple[Split, int, str] | None:
-    """Split, how directly the name says so (0 best), and the name without its suffixes.
+def _files_in(folder: Path, rules: FileRules, beginning: str) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        suffix = Path(_bare_name(path)).suffix
+        known = kind_of(path, rules.suffixes) or (rules.loose and any(suffix[1:] in n for n in SPLIT_NAMES.values()))
+        other = any(version in path.name for version in rules.other_versions)
+        if known and not other and path.is_file() and path.name.casefold().replace("-", "_").startswith(beginning):
+            yield path
+
+
+def _rank(path: Path, rules: FileRules, *, at_end: bool = False) -> tuple[Split, int] | None:
+    """Split, and how directly the name says so (0 best).
 
     With ``at_end`` a name may also end with the split's; of a file that a user names, that says too little.
     """
-    stem = _stem(path)
+    return _loose_rank(path) if rules.loose else _strict_rank(_stem(path, rules.suffixes), at_end=at_end)
+
+
+def _strict_rank(stem: str, *, at_end: bool) -> tuple[Split, int] | None:
     for split, names in SPLIT_NAMES.items():
         if stem in names:
-            return split, names.index(stem), stem
-        for split_name in names:
-            if re.match(re.escape(split_name) + r"[-_. ]", stem):
-                return split, 100, stem
-            if at_end and re.search(r"[-_. ]" + re.escape(split_name) + "$", stem):
-                return split, 200, stem
+            return split, names.index(stem)
+        for name in names:
+            if re.match(re.escape(name) + r"[-_. ]", stem):
+                return split, 100
+            if at_end and re.search(r"[-_. ]" + re.escape(name) + "$", stem):
+                return split, 200
     return None
 
 
-def _stem(path: Path) -> str:
+def _loose_rank(path: Path) -> tuple[Split, int] | None:
+    words = [word for word in re.split(r"[^a-z0-9]+", _bare_name(path)) if word]
+    for word in words:
+        for split, names in SPLIT_NAMES.items():
+            if word in names:
+                return split, names.index(word) if words[0] == word else 50
+    for word in words:
+        for split, names in SPLIT_NAMES.items():
+            if word.endswith(names[0]):  # wnut17train
+                return split, 100
+    return None
+
+
+def _bare_name(path: Path) -> str:
+    """The name in small letters, without a compression."""
+    name = path.name.casefold()
+    for compression in COMPRESSIONS:
+        name = name.removesuffix(compression)
+    return name
+
+
+def _stem(path: Path, suffixes: tuple[str, ...]) -> str:
     """The name in small letters, without its suffixes."""
-    suffix = kind_of(path)
+    suffix = kind_of(path, suffixes)
     name = path.name.casefold()
     return name[: name.rindex(suffix)] if suffix else name.partition(".")[0]
-
-
-def must_be_readable(path: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """See that the name of a file says how to read it.
-
-    Raises:
-        DataError: it does not.
-    """
-    if kind_of(path, suffixes) is None:
-        raise DataError(
-            f"{path}: cannot tell how to read it; the name must end in {', '.join(suffixes)}, "
-            f"optionally followed by {', '.join(COMPRESSIONS)}"
-        )
 
 
 def _plain(name: str) -> str:

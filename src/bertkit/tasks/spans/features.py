@@ -1,4 +1,4 @@
-"""Questions about contexts as model input: ``[CLS] question [SEP] part of the context [SEP]``.
+"""Questions about contexts as model input: ``[CLS] question [SEP] part of the context [SEP]``. Imports no torch.
 
 A context that does not fit is read in several windows. Each begins ``doc_stride`` tokens after the one before, as in
 the original code (google-research/bert ``run_squad.py``); nothing of a context is ever left out. A context that many
@@ -7,37 +7,17 @@ questions share, as in SQuAD, is tokenised once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
-from bertkit.batch import Batch
 from bertkit.errors import ConfigError, InputError
-from bertkit.tasks.text.features import FeatureSet, Ints, RaggedTokens, TextEncoder, collate
-
-Ids = npt.NDArray[np.int32]
-#: Contexts that are tokenised together; the offsets of each token take a hundred bytes until they are numbers.
-CONTEXTS_AT_ONCE = 256
-
-
-class SpanEncoder(TextEncoder, Protocol):
-    """What this module needs of a tokenizer; :class:`bertkit.tokenization.BertTokenizer` has it."""
-
-    def __call__(
-        self,
-        text: Any,
-        *,
-        add_special_tokens: bool = True,
-        truncation: Any = None,
-        return_token_type_ids: bool | None = None,
-        return_attention_mask: bool | None = None,
-        return_offsets_mapping: bool = False,
-    ) -> Any:
-        """``input_ids`` of a list of texts, their ``offset_mapping`` if asked for, and ``word_ids(row)``."""
+from bertkit.ragged import Flags, Ids, Ints, Ragged, Segments, rows_from_parts
+from bertkit.tasks.pieces import Pieces, find_pieces
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.windows import cut_windows
 
 
 class Question(Protocol):
@@ -80,33 +60,10 @@ class SpanSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Contexts:
-    """Tokens of C different contexts, end to end.
-
-    texts: the contexts.
-    ids: int32 ``(N,)``.
-    boundaries: int64 ``(C + 1,)``; context c owns tokens ``boundaries[c] : boundaries[c + 1]``.
-    starts, ends: int64 ``(N,)``, characters of its context that each token stands for.
-    words: int64 ``(N,)``, number of the word of its context that each token belongs to.
-    """
-
-    texts: tuple[str, ...]
-    ids: Ids
-    boundaries: Ints
-    starts: Ints
-    ends: Ints
-    words: Ints
-
-    def span(self, context: int) -> slice:
-        """Where a context's tokens are."""
-        return slice(int(self.boundaries[context]), int(self.boundaries[context + 1]))
-
-
-@dataclass(frozen=True, slots=True)
 class SpanWindows:
     """Windows of Q questions: R rows, in the order of the questions.
 
-    rows: the token ids; ``num_tokens`` counts what was cut off a question.
+    rows: the token ids; ``num_tokens_before`` also counts what was cut off a question.
     question: int64 ``(R,)``, the number of the question.
     first_rows: int64 ``(Q + 1,)``; question q owns the rows ``first_rows[q] : first_rows[q + 1]``.
     context_at: int64 ``(R,)``, position in the row of its first context token.
@@ -120,13 +77,13 @@ class SpanWindows:
     settings: how the windows were cut.
     """
 
-    rows: FeatureSet
+    rows: Ragged
     question: Ints
     first_rows: Ints
     context_at: Ints
     context_from: Ints
     context_size: Ints
-    contexts: Contexts
+    contexts: Pieces
     context: Ints
     starts: Ints | None = None
     ends: Ints | None = None
@@ -148,39 +105,19 @@ class SpanWindows:
         return self.rows.lengths
 
     @property
-    def num_tokens(self) -> Ints:
+    def num_tokens_before(self) -> Ints:
         """Tokens of each row if its question had not been cut, int64 ``(R,)``."""
-        return self.rows.num_tokens
+        return self.rows.num_tokens_before
 
     @property
-    def truncated(self) -> npt.NDArray[np.bool_]:
+    def truncated(self) -> Flags:
         """Rows whose question lost its end, bool ``(R,)``."""
         return self.rows.truncated
 
 
-class _Template(NamedTuple):
-    """What a tokenizer puts around and between two texts, and the segment of each part."""
-
-    before: Ids
-    between: Ids
-    after: Ids
-    types: tuple[npt.NDArray[np.int8], np.int8, npt.NDArray[np.int8], np.int8, npt.NDArray[np.int8]]
-
-    @property
-    def num_special(self) -> int:
-        return len(self.before) + len(self.between) + len(self.after)
-
-    def join(self, question: Ids, part: Ids) -> Ids:
-        return np.concatenate([self.before, question, self.between, part, self.after])
-
-    def join_types(self, question: int, part: int) -> npt.NDArray[np.int8]:
-        before, first, between, second, after = self.types
-        return np.concatenate([before, np.full(question, first), between, np.full(part, second), after])
-
-
 def featurize_spans(
     examples: Sequence[Question],
-    tokenizer: SpanEncoder,
+    tokenizer: PreTrainedTokenizer,
     settings: SpanSettings | None = None,
     *,
     labelled: bool = False,
@@ -201,26 +138,40 @@ def featurize_spans(
     if not examples:
         raise InputError("no questions to turn into features")
     settings = settings or SpanSettings()
-    template = _template_of(tokenizer)
     numbers: dict[str, int] = {}
     context = np.array([numbers.setdefault(example.context, len(numbers)) for example in examples], dtype=np.int64)
-    contexts = tokenize_contexts(list(numbers), tokenizer)
+    contexts = find_pieces(list(numbers), tokenizer)
     questions = tokenizer.encode_ragged([example.question for example in examples], add_special_tokens=False)
-    rows = list(_cut(questions, contexts, context, template, settings))
-    table = np.array([row[:5] for row in rows], dtype=np.int64).reshape(-1, 5)
-    lengths = np.array([len(row.ids) for row in rows], dtype=np.int64)
+    asked = np.minimum(questions.lengths, settings.max_query_length)
+    num_special = tokenizer.template.num_special(paired=True)
+    rooms = settings.max_length - num_special - asked
+    if rooms.min() < 1:
+        raise ConfigError(
+            f"max_length={settings.max_length} leaves no room for the context beside a question of "
+            f"{asked[rooms.argmin()]} tokens and {num_special} special tokens; raise it, or ask a shorter question"
+        )
+    cut = cut_windows(np.diff(contexts.boundaries)[context], rooms, settings.doc_stride)
+    question = cut.owners
+    ids, types = _sources(questions, contexts, tokenizer)
+    between = tokenizer.template.between
+    first_context_token = 2 + between + len(questions.ids)  # behind [CLS], the [SEP]s and the questions
+    zero = np.zeros_like(question)
+    starts = (
+        zero,
+        2 + between + questions.boundaries[question],
+        zero + 1,
+        first_context_token + contexts.boundaries[context[question]] + cut.starts,
+        zero + 1 + between,
+    )
+    sizes = (zero + 1, asked[question], zero + between, cut.sizes, zero + 1)
+    uncut = (questions.lengths + num_special)[question] + cut.sizes
     windows = SpanWindows(
-        rows=FeatureSet(
-            np.concatenate([row.ids for row in rows]),
-            np.concatenate([row.types for row in rows]).astype(np.int8),
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            lengths + table[:, 4],
-        ),
-        question=table[:, 0],
-        first_rows=np.searchsorted(table[:, 0], np.arange(len(examples) + 1)).astype(np.int64),
-        context_at=table[:, 1],
-        context_from=table[:, 2],
-        context_size=table[:, 3],
+        rows=rows_from_parts(ids, types, np.stack(starts, axis=1), np.stack(sizes, axis=1), uncut),
+        question=question,
+        first_rows=cut.groups,
+        context_at=1 + asked[question] + between,
+        context_from=cut.starts,
+        context_size=cut.sizes,
         contexts=contexts,
         context=context,
         settings=settings,
@@ -228,113 +179,14 @@ def featurize_spans(
     return _with_targets(windows, examples) if labelled else windows
 
 
-def tokenize_contexts(texts: Sequence[str], tokenizer: SpanEncoder) -> Contexts:
-    """Tokens of contexts with their characters and words, without special tokens."""
-    ids: list[Ids] = []
-    offsets: list[Ints] = []
-    words: list[Ints] = []
-    for first in range(0, len(texts), CONTEXTS_AT_ONCE):
-        found = tokenizer(
-            list(texts[first : first + CONTEXTS_AT_ONCE]),
-            add_special_tokens=False,
-            truncation=False,
-            return_offsets_mapping=True,
-            return_token_type_ids=False,
-            return_attention_mask=False,
-        )
-        for row, (numbers, spans) in enumerate(zip(found["input_ids"], found["offset_mapping"], strict=True)):
-            ids.append(np.array(numbers, dtype=np.int32))
-            offsets.append(np.array(spans, dtype=np.int64).reshape(-1, 2))
-            # A special token in the text belongs to no word.
-            words.append(np.array([-1 if word is None else word for word in found.word_ids(row)], dtype=np.int64))
-    sizes = [len(row) for row in ids]
-    both = np.concatenate(offsets)
-    return Contexts(
-        tuple(texts),
-        np.concatenate(ids),
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        both[:, 0],
-        both[:, 1],
-        np.concatenate(words),
-    )
-
-
-def collate_spans(windows: SpanWindows, rows: npt.ArrayLike, *, labelled: bool = False) -> Batch:
-    """A packed batch of some windows, with ``start_positions`` and ``end_positions`` ``(B,)`` if ``labelled``.
-
-    Raises:
-        InputError: no rows, or ``labelled`` for windows without labels.
-    """
-    batch = collate(windows.rows, rows)
-    if not labelled:
-        return batch
-    if windows.starts is None or windows.ends is None:
-        raise InputError("these windows have no labels; pass labelled=False to predict")
-    chosen = np.asarray(rows, dtype=np.int64)
-    return batch.with_target("start_positions", torch.from_numpy(windows.starts[chosen])).with_target(
-        "end_positions", torch.from_numpy(windows.ends[chosen])
-    )
-
-
-class _Row(NamedTuple):
-    question: int
-    context_at: int
-    context_from: int
-    context_size: int
-    cut: int
-    ids: Ids
-    types: npt.NDArray[np.int8]
-
-
-def _cut(
-    questions: RaggedTokens, contexts: Contexts, context: Ints, template: _Template, settings: SpanSettings
-) -> Iterator[_Row]:
-    """The windows of each question."""
-    bounds = questions.boundaries
-    for number, place in enumerate(context.tolist()):
-        whole = questions.ids[bounds[number] : bounds[number + 1]]
-        asked = whole[: settings.max_query_length]
-        room = settings.max_length - template.num_special - len(asked)
-        if room < 1:
-            raise ConfigError(
-                f"max_length={settings.max_length} leaves no room for the context beside a question of {len(asked)} "
-                f"tokens and {template.num_special} special tokens; raise it, or ask a shorter question"
-            )
-        tokens = contexts.ids[contexts.span(place)]
-        at = len(template.before) + len(asked) + len(template.between)
-        for start in window_starts(len(tokens), room, settings.doc_stride):
-            part = tokens[start : start + room]
-            ids, types = template.join(asked, part), template.join_types(len(asked), len(part))
-            yield _Row(number, at, start, len(part), len(whole) - len(asked), ids, types)
-
-
-def window_starts(num_tokens: int, room: int, stride: int) -> range:
-    """Where the windows of a context of ``num_tokens`` tokens begin; the last one reaches its end.
-
-    Args:
-        num_tokens: of the context; 0 gives one window without context.
-        room: tokens of a window.
-        stride: from one beginning to the next; more than ``room`` counts as ``room``, so that no token is left out.
-    """
-    step = min(stride, room)
-    more = -(-max(0, num_tokens - room) // step)
-    return range(0, more * step + 1, step)
-
-
-def _template_of(tokenizer: TextEncoder) -> _Template:
-    """What stands around two texts, found by encoding a pair: it differs between families of models."""
-    body = tokenizer.encode_ragged(["a"], add_special_tokens=False).ids
-    pair = tokenizer.encode_ragged(["a"], ["a"])
-    size = len(body)
-    places = [at for at in range(len(pair.ids) - size + 1) if np.array_equal(pair.ids[at : at + size], body)]
-    first, second = places[0], places[-1]
-    ids, types = pair.ids, pair.token_type_ids
-    return _Template(
-        ids[:first],
-        ids[first + size : second],
-        ids[second + size :],
-        (types[:first], types[first], types[first + size : second], types[second], types[second + size :]),
-    )
+def _sources(questions: Ragged, contexts: Pieces, tokenizer: PreTrainedTokenizer) -> tuple[Ids, Segments]:
+    """What rows are made of and its segments: [CLS], [SEP]s between texts, the last [SEP], questions, contexts."""
+    template, sep = tokenizer.template, tokenizer.sep_token_id
+    special = np.array([tokenizer.cls_token_id, *[sep] * template.between, sep], dtype=np.int32)
+    second = int(template.segments)
+    sizes = (1 + template.between, 1, len(questions.ids), len(contexts.ids))
+    types = np.repeat(np.array([0, second, 0, second], dtype=np.int8), sizes)
+    return np.concatenate([special, questions.ids, contexts.ids]), types
 
 
 def _with_targets(windows: SpanWindows, examples: Sequence[Question]) -> SpanWindows:
@@ -360,7 +212,7 @@ def _with_targets(windows: SpanWindows, examples: Sequence[Question]) -> SpanWin
     return replace(windows, starts=starts, ends=ends, lost=tuple(lost), too_long=tuple(too_long))
 
 
-def tokens_of(contexts: Contexts, context: int, start: int, end: int) -> tuple[int, int]:
+def tokens_of(contexts: Pieces, context: int, start: int, end: int) -> tuple[int, int]:
     """First and last token of a context that share a character with ``start : end``; last < first where none does."""
     span = contexts.span(context)
     first = int(np.searchsorted(contexts.ends[span], start, side="right"))

@@ -9,19 +9,17 @@ context, if it stands there once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import half_pair_at
-from bertkit.tasks.examples import SPLITS, Columns, Examples, Split
-from bertkit.tasks.reading.hub_datasets import local_data
-from bertkit.tasks.reading.splits import COMPRESSIONS, choose_split, kind_of, must_be_readable, open_binary, split_of
-from bertkit.tasks.reading.tables import DAMAGED, HALF_PAIR, BadRows, OnError, open_table
+from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
+from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable, split_path
+from bertkit.tasks.reading.tables import HALF_PAIR, find_column, open_table, read_json
 from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
-from bertkit.tasks.text.reading import find_column
 
 #: Kinds of file that can be read.
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
@@ -36,14 +34,6 @@ class Raw(NamedTuple):
     title: Any
     context: Any
     fields: Mapping[str, Any]
-
-
-class QuestionError(Exception):
-    """A question that cannot be used: kind of fault, and the whole message."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 def load_questions(
@@ -65,7 +55,7 @@ def load_questions(
         DataError: no such split, a file of another form, or a bad question: named with file, place and id, what was
             found, what was expected.
     """
-    return read_questions(task, question_path(task, data, split), split, on_error=on_error)
+    return read_questions(task, split_path(task, data, split, question_rules(task)), split, on_error=on_error)
 
 
 def read_questions(
@@ -80,8 +70,8 @@ def read_questions(
         on_error: see there.
         labelled: False leaves answers unread, right or wrong.
     """
-    must_be_readable(path, SUFFIXES)
-    bad = BadRows(on_error)
+    must_be_readable(path, question_rules(task))
+    bad = BadRows(on_error, gather=True)
     raws = _json_questions(path, bad) if kind_of(path, SUFFIXES) == ".json" else _row_questions(path, bad)
     rows: list[SpanExample] = []
     places: dict[str, str] = {}
@@ -89,84 +79,26 @@ def read_questions(
         try:
             example = _read(task, raw, str(path), split, labelled=labelled)
             if example.id in places:
-                raise QuestionError("repeated id", f"the id {example.id!r} was that of {places[example.id]} already")
-        except QuestionError as error:
+                raise RowError("repeated id", f"the id {example.id!r} was that of {places[example.id]} already")
+        except RowError as error:
             named = f" (id {raw.fields['id']})" if isinstance(raw.fields.get("id"), str) else ""
             bad.report(path, raw.row, error.kind, f"{raw.place}{named}: {error}")
             continue
         places[example.id] = raw.place
         rows.append(example)
-    if not rows:
-        why = f"all {len(bad.skipped):,} are bad; the first: {bad.skipped[0].message}" if bad.skipped else "it is empty"
-        raise DataError(f"{path} has no question: {why}")
-    _all_or_none(rows)
+    bad.finish(path, len(rows), f"{path} has no question: it is empty")
+    all_or_none(rows, [row.answers is not None for row in rows], "'answers'")
     return Examples(rows, path, split, bad.skipped)
 
 
-def question_files(task: SpanTask, data: str | Path) -> dict[Split, Path]:
-    """The files of a task, by split, in the order train, dev, test.
-
-    Args:
-        task: its ``folders`` and ``version`` choose among what is there.
-        data: the task's folder; a folder that contains it; one file, which counts as the split its name speaks of, and
-            as train when its name speaks of none; or a data set's name on the Hub (see
-            :mod:`bertkit.tasks.reading.hub_datasets`).
-
-    Raises:
-        DataError: nothing there, no file with a split's name, or two files that claim one split equally.
-    """
-    data = local_data(data, (task.name, *task.folders))
-    if data.is_file():
-        must_be_readable(data, SUFFIXES)
-        return {split_of(data) or "train": data}
-    if not data.is_dir():
-        raise DataError(f"data {data} does not exist. Give a file of questions or the folder with train and dev files")
-    plain = {"".join(letter for letter in name.casefold() if letter.isalnum()) for name in task.folders}
-    children = [path for path in sorted(data.iterdir()) if path.is_dir()]
-    named = [path for path in children if "".join(filter(str.isalnum, path.name.casefold())) in plain]
-    for folder in (*named, data):
-        found = _splits_in(task, folder)
-        if found:
-            return found
-    there = sorted(path.name for path in data.iterdir())
-    raise DataError(
-        f"no data of task {task.name} in {data}: looked for train, dev or test files of version {task.version} with "
-        f"{', '.join(SUFFIXES)} (also {', '.join(COMPRESSIONS)}); found {shorten(there, limit=8) or 'an empty folder'}"
-    )
-
-
-def question_path(task: SpanTask, data: str | Path, split: Split) -> Path:
-    """The file of one split.
-
-    Raises:
-        DataError: the split has no file; the message says which there are.
-    """
-    return choose_split(
-        task, data, split, lambda found: question_files(task, found), suffixes=SUFFIXES, unit="articles"
-    )
-
-
-def _splits_in(task: SpanTask, folder: Path) -> dict[Split, Path]:
-    files: dict[Split, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        split = split_of(path) if path.is_file() and kind_of(path, SUFFIXES) else None
-        others = [version for version in VERSIONS if version != task.version]
-        if split and not any(version in path.name for version in others):
-            files.setdefault(split, []).append(path)
-    chosen = {}
-    for split in SPLITS:
-        found = files.get(split, [])
-        exact = [path for path in found if task.version in path.name] or found
-        if len(exact) > 1:
-            names = shorten(path.name for path in exact)
-            raise DataError(f"{folder} has {len(exact)} files for {split}: {names}. Keep one, or give the file's path")
-        if exact:
-            chosen[split] = exact[0]
-    return chosen
+def question_rules(task: SpanTask) -> FileRules:
+    """Which files of a folder are the task's: not those whose names say another version of SQuAD."""
+    others = tuple(version for version in VERSIONS if version != task.version)
+    return FileRules(SUFFIXES, last=(), version=task.version, other_versions=others, unit="articles")
 
 
 def _json_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
-    content = _load_json(path)
+    content = read_json(path)
     articles = content.get("data") if isinstance(content, dict) else None
     if not isinstance(articles, list):
         got = f"an object with {shorten(content)}" if isinstance(content, dict) else f"a {type(content).__name__}"
@@ -182,22 +114,6 @@ def _json_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
                     bad.report(path, row, "not an object", what)
                     continue
                 yield Raw(row, f"{place}.qas[{q}]", article.get("title"), paragraph.get("context"), question)
-
-
-def _load_json(path: Path) -> Any:
-    try:
-        with open_binary(path) as stream:
-            raw = stream.read()
-        return json.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: byte {error.start + 1} is not UTF-8. Convert the file, for example with iconv -f cp1252 -t utf-8"
-        ) from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        empty = " (the file is empty)" if not raw.strip() else ""
-        raise DataError(f"{path} is not JSON: {error}{empty}. One object a line needs the suffix .jsonl") from None
-    except DAMAGED as error:
-        raise DataError(f"{path}: damaged or cut short: {error}") from None
 
 
 def _list_of(parent: Any, key: str, place: str, path: Path) -> list[Any]:
@@ -225,9 +141,9 @@ def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool
     for name, value in (("id", identity), ("question", question), ("context", context)):
         if not isinstance(value, str) or not value.strip():
             got = "is empty" if isinstance(value, str) else f"is a {type(value).__name__}, not a text"
-            raise QuestionError("empty text" if isinstance(value, str) else "not text", f"{name!r} {got}")
+            raise RowError("empty text" if isinstance(value, str) else "not text", f"{name!r} {got}")
         if half_pair_at(value) is not None:
-            raise QuestionError("half a character", f"{name!r}: {HALF_PAIR}")
+            raise RowError("half a character", f"{name!r}: {HALF_PAIR}")
     assert isinstance(identity, str)
     assert isinstance(question, str)
     return SpanExample(
@@ -247,14 +163,14 @@ def _read_answers(task: SpanTask, fields: Mapping[str, Any], context: str, split
     if given is None and not impossible:
         if split == "test":
             return None
-        raise QuestionError("missing label", "no 'answers'; only a test file may be without")
+        raise RowError("missing label", "no 'answers'; only a test file may be without")
     found = tuple(_read_answer(answer, context) for answer in _answers_in(given or []))
     if impossible and found:
-        raise QuestionError("contradiction", f"'is_impossible' is true, but there is the answer {found[0].text!r:.60}")
+        raise RowError("contradiction", f"'is_impossible' is true, but there is the answer {found[0].text!r:.60}")
     if not found and not impossible and split == "test" and not task.no_answers:
         return None  # hidden: each question of the task has an answer
     if not found and not task.no_answers:
-        raise QuestionError(
+        raise RowError(
             "no answer",
             f"the question has no answer, and each one of task {task.name} has; questions without an answer belong to "
             f"task squad2. --on-error skip leaves them out",
@@ -272,7 +188,7 @@ def _answers_in(given: Any) -> Sequence[Mapping[str, Any]]:
             return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     elif isinstance(given, list) and all(isinstance(answer, dict) for answer in given):
         return given
-    raise QuestionError(
+    raise RowError(
         "wrong answers",
         f'\'answers\' is {given!r:.60}; expected [{{"text": ..., "answer_start": ...}}] or '
         '{"text": [...], "answer_start": [...]}',
@@ -282,33 +198,23 @@ def _answers_in(given: Any) -> Sequence[Mapping[str, Any]]:
 def _read_answer(answer: Mapping[str, Any], context: str) -> Answer:
     text, start = answer.get("text"), answer.get("answer_start")
     if not isinstance(text, str) or not text.strip():
-        raise QuestionError("empty answer", f"the answer {text!r:.60} is no text; leave 'answers' empty for no answer")
+        raise RowError("empty answer", f"the answer {text!r:.60} is no text; leave 'answers' empty for no answer")
     if start is None:
         count = context.count(text)
         if count != 1:
-            raise QuestionError(
+            raise RowError(
                 "no answer_start",
                 f"the answer {text!r:.60} has no 'answer_start' and stands {count} times in the context; say where",
             )
         return Answer(text, context.index(text))
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise QuestionError("wrong answer_start", f"'answer_start' is {start!r:.40}; expected a character from 0")
+        raise RowError("wrong answer_start", f"'answer_start' is {start!r:.40}; expected a character from 0")
     if context[start : start + len(text)] != text:
         near = context.find(text)
         there = "it is nowhere in the context" if near < 0 else f"its text begins at {near}"
-        raise QuestionError(
+        raise RowError(
             "wrong answer_start",
             f"the answer {text!r:.60} does not stand at character {start}, where the context has "
             f"{context[start : start + len(text)]!r:.60}; {there}. Offsets count characters, not bytes",
         )
     return Answer(text, start)
-
-
-def _all_or_none(rows: Sequence[SpanExample]) -> None:
-    labelled = sum(row.answers is not None for row in rows)
-    if 0 < labelled < len(rows):
-        first = next(row for row in rows if row.answers is None)
-        raise DataError(
-            f"{first.where} has no 'answers', but {labelled:,} of {len(rows):,} questions have them. Label the whole "
-            "test file, or none of it"
-        )

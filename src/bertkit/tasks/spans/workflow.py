@@ -6,30 +6,32 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, collate
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Floats, token_outputs
+from bertkit.engine.scoring import Check, stop_nothing, token_outputs
 from bertkit.errors import DataError
 from bertkit.model.models import BertForQuestionAnswering
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats
 from bertkit.tasks.examples import Examples, Split
-from bertkit.tasks.reading.tables import OnError
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading.splits import splits_of
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
-from bertkit.tasks.spans.features import SpanEncoder, SpanSettings, SpanWindows, collate_spans, featurize_spans
+from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
-from bertkit.tasks.spans.reading import load_questions, question_files, read_questions
+from bertkit.tasks.spans.reading import load_questions, question_rules, read_questions
 from bertkit.tasks.spans.report import QuestionReport, hold_out, question_report
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
-from bertkit.tasks.text.features import TextEncoder
-from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: Answers kept for each question, as in the paper's code.
@@ -62,7 +64,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return ("doc_stride", "max_query_length", "max_answer_length")
 
     def splits(self, data: str | Path) -> Collection[Split]:
-        return question_files(self.task, data)
+        return splits_of(self.task, data, question_rules(self.task))
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
         return load_questions(self.task, data, split, on_error=on_error)
@@ -96,12 +98,13 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return question_report(self.task, splits, encoded)
 
     def encode(
-        self, examples: Sequence[SpanExample], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+        self, examples: Sequence[SpanExample], tokenizer: PreTrainedTokenizer, config: FinetuneConfig, *, labelled: bool
     ) -> SpanWindows:
-        return featurize_spans(examples, cast(SpanEncoder, tokenizer), _settings(config), labelled=labelled)
+        return featurize_spans(examples, tokenizer, _settings(config), labelled=labelled)
 
     def collate(self, encoded: SpanWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
-        return collate_spans(encoded, rows, labelled=labelled)
+        targets = {"start_positions": encoded.starts, "end_positions": encoded.ends}
+        return collate(encoded.rows, rows, targets if labelled else None)
 
     def new_model(
         self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
@@ -122,16 +125,13 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def outputs(
         self, model: BertForQuestionAnswering, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
     ) -> SpanOutputs:
-        def forward(batch: Batch) -> torch.Tensor:
-            out = model.forward_packed(batch)
+        def forward(net: BertForQuestionAnswering, batch: Batch) -> torch.Tensor:
+            out = net.forward_packed(batch)
             assert out.start_logits is not None
             assert out.end_logits is not None
             return torch.stack([out.start_logits, out.end_logits], dim=-1)
 
-        def batch_of(rows: Sequence[int]) -> Batch:
-            return collate_spans(encoded, rows)
-
-        logits = token_outputs(model, encoded.lengths, batch_of, forward, check=check, label=label)
+        logits = token_outputs(model, encoded.rows, forward, check=check, label=label)
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
         return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
 

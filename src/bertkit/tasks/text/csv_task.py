@@ -1,4 +1,4 @@
-"""A task made from a user's own CSV, TSV, JSON-lines or Parquet file."""
+"""A task made from a user's own table: CSV, TSV, Excel, JSON, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Literal
 
 from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
 from bertkit.tasks.examples import Columns, Quoting
+from bertkit.tasks.reading.bad_rows import BadRows, OnError
 from bertkit.tasks.reading.hub_datasets import label_names
-from bertkit.tasks.reading.splits import kind_of, splits_of
-from bertkit.tasks.reading.tables import BadRows, OnError, Table, open_table
+from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
+from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table
 from bertkit.tasks.text.multi_label import listed_labels
-from bertkit.tasks.text.reading import find_column
+from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.task import TextTask, is_missing, looks_missing, whole_text
 
 #: Column names taken for the text when none is given, the likeliest first; compared without case.
@@ -64,61 +65,99 @@ def csv_task(
     label_separator: str = "|",
     quoting: Quoting | None = None,
     delimiter: str | None = None,
+    encoding: str | None = None,
     on_error: OnError = "raise",
 ) -> TextTask:
     """Look at a file and say what can be learned from it.
 
     Args:
         path: a file, or a folder with a train file (and perhaps dev and test).
-        text: column of the text; None guesses among common names, and finds common pairs of columns as well.
+        text: column of the text; None looks for common names, and for common pairs of columns as well.
         text_pair: column of the second text; None means none when ``text`` is given.
-        label: column of the label; None guesses. Several columns are labels that do not exclude each other, each with 1
-            or 0 in a column of its own.
-        problem: None means regression when some label is a number with a fraction, else classification, of several
-            labels a row where the column holds lists (JSON, Parquet). "multi_label" says that a text holds several.
+        label: column of the label; None looks for common names. Several columns are labels that do not exclude each
+            other, each with 1 or 0 in a column of its own.
+        problem: None means regression when some label is a number with a fraction, else classification, with several
+            labels a row where the column holds lists (JSON, Parquet). "multi_label" says that a text has several.
         labels: the labels in their order, for example those of an earlier run; None takes those of the train file,
             numbers by value, other text in natural order ("item 2" before "item 10").
-        label_separator: what stands between several labels in one text.
+        label_separator: between several labels in one text.
         quoting: see :class:`bertkit.tasks.Columns`.
-        delimiter: see :class:`bertkit.tasks.Columns`.
+        delimiter: see :class:`bertkit.tasks.Columns`; None takes a semicolon or a tab in the header of a .csv file.
+        encoding: of text files, such as "cp1252"; None means UTF-8.
         on_error: "skip" passes over rows without a usable label here; :func:`bertkit.tasks.load_split` counts them.
 
     Returns:
         A task named ``csv`` whose ``notes`` say which columns were taken and how the labels were read.
 
     Raises:
-        ConfigError: ``labels`` given for regression, or given twice.
-        DataError: a missing column (with the nearest name), nothing to guess from, a row without a label, one label
-            only, labels that are as good as unique.
+        ConfigError: ``labels`` given for regression, or given twice; an unknown encoding.
+        DataError: a missing column (with the nearest name), no column with a usual name, rows without a label, one
+            label only, labels that are as good as unique.
     """
-    columns = Columns(text=("",), quoting=quoting, delimiter=delimiter, label_separator=label_separator)
+    columns = Columns(("",), (), (), (), quoting, delimiter, label_separator=label_separator, encoding=encoding)
     file = _file_to_look_at(path, columns)
-    table = open_table(file, columns, BadRows(on_error))
-    if label is not None and not isinstance(label, str):
-        return _flagged_task(file, table, columns, text, text_pair, label)
-    first, second, target = _choose_columns(file, table.columns, text, text_pair, label)
+    bad = BadRows("skip")
+    table = open_table(file, columns, bad)
+    flags = None if label is None or isinstance(label, str) else _flag_columns(file, table, label)
+    wanted = flags[0] if flags is not None else label if isinstance(label, str) else None
+    chosen = _choose_columns(file, table.columns, text, text_pair, wanted, flags or ())
+    notes = [_note(what, choice) for what, choice in chosen.items() if flags is None or what != "label"]
+    if isinstance(table, DelimitedTable) and delimiter is None and table.delimiter == ";":
+        notes.append("fields are separated by ';', as in the header")
+    target = chosen["label"].name
     columns = replace(
         columns,
-        text=(first.name,),
-        text_pair=(second.name,) if second else (),
-        label=(target.name,),
+        text=(chosen["text"].name,),
+        text_pair=(chosen["second text"].name,) if "second text" in chosen else (),
+        label=flags or (target,),
+        label_columns=flags or (),
     )
-    named = label_names(file, target.name) if kind_of(file) == ".parquet" and problem != "regression" else None
-    if problem == "multi_label" or (problem is None and _holds_lists(table, target.name)):
-        return _listed_task(file, table, columns, (first, second, target), labels, named)
-    notes = [_note("text", first)] + ([_note("second text", second)] if second else []) + [_note("label", target)]
-    if labels is not None:
-        if problem == "regression":
-            raise ConfigError("labels= is for classification; a regression task has none")
-        names: tuple[str, ...] | None = tuple(labels)
-        notes.append(f"labels: {shorten(labels, limit=12)}, in the order given")
-    elif named is not None:
-        names = named
-        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
+    named = label_names(file, target) if kind_of(file) == ".parquet" and problem != "regression" else None
+    several = flags is not None or problem == "multi_label" or (problem is None and _holds_lists(table, target))
+    names: tuple[str, ...] | None
+    if flags is not None:
+        names = flags
+        notes.append(f"{len(names)} labels, a column each: {shorten(names, limit=12)}")
+    elif several:
+        names = tuple(labels or named or _listed_names(file, table, target, label_separator))
+        notes.append(f"{len(names)} labels, any number of them a row: {shorten(names, limit=12)}")
     else:
-        counts = _count_labels(file, table, target.name, BadRows(on_error))
-        names = _labels_from(file, target.name, counts, problem, notes)
-    metrics = ("accuracy", "macro_f1") if names else ("spearman", "pearson")
+        if labels is not None and problem == "regression":
+            raise ConfigError("labels= is for classification; a regression task has none")
+        names = _known_names(labels, named, notes)
+        if names is None:
+            names = _labels_from(file, target, _count_labels(file, table, target, bad), problem, notes)
+    task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
+    if bad.skipped and on_error == "raise":
+        read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
+    return task
+
+
+def _known_names(
+    given: Sequence[str] | None, named: tuple[str, ...] | None, notes: list[str]
+) -> tuple[str, ...] | None:
+    """The labels where the caller or the file names them."""
+    if given is not None:
+        notes.append(f"labels: {shorten(given, limit=12)}, in the order given")
+        return tuple(given)
+    if named is not None:
+        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
+    return named
+
+
+def _make_task(
+    file: Path,
+    columns: Columns,
+    names: tuple[str, ...] | None,
+    notes: Sequence[str],
+    *,
+    several: bool,
+    numbered: bool,
+) -> TextTask:
+    """The task, with the metrics of its kind; ``numbered``: the file holds the labels' numbers."""
+    metrics = ("micro_f1", "macro_f1", "exact_match") if several else ("accuracy", "macro_f1")
+    if names is None:
+        metrics = ("spearman", "pearson")
     return TextTask(
         name="csv",
         about=f"from {file.name}",
@@ -126,68 +165,29 @@ def csv_task(
         metrics=metrics,
         main_metric=metrics[0],
         columns=columns,
-        raw_labels=tuple(map(str, range(len(named)))) if named is not None and names == named else (),
-        hub_labels=named is not None and names == named,
+        raw_labels=tuple(map(str, range(len(names or ())))) if numbered else (),
+        hub_labels=numbered and not several,
+        multi_label=several,
         notes=tuple(notes),
     )
 
 
-def _flagged_task(
-    file: Path, table: Table, columns: Columns, text: str | None, text_pair: str | None, labels: Sequence[str]
-) -> TextTask:
-    """A task whose labels have a column each."""
+def _flag_columns(file: Path, table: Table, labels: Sequence[str]) -> tuple[str, ...]:
+    """The columns of labels that have one each."""
     if len(set(labels)) < 2:
         raise ConfigError(f"label={list(labels)}: several labels need two columns or more; one is named by a str")
-    first, second, _ = _choose_columns(file, table.columns, text, text_pair, labels[0])
-    names = tuple(find_column(file, table.columns, [name], "label", "--label") for name in labels)
-    taken = {choice.name for choice in (first, second) if choice} & set(names)
-    if taken:
-        raise ConfigError(f"{file}: one column cannot be two things: {sorted(taken)} is text and label")
-    columns = replace(
-        columns, text=(first.name,), text_pair=(second.name,) if second else (), label=names, label_columns=names
-    )
-    notes = [_note("text", first), *([_note("second text", second)] if second else [])]
-    notes.append(f"{len(names)} labels, a column each: {shorten(names, limit=12)}")
-    return _several_task(file, columns, names, notes)
+    return tuple(find_column(file, table.columns, [name], "label", "--label") for name in labels)
 
 
-def _listed_task(
-    file: Path,
-    table: Table,
-    columns: Columns,
-    chosen: tuple[_Choice, _Choice | None, _Choice],
-    labels: Sequence[str] | None,
-    named: tuple[str, ...] | None,
-) -> TextTask:
-    """A task whose labels stand together in one column; ``named``: what the file calls its numbers."""
-    kinds = zip(("text", "second text", "label"), chosen, strict=True)
-    notes = [_note(what, choice) for what, choice in kinds if choice is not None]
-    target = chosen[2].name
-    names = tuple(labels) if labels is not None else named or ()
-    if not names:
-        found: Counter[str] = Counter()
-        for _, (value,) in table.rows([target]):
-            found.update([] if value is None else listed_labels(value, columns.label_separator))
-        if len(found) < 2:
-            raise DataError(f"{file}: column {target!r} holds {len(found)} different labels; expected two or more")
-        names = tuple(sorted(found, key=_natural))
-    notes.append(f"{len(names)} labels, any number of them a row: {shorten(names, limit=12)}")
-    task = _several_task(file, columns, names, notes)
-    return replace(task, raw_labels=tuple(map(str, range(len(names))))) if names == named else task
-
-
-def _several_task(file: Path, columns: Columns, names: tuple[str, ...], notes: Sequence[str]) -> TextTask:
-    metrics = ("micro_f1", "macro_f1", "exact_match")
-    return TextTask(
-        name="csv",
-        about=f"from {file.name}",
-        labels=names,
-        metrics=metrics,
-        main_metric=metrics[0],
-        columns=columns,
-        multi_label=True,
-        notes=tuple(notes),
-    )
+def _listed_names(file: Path, table: Table, column: str, separator: str) -> list[str]:
+    """The labels that stand together in one column."""
+    found: set[str] = set()
+    for _, (value,) in table.rows([column]):
+        found.update([] if value is None else listed_labels(value, separator))
+    if len(found) < 2:
+        count = f"{len(found)} label{'' if len(found) == 1 else 's'}"
+        raise DataError(f"{file}: column {column!r} holds {count}; expected two different ones or more")
+    return sorted(found, key=_natural)
 
 
 def _holds_lists(table: Table, column: str) -> bool:
@@ -202,8 +202,14 @@ def _file_to_look_at(path: str | Path, columns: Columns) -> Path:
 
 
 def _choose_columns(
-    file: Path, columns: Sequence[str], text: str | None, text_pair: str | None, label: str | None
-) -> tuple[_Choice, _Choice | None, _Choice]:
+    file: Path,
+    columns: Sequence[str],
+    text: str | None,
+    text_pair: str | None,
+    label: str | None,
+    flags: Sequence[str],
+) -> dict[str, _Choice]:
+    """The columns by what they are: text, perhaps second text, label."""
     known = {name.casefold(): name for name in reversed(columns)}
     if label is not None:
         target = _Choice(find_column(file, columns, [label], "label", "--label"), False)
@@ -220,10 +226,11 @@ def _choose_columns(
             first, second = _Choice(known[pairs[0][0]], True), _Choice(known[pairs[0][1]], True)
         else:
             first = _Choice(_guess(file, columns, known, TEXT_NAMES, "text", "--text"), True)
-    used = [choice.name for choice in (first, second, target) if choice]
-    if len(set(used)) != len(used):
-        raise ConfigError(f"{file}: one column cannot be two things: text, second text and label are {used}")
-    return first, second, target
+    used = {"text": first, **({"second text": second} if second else {}), "label": target}
+    names = [choice.name for choice in used.values()] + list(flags[1:])
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{file}: one column cannot be two things: {', '.join(used)} are {shorten(names)}")
+    return used
 
 
 def _guess(
@@ -232,14 +239,16 @@ def _guess(
     for name in names:
         if name in known:
             return known[name]
-    near = next((hint for hint in (did_you_mean(column.casefold(), names) for column in columns) if hint), "")
+    near = next((column for column in columns[:1000] if did_you_mean(column.casefold(), names)), None)
+    hint = "" if near is None else f" (is it {near!r}?)"
     raise DataError(
-        f"{file}: cannot tell which column is the {what}{near}. The columns are {list(columns)}; name it with {option}"
+        f"{file}: cannot tell which column is the {what}{hint}. The columns are {names_of(columns)}; name it with "
+        f"{option}"
     )
 
 
 def _note(what: str, choice: _Choice) -> str:
-    return f"{what} column: {choice.name!r}" + (" (guessed from its name)" if choice.guessed else "")
+    return f"{what} column: {choice.name!r}" + (" (inferred from its name)" if choice.guessed else "")
 
 
 def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counter[str]:
@@ -252,8 +261,7 @@ def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counte
             bad.report(file, row, "label is no text", message)
         else:
             counts[whole_text(value)] += 1
-    if not counts:
-        raise DataError(f"{file} has the columns {list(table.columns)} but no row with a label")
+    bad.finish(file, counts.total(), f"{file} has the columns {names_of(table.columns)} but no row with a label")
     return counts
 
 
@@ -303,7 +311,7 @@ def _check_spread(file: Path, column: str, counts: Counter[str], what: str) -> N
         )
 
 
-def _natural(text: str) -> tuple[list[tuple[int, int, str]], str]:
+def _natural(text: str) -> tuple[list[tuple[int, float, str]], str]:
     """Sort key that takes runs of digits as numbers and looks at case last."""
     parts = re.findall(r"[0-9]+|[^0-9]+", text.casefold())
-    return [(0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in parts], text
+    return [(0, float(part), "") if part.isascii() and part.isdigit() else (1, 0.0, part) for part in parts], text

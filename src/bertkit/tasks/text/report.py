@@ -114,7 +114,7 @@ def data_report(
         task: says what the labels are.
         splits: rows by split name; "train" is what the others are compared with.
         tokenizer: counts word pieces; not needed where ``lengths`` has the split.
-        lengths: tokens of each row before truncation, ``FeatureSet.num_tokens``, so that nothing is encoded twice.
+        lengths: tokens of each row before truncation, ``Ragged.num_tokens_before``, so that nothing is encoded twice.
         max_length: rows with more tokens count as truncated; None means none is.
     """
     keys = {name: [text_key(row) for row in rows] for name, rows in splits.items()}

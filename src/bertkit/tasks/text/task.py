@@ -260,8 +260,10 @@ def looks_missing(text: str) -> bool:
 def whole_text(value: object) -> str:
     """``"1"`` for 1, 1.0, ``"1.0"`` and ``" 1 "``; other values, ``"01"`` among them, as stripped text."""
     text = str(value).strip()
-    match = _WHOLE.fullmatch(text)
-    return str(int(text.partition(".")[0])) if match else text
+    if not _WHOLE.fullmatch(text):
+        return text
+    whole = text.partition(".")[0].removeprefix("+")
+    return "0" if whole == "-0" else whole
 
 
 def _short(value: object) -> str:

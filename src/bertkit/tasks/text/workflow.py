@@ -12,14 +12,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, collate, collate_groups
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Floats, predict_logits, row_losses, score_logits
+from bertkit.engine.scoring import Check, row_outputs, stop_nothing
 from bertkit.errors import ConfigError, DataError
+from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.probabilities import predictions_of
+from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats, GroupSet, Labels, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import (
     DataReport,
@@ -33,20 +36,20 @@ from bertkit.tasks import (
     score,
     splits_of,
 )
-from bertkit.tasks.choices.features import GroupSet, collate_groups, featurize_windows
 from bertkit.tasks.duplicate_rows import carve
 from bertkit.tasks.prediction_rows import prediction_rows, with_examples
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
-from bertkit.tasks.reading.tables import OnError
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
-from bertkit.tasks.text.features import FeatureSet, TextEncoder, Truncation, collate, featurize_texts
+from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
 from bertkit.tasks.text.reading import read_examples
-from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import LONG_TEXT_TASKS, FinetuneConfig
 
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
-TextRows = FeatureSet | GroupSet
+TextRows = Ragged | GroupSet
 
 
 class TextWorkflow(Workflow[Example, TextRows, Floats]):
@@ -112,12 +115,12 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def report(
         self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], config: FinetuneConfig
     ) -> DataReport:
-        lengths = {name: features.num_tokens for name, features in encoded.items()}
+        lengths = {name: features.num_tokens_before for name, features in encoded.items()}
         limit = None if config.long_texts == "windows" else config.max_length
         return data_report(self.task, splits, lengths=lengths, max_length=limit)
 
     def encode(
-        self, examples: Sequence[Example], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+        self, examples: Sequence[Example], tokenizer: PreTrainedTokenizer, config: FinetuneConfig, *, labelled: bool
     ) -> TextRows:
         pairs = [example.text_pair or "" for example in examples] if self.task.is_pair else None
         rows = encode_texts([example.text for example in examples], pairs, tokenizer, config)
@@ -128,7 +131,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def collate(self, encoded: TextRows, rows: Sequence[int], *, labelled: bool) -> Batch:
         if isinstance(encoded, GroupSet):
             return collate_groups(encoded, rows, labelled=labelled, label_each=True)
-        return collate(encoded, rows, self.task.kind if labelled else None)
+        return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
 
     def new_model(
         self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
@@ -313,7 +316,7 @@ def reading_of(config: FinetuneConfig) -> dict[str, Any]:
 def encode_texts(
     texts: Sequence[str],
     pairs: Sequence[str] | None,
-    tokenizer: TextEncoder,
+    tokenizer: PreTrainedTokenizer,
     config: FinetuneConfig,
     truncation: Truncation = "longest_first",
 ) -> TextRows:
@@ -338,11 +341,45 @@ def encode_texts(
     return featurize_texts(texts, pairs, tokenizer, max_length=config.max_length, truncation=truncation)
 
 
-def text_logits(model: BertForSequenceClassification, rows: TextRows, **options: Any) -> Floats:
-    """Logits of every text ``(R, C)``, of one in windows their mean; options of :func:`predict_logits`."""
+def text_logits(
+    model: BertForSequenceClassification, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring"
+) -> Floats:
+    """Logits of every text ``(R, C)``, of one in windows their mean; see :func:`bertkit.engine.scoring.row_outputs`."""
     if isinstance(rows, GroupSet):
-        return rows.mean(predict_logits(model, rows.sequences, **options))
-    return predict_logits(model, rows, **options)
+        return rows.mean(text_logits(model, rows.sequences, check=check, label=label))
+
+    def forward(net: BertForSequenceClassification, batch: Batch) -> Tensor:
+        logits = net.forward_packed(batch).logits
+        assert logits is not None
+        return logits
+
+    return row_outputs(model, rows, forward, check=check, label=label)
+
+
+def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np.float64]:
+    """Loss of each row ``(n,)``: minus the logarithm of the right label's probability, its mean over several labels, or
+    the squared error.
+    """
+    if task.is_regression:
+        return np.asarray((logits[:, 0].astype(np.float64) - labels) ** 2, dtype=np.float64)
+    return log_losses(logits, labels)
+
+
+def score_logits(
+    task: TextTask, logits: Floats, labels: Labels, predicted: npt.NDArray[Any] | None = None
+) -> dict[str, float]:
+    """Every metric of the task, and ``loss``, the mean loss without class weights.
+
+    Args:
+        task: names the metrics.
+        logits: ``(n, C)``.
+        labels: right ones, as :meth:`bertkit.tasks.TextTask.label_array` gives them.
+        predicted: what is scored; None means the likeliest labels.
+    """
+    targets = torch.from_numpy(labels.astype(np.int64 if task.kind == "classification" else np.float32, copy=False))
+    term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
+    scores = score(task, predictions_of(logits, task.problem_type) if predicted is None else predicted, labels)
+    return {**scores, "loss": float(term.total) / term.num_targets}
 
 
 def class_weights(task: TextTask, train: TextRows, config: FinetuneConfig) -> Tensor | None:

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertkit.errors import ConfigError, DataError, shorten
-from bertkit.tasks.reading.tables import BadRows, Lines
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.lines import Lines
 
 #: What to do with a file of texts, where a file of words was expected that need not have tags.
 RUNNING_TEXT = ". Is this running text? bertkit tag --file reads one text a line"
@@ -34,11 +35,13 @@ class ConllColumns:
     """Where words and tags stand: numbers of columns, counted from 1, or from the end with -1.
 
     delimiter: None means a tab where the first line of data has one, else runs of blanks.
+    encoding: of the file; None means UTF-8.
     """
 
     word: int = 1
     tag: int = -1
     delimiter: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if 0 in (self.word, self.tag):
@@ -69,27 +72,20 @@ def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
         tagged: whether there must be tags; None: where the file has one column only, there are none.
 
     Raises:
-        DataError: a bad line where they are not to be skipped, a file that cannot be read or holds no sentence.
+        DataError: a bad line where they are not to be skipped, a file that cannot be read.
     """
-    lines = Lines(path, bad)
+    lines = Lines(path, bad, columns.encoding)
     parser = _Parser(path, columns, bad, tagged)
-    num_sentences = 0
     for text in lines:
         if lines.damaged and lines.report_damage(lines.number, lines.number):
             parser.spoiled = True
             continue
         sentence = parser.take(lines.number, text.rstrip("\r\n"))
         if sentence is not None:
-            num_sentences += 1
             yield sentence
     last = parser.finish()
     if last is not None:
-        num_sentences += 1
         yield last
-    if not num_sentences:
-        if bad.skipped:
-            raise DataError(f"{path}: every sentence has a bad line; the first: {bad.skipped[0].message}")
-        raise DataError(f"{path} is empty: expected one word and its tag a line, and a blank line after each sentence")
 
 
 class _Parser:
@@ -186,7 +182,8 @@ class _Parser:
     def _ragged(self, fields: list[str]) -> str:
         mark = "tabs" if self._delimiter == "\t" else "blanks" if self._delimiter == " " else repr(self._delimiter)
         return (
-            f"the line has {len(fields)} columns, the file began with {self._width} (separated by {mark}): "
+            f"the line has {len(fields)} column{'' if len(fields) == 1 else 's'}, the file began with {self._width} "
+            f"(separated by {mark}): "
             f"{shorten(fields, limit=6)}" + ("" if self._tagged else RUNNING_TEXT)
         )
 

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.metrics.tags import OUTSIDE, Notation, notation_of
+from bertkit.tasks.pieces import Pieces
 from bertkit.tasks.spans.decoding import end_of_marks
-from bertkit.tasks.tokens.features import Pieces, TokenWindows
+from bertkit.tasks.tokens.features import TokenWindows
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 STRATEGIES: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
@@ -49,7 +50,9 @@ class TextPieces:
     @classmethod
     def of(cls, text: str, pieces: Pieces, begin: int, end: int) -> TextPieces:
         """Pieces ``begin ... end - 1`` of all, which are those of ``text``."""
-        return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], pieces.inside[begin:end])
+        words = pieces.words[begin:end]
+        inside = (words >= 0) & (np.diff(words, prepend=-1) == 0)
+        return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], inside)
 
     def visible(self) -> npt.NDArray[np.int64]:
         """Numbers of the pieces that stand for something; some tokenizers have pieces of nothing but white space."""

@@ -13,18 +13,15 @@ pieces and W words of all texts, C labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
-from bertkit.batch import Batch
 from bertkit.errors import ConfigError, InputError
-from bertkit.tasks.text.features import FeatureSet, Ints, collate
-from bertkit.tokenization.fast.chunk_cache import gather
+from bertkit.ragged import Flags, Ints, Ragged, boundaries_of, rows_from_parts
+from bertkit.tasks.pieces import Pieces, find_pieces
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.windows import Windows, best_windows, cut_windows
 
 #: A label that is not a target.
 IGNORED = -100
@@ -32,46 +29,6 @@ IGNORED = -100
 OVERLAP = 0.25
 
 Words = Sequence[tuple[int, int]]
-
-
-class OffsetTokenizer(Protocol):
-    """What this module needs of a tokenizer; :class:`bertkit.tokenization.BertTokenizer` has it."""
-
-    model_max_length: int
-
-    @property
-    def cls_token_id(self) -> int:
-        """What a row begins with."""
-
-    @property
-    def sep_token_id(self) -> int:
-        """What a row ends with."""
-
-    def __call__(
-        self, text: Any, /, *, add_special_tokens: bool, truncation: bool, return_offsets_mapping: bool
-    ) -> Any:
-        """Token ids, the characters of each, and ``word_ids``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Word pieces of E texts end to end, without special tokens.
-
-    ids: int32 ``(P,)``.
-    starts, ends: int64 ``(P,)``, the characters of each in its own text, without white space at the edges.
-    inside: bool ``(P,)``, whether the piece goes on with the word of the piece before it, as the tokenizer sees words.
-    boundaries: int64 ``(E + 1,)``; text e owns pieces ``boundaries[e] : boundaries[e + 1]``.
-    """
-
-    ids: npt.NDArray[np.int32]
-    starts: Ints
-    ends: Ints
-    inside: npt.NDArray[np.bool_]
-    boundaries: Ints
-
-    def spans(self) -> list[tuple[int, int]]:
-        """``(start, end)`` of the pieces of each text."""
-        return list(pairwise(self.boundaries.tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +44,7 @@ class TokenWindows:
     labels: int64 ``(T,)``, what each token's label is, -100 where the loss does not look; None without labels.
     """
 
-    rows: FeatureSet
+    rows: Ragged
     pieces: Pieces
     row_texts: Ints
     places: Ints
@@ -104,13 +61,13 @@ class TokenWindows:
         return self.rows.lengths
 
     @property
-    def num_tokens(self) -> Ints:
-        """The same as :attr:`lengths`: rows are windows, and nothing is cut off."""
-        return self.rows.num_tokens
+    def num_tokens_before(self) -> Ints:
+        """Tokens of each row before truncation; the same as :attr:`lengths` unless only first windows are read."""
+        return self.rows.num_tokens_before
 
     @property
-    def truncated(self) -> npt.NDArray[np.bool_]:
-        """False for every row."""
+    def truncated(self) -> Flags:
+        """Rows that lost tokens, bool ``(R,)``: none, unless only first windows are read."""
         return self.rows.truncated
 
     @property
@@ -119,42 +76,9 @@ class TokenWindows:
         return np.diff(self.pieces.boundaries) + 2
 
 
-def find_pieces(texts: Sequence[str], tokenizer: OffsetTokenizer) -> Pieces:
-    """Cut texts into word pieces and say which characters each stands for.
-
-    Raises:
-        InputError: something that is not a text.
-    """
-    encoded = tokenizer(list(texts), add_special_tokens=False, truncation=False, return_offsets_mapping=True)
-    ids: list[int] = []
-    starts: list[int] = []
-    ends: list[int] = []
-    inside: list[bool] = []
-    boundaries = [0]
-    for row, text in enumerate(texts):
-        ids += encoded["input_ids"][row]
-        for start, end in encoded["offset_mapping"][row]:
-            while start < end and text[start].isspace():  # pieces of some tokenizers take the blank before them along
-                start += 1
-            while start < end and text[end - 1].isspace():
-                end -= 1
-            starts.append(start)
-            ends.append(end)
-        words = encoded.word_ids(row)
-        inside += [word is not None and word == before for before, word in zip([None, *words], words, strict=False)]
-        boundaries.append(len(ids))
-    return Pieces(
-        np.array(ids, dtype=np.int32),
-        np.array(starts, dtype=np.int64),
-        np.array(ends, dtype=np.int64),
-        np.array(inside, dtype=bool),
-        np.array(boundaries, dtype=np.int64),
-    )
-
-
 def windows_of_texts(
     texts: Sequence[str],
-    tokenizer: OffsetTokenizer,
+    tokenizer: PreTrainedTokenizer,
     *,
     max_length: int,
     overlap: int | None = None,
@@ -164,7 +88,7 @@ def windows_of_texts(
 
     Args:
         texts: E texts.
-        tokenizer: see :class:`OffsetTokenizer`.
+        tokenizer: of the model.
         max_length: most tokens of a row, special tokens included.
         overlap: pieces that neighbouring rows of a text share; None means a quarter of a row.
         truncate: read only the first row of each text.
@@ -181,22 +105,23 @@ def windows_of_texts(
         raise ConfigError(f"max_length={max_length} leaves no room beside 2 special tokens")
     if not 0 <= overlap < room:
         raise ConfigError(f"windows of {room} pieces cannot overlap by {overlap}; give from 0 to {room - 1}")
-    pieces = find_pieces(texts, tokenizer)
+    pieces = find_pieces(texts, tokenizer, strip=True)
     total = np.diff(pieces.boundaries)
     if truncate:
-        pieces = _first(pieces, room)
-    starts, lengths, row_texts, places = _lay_out(pieces, room, overlap)
-    rows = _rows(pieces, starts, lengths, tokenizer)
-    # Only under ``truncate`` is anything lost, and then each text has one row.
-    num_tokens = total + 2 if truncate else rows.lengths
-    rows = FeatureSet(rows.input_ids, rows.token_type_ids, rows.boundaries, num_tokens)
-    return TokenWindows(rows, pieces, row_texts, places)
+        pieces = pieces.first(room)
+    windows = cut_windows(np.diff(pieces.boundaries), room, room - overlap, full_last=True)
+    # Only ``truncate`` loses anything, and then each text has one row.
+    rows = _rows(pieces, windows, tokenizer, total + 2 if truncate else None)
+    owners = best_windows(windows, pieces.boundaries)
+    first_piece = pieces.boundaries[windows.owners] + windows.starts
+    places = rows.boundaries[owners] + 1 + np.arange(len(owners)) - first_piece[owners]
+    return TokenWindows(rows, pieces, windows.owners, places)
 
 
 def windows_of_words(
     texts: Sequence[str],
     words: Sequence[Words],
-    tokenizer: OffsetTokenizer,
+    tokenizer: PreTrainedTokenizer,
     *,
     max_length: int,
     overlap: int | None = None,
@@ -208,7 +133,7 @@ def windows_of_words(
     Args:
         texts: E texts.
         words: ``(start, end)`` of the words of each text, in order, not overlapping.
-        tokenizer: see :class:`OffsetTokenizer`.
+        tokenizer: of the model.
         max_length: see :func:`windows_of_texts`.
         overlap: see :func:`windows_of_texts`.
         labels: label numbers of the words of each text; None for prediction.
@@ -226,74 +151,23 @@ def windows_of_words(
         for (start, end), spans in zip(pieces.spans(), words, strict=True)
     ]
     first_pieces = np.concatenate(firsts)
-    word_boundaries = np.concatenate([[0], np.cumsum([len(spans) for spans in words])]).astype(np.int64)
+    word_boundaries = boundaries_of([len(spans) for spans in words])
     flat = None
     if labels is not None:
         numbers = np.array([label for row in labels for label in row], dtype=np.int64)
         flat = _token_labels(windows, first_pieces, numbers, inner_labels)
-    return TokenWindows(windows.rows, pieces, windows.row_texts, windows.places, first_pieces, word_boundaries, flat)
+    return replace(windows, first_pieces=first_pieces, word_boundaries=word_boundaries, labels=flat)
 
 
-def collate_tokens(windows: TokenWindows, rows: npt.ArrayLike, *, labelled: bool) -> Batch:
-    """A packed batch of some rows; with ``labelled``, ``targets["labels"]`` is int64 ``(T',)``.
-
-    Raises:
-        InputError: no rows, or no labels where they are asked for.
-    """
-    batch = collate(windows.rows, rows)
-    if not labelled:
-        return batch
-    if windows.labels is None:
-        raise InputError("these rows have no labels; pass labelled=False to predict")
-    chosen = np.asarray(rows, dtype=np.int64)
-    tokens = gather(windows.rows.boundaries[chosen], windows.lengths[chosen])
-    return batch.with_target("labels", torch.from_numpy(windows.labels[tokens]))
-
-
-def _first(pieces: Pieces, room: int) -> Pieces:
-    """The first ``room`` pieces of each text."""
-    kept = np.minimum(np.diff(pieces.boundaries), room)
-    chosen = gather(pieces.boundaries[:-1], kept)
-    boundaries = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
-    return Pieces(pieces.ids[chosen], pieces.starts[chosen], pieces.ends[chosen], pieces.inside[chosen], boundaries)
-
-
-def _lay_out(pieces: Pieces, room: int, overlap: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """First piece, number of pieces and text of each row ``(R,)``; and where each piece is read ``(P,)``."""
-    starts: list[int] = []
-    lengths: list[int] = []
-    row_texts: list[int] = []
-    owners = np.zeros(len(pieces.ids), dtype=np.int64)
-    for text, (begin, end) in enumerate(pieces.spans()):
-        first_row = len(starts)
-        own = window_starts(end - begin, room, overlap)
-        starts += [begin + start for start in own]
-        lengths += [min(room, end - begin)] * len(own)
-        row_texts += [text] * len(own)
-        # Between two windows the piece in the middle of what they share belongs to the first.
-        turns = [begin + (second + first + room - 1) // 2 for first, second in pairwise(own)]
-        owners[begin:end] = first_row + np.searchsorted(turns, np.arange(begin, end), side="left")
-    firsts, sizes = np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64)
-    row_begins = np.concatenate([[0], np.cumsum(sizes + 2)[:-1]]).astype(np.int64)
-    places = row_begins[owners] + 1 + np.arange(len(owners)) - firsts[owners]
-    return firsts, sizes, np.array(row_texts, dtype=np.int64), places
-
-
-def window_starts(num_pieces: int, room: int, overlap: int) -> list[int]:
-    """Where windows of ``room`` pieces begin; the last one ends with the text, so that it is full as well."""
-    if num_pieces <= room:
-        return [0]
-    return [*range(0, num_pieces - room, room - overlap), num_pieces - room]
-
-
-def _rows(pieces: Pieces, starts: Ints, lengths: Ints, tokenizer: OffsetTokenizer) -> FeatureSet:
-    boundaries = np.concatenate([[0], np.cumsum(lengths + 2)]).astype(np.int64)
-    ids = np.empty(int(boundaries[-1]), dtype=np.int32)
-    inner = np.ones(len(ids), dtype=bool)
-    inner[boundaries[:-1]] = inner[boundaries[1:] - 1] = False
-    ids[boundaries[:-1]], ids[boundaries[1:] - 1] = tokenizer.cls_token_id, tokenizer.sep_token_id
-    ids[inner] = pieces.ids[gather(starts, lengths)]
-    return FeatureSet(ids, np.zeros(len(ids), dtype=np.int8), boundaries, np.diff(boundaries))
+def _rows(pieces: Pieces, windows: Windows, tokenizer: PreTrainedTokenizer, num_tokens_before: Ints | None) -> Ragged:
+    """[CLS] window [SEP]."""
+    special = np.array([tokenizer.cls_token_id, tokenizer.sep_token_id], dtype=np.int32)
+    ids = np.concatenate([special, pieces.ids])
+    zero = np.zeros_like(windows.owners)
+    starts = (zero, len(special) + pieces.boundaries[windows.owners] + windows.starts, zero + 1)
+    sizes = (zero + 1, windows.sizes, zero + 1)
+    types = np.zeros(len(ids), dtype=np.int8)
+    return rows_from_parts(ids, types, np.stack(starts, axis=1), np.stack(sizes, axis=1), num_tokens_before)
 
 
 def _first_pieces(pieces: Pieces, begin: int, end: int, spans_W2: Ints) -> Ints:
@@ -323,7 +197,7 @@ def _token_labels(
         inner = np.array([*inner_labels, IGNORED], dtype=np.int64)  # what -100 is followed by stays -100
         for begin, end in windows.pieces.spans():
             _fill_in(labels_P[begin:end], inner)
-    labels = np.full(len(windows.rows.input_ids), IGNORED, dtype=np.int64)
+    labels = np.full(len(windows.rows.ids), IGNORED, dtype=np.int64)
     labels[windows.places] = labels_P
     return labels
 
@@ -336,16 +210,3 @@ def _fill_in(labels_P: Ints, inner: Ints) -> None:
     last = np.maximum.accumulate(np.where(labelled, np.arange(len(labels_P)), -1))
     fill = ~labelled & (last >= 0)
     labels_P[fill] = inner[labels_P[last[fill]]]
-
-
-__all__ = [
-    "IGNORED",
-    "OffsetTokenizer",
-    "Pieces",
-    "TokenWindows",
-    "collate_tokens",
-    "find_pieces",
-    "window_starts",
-    "windows_of_texts",
-    "windows_of_words",
-]

@@ -8,7 +8,8 @@ import numpy as np
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks.examples import Examples
-from bertkit.tasks.tokens.task import TaggedExample, with_spelling
+from bertkit.tasks.tokens.reading import with_spelling
+from bertkit.tasks.tokens.task import TaggedExample
 
 #: Fewest documents in a file for whole ones to be held out; with fewer, sentences are.
 MIN_DOCUMENTS = 20

@@ -1,5 +1,8 @@
 """Scores of entities, equal to those of ``seqeval`` (and ``conlleval``): precision, recall, F1, a table by type.
 
+One deviation: the letters L and U of BILOU, and M and W of BMEWO, are read as the E, S, I and S of BIOES, which they
+stand for; in its default mode ``seqeval`` takes an entity with such tags apart.
+
 An entity counts as found when its type, its first and its last word are all right. ``default`` mode reads any tags by
 the lenient rule of :mod:`bertkit.metrics.tags`; ``strict`` mode takes only entities that are spelled as their scheme
 demands.

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
-from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
-from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, notation_of, read_entities, spelling_of, write_tags
-from bertkit.tasks.examples import Examples, SkippedRow, Split
-from bertkit.tasks.reading.tables import BadRows, OnError
-from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence
+from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, notation_of, write_tags
+from bertkit.tasks.examples import Examples
+from bertkit.tasks.tokens.conll import ConllColumns
 from bertkit.tasks.tokens.metrics import entity_scores, tag_accuracy
-from bertkit.tasks.tokens.tagged_files import tagged_file, tagged_files
-from bertkit.tasks.tokens.tagged_rows import read_sentences
 
-#: More types than this in a user's file are a sign that the tag column is another one.
-MANY_TYPES = 200
 METRICS = ("f1", "precision", "recall", "macro_f1", "strict_f1", "tag_accuracy")
 
 
@@ -137,91 +131,6 @@ class TokenTask:
         return [number[tag] for tag in tags]
 
 
-def ner_task(
-    data: str | Path,
-    *,
-    name: str = "ner",
-    types: Sequence[str] | None = None,
-    word_column: int = 1,
-    tag_column: int = -1,
-    delimiter: str | None = None,
-    joiner: str = " ",
-    on_error: OnError = "raise",
-) -> TokenTask:
-    """The task of finding what the entities in CoNLL files are.
-
-    Args:
-        data: a folder with train, dev and test files, or one file; see
-            :func:`bertkit.tasks.tokens.tagged_files.tagged_files`.
-        name: of the task.
-        types: names of the entity types, when a model fixes them; None takes those of the train and dev files, sorted.
-        word_column: the column of the words, counted from 1.
-        tag_column: the column of the tags, counted from 1, or from the end with -1.
-        delimiter: None means a tab where the first line of data has one, else runs of blanks.
-        joiner: what stands between two words, see :class:`TaggedExample`.
-        on_error: "skip" passes over bad lines while looking for types.
-
-    Raises:
-        DataError: files that cannot be read, or hold no entity.
-    """
-    columns = ConllColumns(word_column, tag_column, delimiter)
-    about = "entities in CoNLL files"
-    if types is not None:
-        return TokenTask(name, tuple(types), columns, joiner, about=about)
-    found: dict[str, int] = {}
-    notes = []
-    files = {split: path for split, path in tagged_files(data).items() if split != "test"} or tagged_files(data)
-    for split, path in files.items():
-        sentences = list(read_sentences(path, columns, BadRows(on_error)))
-        spelling = spelling_of([sentence.tags for sentence in sentences])
-        _check_types(path, spelling, sum(len(sentence.words) for sentence in sentences))
-        notes.append(f"{split} is tagged in {_described(spelling)}")
-        for kind, count in spelling.entities.items():
-            found[kind] = found.get(kind, 0) + count
-    if not found:
-        raise DataError(f"{data}: every word is tagged {OUTSIDE}, so there is no entity to learn from")
-    return TokenTask(name, tuple(sorted(found)), columns, joiner, about=about, notes=tuple(notes))
-
-
-def load_tagged(task: TokenTask, data: str | Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
-    """Read one split. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
-
-    Args:
-        task: from :func:`ner_task`.
-        data: a folder or a file.
-        split: train, dev or test; a test file may have words alone.
-        on_error: "raise" stops at the first bad line; "skip" leaves out the sentences that hold bad lines, and lists
-            the lines, each with its reason, in ``.skipped`` of the result.
-
-    Raises:
-        DataError: no such split, no sentence, or a bad line: named with file, line, found, expected.
-    """
-    return read_tagged(task, tagged_file(data, split), split, on_error=on_error)
-
-
-def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
-    """The sentences of one file, whatever its name says; as :func:`load_tagged`."""
-    bad = BadRows(on_error)
-    sentences = list(read_sentences(path, task.columns, bad, tagged=None if split == "test" else True))
-    tagged = bool(sentences[0].tags)
-    spelling = spelling_of([sentence.tags for sentence in sentences]) if tagged else None
-    rows = []
-    for sentence in sentences:
-        entities = None
-        if spelling is not None:
-            entities = tuple(read_entities(sentence.tags, spelling.notation))
-            if not _known_types(task, path, sentence, entities, bad, RUNNING_TEXT if split == "test" else ""):
-                continue
-        rows.append(
-            TaggedExample(tuple(sentence.words), entities, sentence.lines[0], str(path), sentence.document, task.joiner)
-        )
-    if not rows:
-        raise DataError(f"{path}: every sentence has a bad line; the first: {bad.skipped[0].message}")
-    examples = TaggedExamples(rows, path, split, _by_row(bad.skipped))
-    examples.spelling = spelling
-    return examples
-
-
 def score_tags(
     task: TokenTask, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> dict[str, float]:
@@ -240,54 +149,6 @@ def score_tags(
         "tag_accuracy": tag_accuracy(predictions, references),
     }
     return {name: values[name] for name in task.metrics}
-
-
-def with_spelling(examples: Examples[TaggedExample], like: Examples[TaggedExample]) -> TaggedExamples:
-    """The examples, knowing how the file of ``like`` was tagged."""
-    found = TaggedExamples(examples, examples.path, examples.split, examples.skipped)
-    found.spelling = getattr(like, "spelling", None)
-    return found
-
-
-def _described(spelling: Spelling) -> str:
-    words = {
-        "bare": "types without B- and I-, where neighbours of one type are one entity",
-        "IO": "IO, where neighbours of one type are one entity",
-    }.get(spelling.scheme, spelling.scheme)
-    if not spelling.repaired:
-        return words
-    return f"{words}; {spelling.repaired:,} tags do not fit it and were read by the repair rule (bertkit.metrics.tags)"
-
-
-def _check_types(path: Path, spelling: Spelling, num_words: int) -> None:
-    if len(spelling.types) > MANY_TYPES or (len(spelling.types) > 20 and len(spelling.types) > num_words / 10):
-        raise DataError(
-            f"{path}: {len(spelling.types):,} different entity types in {num_words:,} words, such as "
-            f"{shorten(spelling.types, limit=4)}. Is this the column of the tags? Choose it with --tag-column "
-            "(tag_column=)"
-        )
-
-
-def _known_types(
-    task: TokenTask, path: Path, sentence: Sentence, entities: Sequence[Entity], bad: BadRows, advice: str
-) -> bool:
-    """Whether the task has all types of a sentence; one that it lacks is reported."""
-    for entity in entities:
-        if entity.type not in task.types:
-            bad.report(
-                path,
-                sentence.lines[entity.start],
-                "unknown type",
-                f"tag {sentence.tags[entity.start]!r} is of no known type{did_you_mean(entity.type, task.types)}; the "
-                f"types are {shorten(task.types, limit=12)}{advice}",
-            )
-            return False
-    return True
-
-
-def _by_row(skipped: Sequence[SkippedRow]) -> list[SkippedRow]:
-    """In the order of the lines: types are checked after everything else."""
-    return sorted(skipped, key=lambda row: int(row.where.rpartition(":")[2]))
 
 
 def types_of(labels: Iterable[str]) -> tuple[str, ...]:

@@ -6,39 +6,38 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, collate
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Floats, token_outputs
+from bertkit.engine.scoring import Check, stop_nothing, token_outputs
 from bertkit.errors import ConfigError, DataError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats
 from bertkit.tasks.examples import Examples, Split
-from bertkit.tasks.reading.tables import OnError
-from bertkit.tasks.text.features import TextEncoder
+from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import shares_piece, word_labels
 from bertkit.tasks.tokens.features import (
     IGNORED,
     OVERLAP,
-    OffsetTokenizer,
     TokenWindows,
-    collate_tokens,
     windows_of_words,
 )
 from bertkit.tasks.tokens.held_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
+from bertkit.tasks.tokens.reading import load_tagged, read_tagged, tagged_files
 from bertkit.tasks.tokens.report import PieceCounts, TaggedReport, tagged_report
-from bertkit.tasks.tokens.tagged_files import tagged_files
-from bertkit.tasks.tokens.task import TaggedExample, TokenTask, load_tagged, read_tagged, score_tags
-from bertkit.tasks.workflow import Card, Check, Decision, Workflow, stop_nothing
+from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
+from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 
@@ -108,13 +107,18 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     # -------------------------------------------------------------------------------------------------- features
 
     def encode(
-        self, examples: Sequence[TaggedExample], tokenizer: TextEncoder, config: FinetuneConfig, *, labelled: bool
+        self,
+        examples: Sequence[TaggedExample],
+        tokenizer: PreTrainedTokenizer,
+        config: FinetuneConfig,
+        *,
+        labelled: bool,
     ) -> TokenWindows:
         assert config.max_length is not None
         return windows_of_words(
             [example.text for example in examples],
             [example.spans for example in examples],
-            cast(OffsetTokenizer, tokenizer),
+            tokenizer,
             max_length=config.max_length,
             labels=[self.task.numbers_of(example.tags) for example in examples] if labelled else None,
             inner_labels=self._inner_labels() if config.label_all_pieces else None,
@@ -125,7 +129,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         return self.task.numbers_of([re.sub("^B-", "I-", label) for label in self.task.labels])
 
     def collate(self, encoded: TokenWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
-        return collate_tokens(encoded, rows, labelled=labelled)
+        return collate(encoded.rows, rows, token_targets={"labels": encoded.labels} if labelled else None)
 
     # ----------------------------------------------------------------------------------------------------- model
 
@@ -158,13 +162,12 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def outputs(
         self, model: BertForTokenClassification, encoded: TokenWindows, *, check: Check = stop_nothing, label: str
     ) -> Floats:
-        def batch_of(rows: Sequence[int]) -> Batch:
-            return self.collate(encoded, rows, labelled=False)
+        def forward(net: BertForTokenClassification, batch: Batch) -> torch.Tensor:
+            logits = net.forward_packed(batch).logits
+            assert logits is not None
+            return logits
 
-        def forward(batch: Batch) -> Any:
-            return model.forward_packed(batch).logits
-
-        logits_TC = token_outputs(model, encoded.lengths, batch_of, forward, check=check, label=label)
+        logits_TC = token_outputs(model, encoded.rows, forward, check=check, label=label)
         number = {name: index for index, name in model.config.id2label.items()}
         return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
 

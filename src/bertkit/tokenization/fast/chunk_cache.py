@@ -18,6 +18,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bertkit.ragged import gather
+
 Scalar = TypeVar("Scalar", np.int32, np.int64)
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -34,13 +36,6 @@ BATCH_CHARS = 1 << 22
 ARROW_CHARS = 1 << 19
 #: Ends a text, and a chunk, where many stand in one string. No other chunk is equal to it.
 END = "\x00"
-
-
-def gather(starts: Int64, lengths: Int64) -> Int64:
-    """Indices ``starts[0] .. starts[0] + lengths[0] - 1``, then those of the next span, and so on."""
-    ends = np.cumsum(lengths)
-    shifts = starts - ends + lengths
-    return np.repeat(shifts, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 class ChunkEncoder:

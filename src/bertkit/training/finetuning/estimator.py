@@ -117,8 +117,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def _logits(self, X: Texts) -> npt.NDArray[Any]:
-        from bertkit.engine.scoring import predict_logits
         from bertkit.tasks.text.features import featurize_texts
+        from bertkit.tasks.text.workflow import text_logits
 
         check_is_fitted(self, "model_")
         texts, pairs = _columns(X)
@@ -127,7 +127,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"fitted on {kinds[self.pairs_]}, got {kinds[not self.pairs_]}")
         with quiet(not self.verbose):
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
-            return predict_logits(self.model_, features)
+            return text_logits(self.model_, features)
 
     def _settings(self) -> Any:
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig

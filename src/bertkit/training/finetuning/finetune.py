@@ -9,6 +9,7 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, MissingExtraError
 from bertkit.inference.protocol import model_hash, protocol_block
+from bertkit.metrics.intervals import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.interrupts import Interrupted
@@ -21,9 +22,7 @@ from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_results import (
     FinetuneResult,
     SeedResult,
-    bootstrap_means,
     choose_seed,
-    interval_of,
     medians,
     notes_on,
     summarize,

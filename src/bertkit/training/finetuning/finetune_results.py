@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -125,37 +124,6 @@ def summarize(seeds: Sequence[SeedResult]) -> tuple[dict[str, float], dict[str, 
 def medians(seeds: Sequence[SeedResult]) -> dict[str, float]:
     """Median over the seeds of every score."""
     return {name: statistics.median(seed.scores[name] for seed in seeds) for name in seeds[0].scores}
-
-
-def interval_of(values: Sequence[float] | None) -> list[float] | None:
-    """Where the middle 95 % of bootstrap values begin and end."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    cut = (len(ordered) - 1) * 0.025
-    return [_between(ordered, cut), _between(ordered, len(ordered) - 1 - cut)]
-
-
-def _between(ordered: Sequence[float], place: float) -> float:
-    """The value at a place that need not be whole, by linear interpolation."""
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
-
-
-def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
-    """Means over seeds drawn with replacement, one for each draw of the dev examples.
-
-    Args:
-        of_seeds: for each seed the metric of the same K draws of the dev examples.
-        seed: of the choice of seeds.
-
-    Returns:
-        K means: how far the mean could lie elsewhere for other dev examples and other seeds.
-    """
-    choose = random.Random(seed)
-    count = len(of_seeds)
-    return [statistics.fmean(of_seeds[choose.randrange(count)][k] for _ in of_seeds) for k in range(len(of_seeds[0]))]
 
 
 def choose_seed(seeds: Sequence[SeedResult], metric: str) -> SeedResult:

@@ -14,16 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.engine.scoring import Floats
+from bertkit.engine.scoring import Check
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import Schedule, adamw, linear_schedule, original_schedule, parameter_groups
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.tasks import TextTask
-from bertkit.tasks.choices.features import GroupSet
 from bertkit.tasks.registry import Task
-from bertkit.tasks.text.features import FeatureSet
 from bertkit.tasks.text.workflow import class_weights, label_entropy, new_classifier
-from bertkit.tasks.workflow import AnyWorkflow, Check, workflow_of
+from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (
     FrozenHead,
@@ -74,8 +73,8 @@ class Dev:
 def fit_classifier(
     model: BertForSequenceClassification,
     task: TextTask,
-    train: FeatureSet,
-    dev: FeatureSet | None,
+    train: Ragged,
+    dev: Ragged | None,
     config: FinetuneConfig,
     **options: Any,
 ) -> Fit:
@@ -206,7 +205,7 @@ def _full_trainer(
 def _frozen_trainer(
     model: BertForSequenceClassification,
     task: Task,
-    train: FeatureSet | GroupSet,
+    train: Ragged | GroupSet,
     dev: Dev | None,
     config: FinetuneConfig,
     seed: int,

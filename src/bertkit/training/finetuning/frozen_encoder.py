@@ -22,16 +22,15 @@ from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.engine.scoring import Floats, encode_rows
+from bertkit.engine.scoring import row_outputs
 from bertkit.errors import ResourceError
 from bertkit.model.encoder_model import HeadModel
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.output import ModelOutput
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
-from bertkit.tasks.choices.features import GroupSet
-from bertkit.tasks.text.features import FeatureSet
 
 #: The cache keeps the features used last, up to this many bytes.
 CACHE_BYTES = 2_000_000_000
@@ -79,7 +78,7 @@ class FrozenHead(nn.Module):
         """As the full model counts them."""
         return self._owner[0].num_targets(batch)  # type: ignore[arg-type]
 
-    def logits(self, vectors: Floats, features: FeatureSet | GroupSet) -> Floats:
+    def logits(self, vectors: Floats, features: Ragged | GroupSet) -> Floats:
         """Logits of all rows without gradients: float32 ``(n, C)``; of a row in windows, the mean of theirs.
 
         Args:
@@ -96,7 +95,7 @@ class FrozenHead(nn.Module):
         return out if windows is None else windows.mean(out)
 
 
-def windows_apart(model: BertForSequenceClassification, features: FeatureSet | GroupSet) -> GroupSet | None:
+def windows_apart(model: BertForSequenceClassification, features: Ragged | GroupSet) -> GroupSet | None:
     """The rows, where each is in windows that have a vector each; None where a row has one vector.
 
     The mean of logits is the logits of the mean vector where the head is linear, so that one vector is enough; a head
@@ -107,7 +106,7 @@ def windows_apart(model: BertForSequenceClassification, features: FeatureSet | G
 
 def frozen_vectors(
     model: BertForSequenceClassification,
-    features: FeatureSet | GroupSet,
+    features: Ragged | GroupSet,
     *,
     cache: Path | None = None,
     check: Callable[[], None] = lambda: None,
@@ -132,12 +131,14 @@ def frozen_vectors(
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
         return found
 
-    def forward(batch: Batch) -> Tensor | None:
-        return (
-            model.bert.forward_first(batch) if model.has_own_pooler else model.bert.forward_pooled(batch).pooler_output
-        )
+    def forward(net: BertForSequenceClassification, batch: Batch) -> Tensor:
+        if net.has_own_pooler:
+            return net.bert.forward_first(batch)
+        pooled = net.bert.forward_pooled(batch).pooler_output
+        assert pooled is not None
+        return pooled
 
-    vectors = encode_rows(model, features, forward, check=check, label=label)
+    vectors = row_outputs(model, features, forward, check=check, label=label)
     if file is not None:
         _write(file, vectors)
     return vectors
@@ -158,7 +159,7 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "bertkit" / "features"
 
 
-def _key(model: BertForSequenceClassification, features: FeatureSet) -> str:
+def _key(model: BertForSequenceClassification, features: Ragged) -> str:
     digest = hashlib.sha256(b"first-1" if model.has_own_pooler else b"pooled-1")
     digest.update(model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures"}).encode())
     for name, parameter in model.bert.named_parameters():
@@ -166,7 +167,7 @@ def _key(model: BertForSequenceClassification, features: FeatureSet) -> str:
             continue  # of the head: its vectors come before it
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    for array in (features.input_ids, features.token_type_ids, features.boundaries):
+    for array in (features.ids, features.token_type_ids, features.boundaries):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from bertkit.engine.scoring import bootstrap_draws
+from bertkit.metrics.intervals import bootstrap_draws, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
 from bertkit.tasks.decision_file import write_decision
 from bertkit.tasks.prediction_rows import to_jsonl, worst_rows
 from bertkit.tasks.registry import Task
 from bertkit.tasks.workflow import AnyWorkflow
-from bertkit.training.finetuning.finetune_results import SeedResult, interval_of
+from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, fit
 from bertkit.training.finetuning.task_data import TaskData

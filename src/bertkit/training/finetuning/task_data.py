@@ -12,8 +12,8 @@ import numpy as np
 
 from bertkit.tasks import Examples
 from bertkit.tasks.registry import Task
-from bertkit.tasks.text.features import TextEncoder
 from bertkit.tasks.workflow import AnyWorkflow, Report, workflow_of
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.run_folder import ALL
 
@@ -121,7 +121,7 @@ def held_out_again(
     return dev if examples_hash(workflow, [*kept, *dev]) == facts["data_sha256"] else None
 
 
-def encode(rows: Rows, task: Task, tokenizer: TextEncoder, config: FinetuneConfig) -> TaskData:
+def encode(rows: Rows, task: Task, tokenizer: PreTrainedTokenizer, config: FinetuneConfig) -> TaskData:
     """Token ids of all examples, and the data report."""
     workflow = workflow_of(task)
     train = workflow.encode(rows.train, tokenizer, config, labelled=True)

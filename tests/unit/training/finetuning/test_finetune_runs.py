@@ -15,20 +15,20 @@ import torch
 from scipy import stats
 
 from bertkit.cli import main
-from bertkit.engine.scoring import bootstrap_draws, predict_logits, row_losses, score_logits
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
+from bertkit.metrics.intervals import bootstrap_draws, bootstrap_means, interval_of
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.tasks import csv_task, diagnose, get_task
 from bertkit.tasks.decision_file import DECISION, read_decision, write_decision
 from bertkit.tasks.prediction_rows import worst_rows
 from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
-from bertkit.tasks.text.workflow import TextWorkflow
+from bertkit.tasks.text.workflow import TextWorkflow, row_losses, score_logits, text_logits
 from bertkit.tasks.tokens.task import TokenTask
 from bertkit.tasks.workflow import SPECIAL_SETTINGS, Workflow, workflow_of
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
-from bertkit.training.finetuning.finetune_results import bootstrap_means, interval_of, notes_on
+from bertkit.training.finetuning.finetune_results import notes_on
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import ORIGINAL_GRID, given_names, space_of
 from bertkit.training.trainer.run_folder import SETTINGS, read_json, read_log
@@ -216,7 +216,7 @@ def test_seeds_that_differ_widen_the_interval() -> None:
 
 def test_resampled_scores_are_scores_of_resampled_rows() -> None:
     features, model = toy_features(30), tiny_model()
-    logits = predict_logits(model, features)
+    logits = text_logits(model, features)
     for metric in ("accuracy", "macro_f1", "matthews"):
         task = replace(toy_task(), metrics=(metric,), main_metric=metric)
         draws = bootstrap_draws(30, 5)
@@ -229,7 +229,7 @@ def test_resampled_scores_are_scores_of_resampled_rows() -> None:
 def test_losses_of_rows_mean_the_loss(labels: int | None) -> None:
     features = toy_features(40, regression=labels is None)
     model = tiny_model(num_labels=labels or 1, problem_type=None if labels else "regression")
-    logits = predict_logits(model, features)
+    logits = text_logits(model, features)
     task = toy_task(labels)
     losses = row_losses(task, logits, features.labels)
     assert losses.mean() == pytest.approx(score_logits(task, logits, features.labels)["loss"], rel=1e-5)

@@ -13,13 +13,13 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, collate
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import predict_logits, score_logits
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
 from bertkit.optim import AdamWeightDecay
-from bertkit.tasks.text.features import FeatureSet, collate
+from bertkit.ragged import Ragged
+from bertkit.tasks.text.workflow import score_logits, text_logits
 from bertkit.training.finetuning import fit as fit_module
 from bertkit.training.finetuning import frozen_encoder as frozen
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -30,12 +30,10 @@ from training_helpers import TINY, no_dropout, tiny_model, toy_config, toy_featu
 TRAIN, DEV = toy_features(120), toy_features(60, seed=1)
 
 
-def skewed() -> FeatureSet:
+def skewed() -> Ragged:
     """90 rows of label 0, 8 of label 1, 2 of label 2."""
     data = toy_features(100)
-    return FeatureSet(
-        data.input_ids, data.token_type_ids, data.boundaries, data.num_tokens, np.repeat([0, 1, 2], [90, 8, 2])
-    )
+    return replace(data, labels=np.repeat([0, 1, 2], [90, 8, 2]))
 
 
 # ------------------------------------------------------------------------------------------- whole training
@@ -44,7 +42,7 @@ def skewed() -> FeatureSet:
 def test_fit_learns_and_keeps_the_best_epoch() -> None:
     fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
     assert DEV.labels is not None
-    scores = score_logits(toy_task(), predict_logits(fit.model, DEV), DEV.labels)
+    scores = score_logits(toy_task(), text_logits(fit.model, DEV), DEV.labels)
     assert scores["accuracy"] > 0.6
     assert scores["accuracy"] == fit.progression.best_score == max(e["dev_accuracy"] for e in fit.progression.epochs)
     assert not fit.dead
@@ -96,7 +94,7 @@ def test_half_precision_trains_and_is_scored_as_the_saved_model_will_compute(pre
         fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20, precision=kind), seed=0)
         for kind in ("fp32", precision)
     ]
-    scores = score_logits(toy_task(), predict_logits(fits[1].model, DEV), DEV.labels)
+    scores = score_logits(toy_task(), text_logits(fits[1].model, DEV), DEV.labels)
     best = max(fits[1].progression.epochs, key=lambda epoch: epoch["dev_accuracy"])
     assert (scores["accuracy"], scores["loss"]) == (best["dev_accuracy"], best["dev_loss"])  # all bits: fp32 both times
     assert scores["accuracy"] > 0.6
@@ -110,7 +108,7 @@ def test_accumulation_is_a_larger_batch() -> None:
     for changes in ({"batch_size": 32}, {"batch_size": 8, "accumulation": 4}, {"batch_size": 32, "max_tokens": 64}):
         model = no_dropout()
         fit_classifier(model, toy_task(), TRAIN, None, toy_config(epochs=1, **changes), seed=0)
-        models.append(predict_logits(model, DEV))
+        models.append(text_logits(model, DEV))
     np.testing.assert_allclose(models[1], models[0], atol=1e-6)
     np.testing.assert_allclose(models[2], models[0], atol=2e-4)
 
@@ -210,8 +208,8 @@ def test_frozen_head_predicts_what_the_full_model_predicts(family: str) -> None:
     fit = fit_classifier(model, toy_task(), TRAIN, DEV, config, seed=0)
     from_vectors = FrozenHead(model).logits(frozen_vectors(model, DEV), DEV)
     assert DEV.labels is not None
-    full = predict_logits(model, DEV)
-    one_by_one = np.concatenate([predict_logits(model, DEV.select([row])) for row in range(len(DEV))])
+    full = text_logits(model, DEV)
+    one_by_one = np.concatenate([text_logits(model, DEV.select([row])) for row in range(len(DEV))])
     np.testing.assert_allclose(from_vectors, full, atol=1e-5)
     np.testing.assert_allclose(one_by_one, full, atol=1e-5)
     assert score_logits(toy_task(), full, DEV.labels)["accuracy"] == fit.progression.best_score
@@ -281,8 +279,8 @@ def test_feature_cache_is_used_and_knows_weights_and_data(
     model = tiny_model()
     first = frozen_vectors(model, DEV, cache=tmp_path)
     calls = []
-    encode = frozen.encode_rows
-    monkeypatch.setattr(frozen, "encode_rows", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
+    encode = frozen.row_outputs
+    monkeypatch.setattr(frozen, "row_outputs", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
     assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
     assert calls == []
     assert "found in the feature cache" in capsys.readouterr().err
@@ -400,5 +398,5 @@ def test_wrong_settings_are_named() -> None:
 
 
 def test_batches_stay_on_the_models_device() -> None:
-    batch: Batch = collate(TRAIN, [0, 1], "classification")
+    batch: Batch = collate(TRAIN, [0, 1], {"labels": TRAIN.labels})
     assert batch.to("cpu").input_ids.device.type == "cpu"

@@ -1,0 +1,94 @@
+"""Rows that cannot be used: collected with their reasons, and refused together or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from bertkit.errors import ConfigError, DataError
+from bertkit.tasks.examples import Located, SkippedRow
+
+OnError = Literal["raise", "skip"]
+#: Bad rows that an error message lists.
+SHOWN = 10
+ADVICE = "Correct the file, or leave bad rows out with on_error='skip' (--on-error skip)"
+
+
+class RowError(Exception):
+    """What is wrong with a row: the kind of fault, for counting, and the message, which does not name the place."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class BadRows:
+    """Collects the bad rows of one file.
+
+    Args:
+        on_error: "raise" refuses the file, "skip" leaves bad rows out.
+        gather: with "raise", do not raise at the first bad row, but name them all in :meth:`finish`, which whoever
+            reads the file calls at its end.
+
+    Attributes:
+        at_once: whether the first bad row raises.
+        skipped: the bad rows so far.
+    """
+
+    def __init__(self, on_error: OnError = "raise", *, gather: bool = False) -> None:
+        if on_error not in ("raise", "skip"):
+            raise ConfigError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+        self.skipped: list[SkippedRow] = []
+        self._raises = on_error == "raise"
+        self.at_once = self._raises and not gather
+
+    def report(self, path: Path, row: int, kind: str, message: str) -> None:
+        """Note a row that cannot be used.
+
+        Raises:
+            DataError: the first bad row is to raise.
+        """
+        found = SkippedRow(f"{path}:{row}", kind, f"{path}:{row}: {message}")
+        if self.at_once:
+            raise DataError(found.message)
+        self.skipped.append(found)
+
+    def finish(self, path: Path, usable: int, nothing: str) -> None:
+        """See, at the end of a file, that it can be used.
+
+        Args:
+            path: the file.
+            usable: how many rows can be used.
+            nothing: what to say of a file without any row, good or bad.
+
+        Raises:
+            DataError: bad rows that are not to be skipped, or no usable row.
+        """
+        count = len(self.skipped)
+        if self.skipped and self._raises:
+            if count == 1:
+                message = self.skipped[0].message
+                raise DataError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {ADVICE}")
+            lines = [f"{path}: {count:,} rows cannot be used:"]
+            lines += [f"  {row.message}" for row in self.skipped[:SHOWN]]
+            lines += [f"  and {count - SHOWN:,} more"] if count > SHOWN else []
+            raise DataError("\n".join([*lines, ADVICE]))
+        if not usable:
+            first = f"{path}: no row can be used; the first of {count:,}: {self.skipped[0].message}" if count else ""
+            raise DataError(first or nothing)
+
+
+def all_or_none(examples: Iterable[Located], labelled: Iterable[bool], what: str = "label") -> None:
+    """See that a test file has labels in all rows, or in none.
+
+    Raises:
+        DataError: it has them in some; names the first row without one.
+    """
+    flags = list(labelled)
+    if 0 < sum(flags) < len(flags):
+        first = next(example for example, has in zip(examples, flags, strict=True) if not has)
+        raise DataError(
+            f"{first.where}: no {what}, but other rows have it ({sum(flags):,} of {len(flags):,}). Label the whole "
+            "test file, or none of it"
+        )

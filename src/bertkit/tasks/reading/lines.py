@@ -1,0 +1,167 @@
+"""Lines of a text file, plain or compressed, decoded one by one so that a wrong byte has a line number."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.tasks.reading.bad_rows import BadRows
+
+#: Compressions that may follow the kind of a file, as in ``train.tsv.xz``.
+COMPRESSIONS = (".xz", ".gz", ".bz2")
+#: Longest line in bytes. A longer one is a sign of a file that is not text, and could fill the memory.
+MAX_LINE = 64 * 1024 * 1024
+#: What reading a damaged or unreadable file raises.
+DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """The bytes of a file, decompressed by its name.
+
+    Raises:
+        DataError: it cannot be opened. Damage inside a compressed file shows while reading.
+    """
+    opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.casefold(), open)
+    try:
+        return cast(BinaryIO, opener(path, "rb"))  # type: ignore[operator]
+    except OSError as error:
+        raise DataError(f"cannot open {path}: {error.strerror or error}") from None
+
+
+def check_encoding(encoding: str | None) -> None:
+    """See that Python knows a text encoding of that name; None stands for UTF-8.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    try:
+        b"a".decode(encoding or "utf-8", "replace")
+    except (LookupError, ValueError):
+        known = ("utf-8", "utf-16", "cp1252", "latin-1", "cp1250", "cp1251", "shift_jis", "gb18030", "mac_roman")
+        raise ConfigError(
+            f"unknown encoding {encoding!r}{did_you_mean(str(encoding), known)}; use one such as {', '.join(known)}"
+        ) from None
+
+
+def _marked(head: bytes) -> str | None:
+    """The encoding that a byte order mark tells."""
+    return "utf-8-sig" if head.startswith(_UTF8_MARK) else "utf-16" if head.startswith(_UTF16_MARKS) else None
+
+
+def _explain(error: UnicodeDecodeError, encoding: str, start: int) -> str:
+    """What byte is wrong, counted from ``start``, and what to do."""
+    utf8 = encoding.startswith("utf-8")
+    name = "UTF-8" if utf8 else encoding
+    advice = "its encoding, often cp1252 for a file from Excel:" if utf8 else "another encoding, such as"
+    return (
+        f"byte {error.start - start + 1} of the line, 0x{error.object[error.start]:02x}, is not {name}. Give {advice} "
+        "encoding='cp1252' (--encoding cp1252)"
+    )
+
+
+def read_text(path: Path, encoding: str | None = None) -> str:
+    """A whole file, decompressed and decoded, without a byte order mark.
+
+    Args:
+        path: the file.
+        encoding: see :class:`Lines`.
+
+    Raises:
+        DataError: it cannot be read or decoded.
+        ConfigError: an unknown encoding.
+    """
+    check_encoding(encoding)
+    try:
+        with open_binary(path) as stream:
+            raw = stream.read()
+    except DAMAGED as error:
+        raise DataError(f"{path}: damaged or cut short: {error}") from None
+    name = _marked(raw[:4]) or encoding or "utf-8"
+    try:
+        return raw.decode(name)
+    except UnicodeDecodeError as error:
+        start = raw.rfind(b"\n", 0, error.start) + 1
+        line = raw.count(b"\n", 0, start) + 1
+        raise DataError(f"{path}:{line}: {_explain(error, name, start)}") from None
+
+
+class Lines:
+    """The lines of a file, with their ends.
+
+    Args:
+        path: plain or compressed.
+        bad: told of lines with wrong bytes.
+        encoding: None means UTF-8. A byte order mark of UTF-8 or UTF-16 decides in any case, and is removed.
+
+    Attributes:
+        number: lines read so far.
+        damaged: kind and message of lines with wrong bytes, until :meth:`report_damage` tells of them.
+    """
+
+    def __init__(self, path: Path, bad: BadRows, encoding: str | None = None) -> None:
+        check_encoding(encoding)
+        self.path = path
+        self.number = 0
+        self.damaged: dict[int, tuple[str, str]] = {}
+        self._bad = bad
+        self._encoding = encoding or "utf-8"
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            with open_binary(self.path) as stream:
+                marked = _marked(cast(io.BufferedReader, stream).peek(4))
+                if marked == "utf-8-sig":
+                    stream.read(len(_UTF8_MARK))
+                    marked = "utf-8"
+                self._encoding = marked or self._encoding
+                if codecs.lookup(self._encoding).name.startswith(("utf-16", "utf-32")):
+                    yield from self._wide_lines(stream)
+                    return
+                for raw in iter(lambda: stream.readline(MAX_LINE), b""):
+                    self.number += 1
+                    yield self._decode(raw)
+        except DAMAGED as error:
+            raise DataError(f"{self.path}: damaged or cut short after line {self.number}: {error}") from None
+
+    def _wide_lines(self, stream: BinaryIO) -> Iterator[str]:
+        """Lines of an encoding in which a line feed is more than one byte."""
+        try:
+            for text in io.TextIOWrapper(stream, self._encoding, newline="\n"):
+                self.number += 1
+                yield text.removeprefix("\ufeff") if self.number == 1 else text
+        except UnicodeError as error:
+            raise DataError(f"{self.path}: not {self._encoding} after line {self.number}: {error}") from None
+
+    def _decode(self, raw: bytes) -> str:
+        if len(raw) >= MAX_LINE and not raw.endswith(b"\n"):
+            raise DataError(f"{self.path}:{self.number}: a line of more than {MAX_LINE:,} bytes; is this a text file?")
+        if b"\0" in raw:
+            self._damage("NUL", f"a NUL byte at byte {raw.index(0) + 1} of the line; is this a text file?")
+        try:
+            return raw.decode(self._encoding)
+        except UnicodeDecodeError as error:
+            kind = "not UTF-8" if self._encoding == "utf-8" else f"not {self._encoding}"
+            self._damage(kind, _explain(error, self._encoding, 0))
+            return raw.decode("utf-8", "surrogateescape")
+
+    def _damage(self, kind: str, message: str) -> None:
+        if self._bad.at_once:
+            self._bad.report(self.path, self.number, kind, message)
+        self.damaged[self.number] = kind, message
+
+    def report_damage(self, start: int, end: int) -> bool:
+        """Report damaged lines among ``start ... end``; True when there was one."""
+        hit = [line for line in self.damaged if start <= line <= end]
+        for line in hit:
+            self._bad.report(self.path, line, *self.damaged.pop(line))
+        return bool(hit)

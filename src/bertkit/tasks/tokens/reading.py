@@ -1,0 +1,244 @@
+"""Tagged sentences: which files hold them, and how their rows become examples.
+
+A file is CoNLL's (:mod:`bertkit.tasks.tokens.conll`), or has a list of words and a list of tags in each row, as data
+sets on the Hugging Face Hub have it: ``{"tokens": ["Ann", "spoke"], "ner_tags": ["B-PER", "O"]}``. There tags are often
+numbers, whose names stand in the metadata of the Parquet file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertkit.errors import DataError, did_you_mean, shorten
+from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, read_entities, spelling_of
+from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
+from bertkit.tasks.reading.hub_datasets import label_names
+from bertkit.tasks.reading.splits import FileRules, kind_of, split_path, splits_of
+from bertkit.tasks.reading.tables import JsonTable, names_of, open_table
+from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
+from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
+
+#: More types than this in a user's file are a sign that the tag column is another one.
+MANY_TYPES = 200
+#: Names of the two columns of a table, the first one present is taken.
+WORDS = ("tokens", "words")
+TAGS = ("ner_tags", "tags", "labels", "ner")
+#: Kinds of file that hold rows and not lines of words.
+TABLES = (".jsonl", ".ndjson", ".parquet")
+RULES = FileRules(
+    suffixes=(
+        *(".conll", ".conll2002", ".conll2003", ".bio", ".iob", ".iob2", ".bioes", ".ner", ".txt", ".tsv"),
+        *(".annotated", *TABLES),
+    ),
+    loose=True,
+    unit="sentences",
+)
+
+
+class _Ner(NamedTuple):
+    name: str = "ner"
+    folders: tuple[str, ...] = ()
+
+
+def tagged_files(data: str | Path) -> dict[Split, Path]:
+    """The files of a data set by split: a folder's, whose names tell the split (``train.conll``, ``eng.testb``,
+    ``wnut17train.conll.xz``), or one file. Raises as :func:`bertkit.tasks.splits_of`.
+    """
+    return splits_of(_Ner(), data, RULES)
+
+
+def ner_task(
+    data: str | Path,
+    *,
+    name: str = "ner",
+    types: Sequence[str] | None = None,
+    word_column: int = 1,
+    tag_column: int = -1,
+    delimiter: str | None = None,
+    joiner: str = " ",
+    encoding: str | None = None,
+    on_error: OnError = "raise",
+) -> TokenTask:
+    """The task of finding what the entities in CoNLL files are.
+
+    Args:
+        data: a folder with train, dev and test files, or one file; see :func:`tagged_files`.
+        name: of the task.
+        types: names of the entity types, when a model fixes them; None takes those of the train and dev files, sorted.
+        word_column: the column of the words, counted from 1.
+        tag_column: the column of the tags, counted from 1, or from the end with -1.
+        delimiter: None means a tab where the first line of data has one, else runs of blanks.
+        joiner: what stands between two words, see :class:`bertkit.tasks.tokens.task.TaggedExample`.
+        encoding: of the files; None means UTF-8.
+        on_error: "skip" passes over bad lines while looking for types.
+
+    Raises:
+        DataError: files that cannot be read, or hold no entity.
+    """
+    columns = ConllColumns(word_column, tag_column, delimiter, encoding)
+    about = "entities in CoNLL files"
+    if types is not None:
+        return TokenTask(name, tuple(types), columns, joiner, about=about)
+    found: set[str] = set()
+    notes = []
+    files = tagged_files(data)
+    for split, path in ({split: path for split, path in files.items() if split != "test"} or files).items():
+        sentences = _sentences(path, columns, BadRows(on_error, gather=True))
+        spelling = spelling_of([sentence.tags for sentence in sentences])
+        _check_types(path, spelling, sum(len(sentence.words) for sentence in sentences))
+        notes.append(f"{split} is tagged in {_described(spelling)}")
+        found |= spelling.entities.keys()
+    if not found:
+        raise DataError(f"{data}: every word is tagged {OUTSIDE}, so there is no entity to learn from")
+    return TokenTask(name, tuple(sorted(found)), columns, joiner, about=about, notes=tuple(notes))
+
+
+def load_tagged(task: TokenTask, data: str | Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
+    """Read one split. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
+
+    Args:
+        task: from :func:`ner_task`.
+        data: a folder or a file.
+        split: train, dev or test; a test file may have words alone.
+        on_error: "raise" refuses a file with bad lines and names them; "skip" leaves out the sentences that hold bad
+            lines, and lists the lines, each with its reason, in ``.skipped`` of the result.
+
+    Raises:
+        DataError: no such split, no sentence, or bad lines: each with file, line, found, expected.
+    """
+    return read_tagged(task, split_path(_Ner(), data, split, RULES), split, on_error=on_error)
+
+
+def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
+    """The sentences of one file, whatever its name says; as :func:`load_tagged`."""
+    bad = BadRows(on_error, gather=True)
+    sentences = _sentences(path, task.columns, bad, tagged=None if split == "test" else True)
+    spelling = spelling_of([sentence.tags for sentence in sentences]) if sentences[0].tags else None
+    rows = []
+    for sentence in sentences:
+        entities = None if spelling is None else tuple(read_entities(sentence.tags, spelling.notation))
+        unknown = next((entity for entity in entities or () if entity.type not in task.types), None)
+        if unknown is not None:
+            advice = RUNNING_TEXT if split == "test" else ""
+            bad.report(path, sentence.lines[unknown.start], "unknown type", _unknown(task, sentence, unknown) + advice)
+            continue
+        place = sentence.lines[0], str(path), sentence.document
+        rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
+    bad.finish(path, len(rows), f"{path} has no sentence")
+    skipped = sorted(bad.skipped, key=lambda row: int(row.where.rpartition(":")[2]))  # types were checked last
+    examples = TaggedExamples(rows, path, split, skipped)
+    examples.spelling = spelling
+    return examples
+
+
+def with_spelling(examples: Examples[TaggedExample], like: Examples[TaggedExample]) -> TaggedExamples:
+    """The examples, knowing how the file of ``like`` was tagged."""
+    found = TaggedExamples(examples, examples.path, examples.split, examples.skipped)
+    found.spelling = getattr(like, "spelling", None)
+    return found
+
+
+def _sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> list[Sentence]:
+    """The whole sentences of a file of either form, at least one; ``tagged`` as in :func:`read_conll`."""
+    if kind_of(path) in TABLES:
+        found = list(_read_rows(path, columns, bad, tagged=tagged))
+        nothing = f"{path} has no sentence in column {' or '.join(WORDS)}"
+    else:
+        found = list(read_conll(path, columns, bad, tagged=tagged))
+        nothing = f"{path} is empty: expected one word and its tag a line, and a blank line after each sentence"
+    bad.finish(path, len(found), nothing)
+    return found
+
+
+def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None) -> Iterator[Sentence]:
+    table = open_table(path, Columns(text=WORDS, encoding=columns.encoding), bad)
+    words = _find(path, table.columns, WORDS, "words")
+    # The columns of JSON lines are those of the first; a later one may still have tags.
+    there = (*table.columns, TAGS[0]) if tagged is None and isinstance(table, JsonTable) else table.columns
+    has_tags = tagged is True or any(name in there for name in TAGS)
+    names = [words, _find(path, there, TAGS, "tags")] if has_tags else [words]
+    known = label_names(path, names[1]) if has_tags and kind_of(path) == ".parquet" else None
+    first: dict[bool, int] = {}  # the line of the first sentence without tags, and with them
+    for line, values in table.rows(names):
+        if tagged is None and has_tags and values[1] is None:
+            values = values[:1]
+        try:
+            _check_row(names, values, known)
+        except RowError as fault:
+            bad.report(path, line, fault.kind, str(fault))
+            continue
+        if not values[0]:
+            continue  # an empty sentence, as two blank lines are
+        tags = [] if len(values) == 1 else list(values[1]) if known is None else [known[number] for number in values[1]]
+        first.setdefault(len(values) > 1, line)
+        if len(first) > 1:
+            raise DataError(
+                f"{path}:{first[False]}: no {names[1]!r}, but line {first[True]} has them. Tag the whole file, or "
+                "none of it"
+            )
+        yield Sentence(list(values[0]), tags, [line] * len(values[0]), 0)
+
+
+def _check_row(names: Sequence[str], values: Sequence[Any], known: Sequence[str] | None) -> None:
+    """Raises RowError for a row that is not words, or words and as many tags."""
+    words = values[0]
+    if not _is_list_of(words, str):
+        raise RowError("no words", f"column {names[0]!r} holds {words!r:.60}, expected a list of words")
+    if len(values) == 1:
+        return
+    tags = values[1]
+    if not isinstance(tags, list) or len(tags) != len(words):
+        found = f"{len(tags)} tags" if isinstance(tags, list) else f"{tags!r:.60}"
+        raise RowError("tags do not fit", f"column {names[1]!r} holds {found} for {len(words)} words")
+    if known is None and not _is_list_of(tags, str):
+        raise RowError(
+            "tags without names",
+            f"column {names[1]!r} holds {tags!r:.60}: numbers, and the file does not name them. Write the tags as "
+            'text, such as "B-PER"',
+        )
+    if known is not None and not all(isinstance(tag, int) and 0 <= tag < len(known) for tag in tags):
+        expected = f"expected numbers from 0 to {len(known) - 1}"
+        raise RowError("unknown tag", f"column {names[1]!r} holds {tags!r:.60}, {expected}")
+
+
+def _is_list_of(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def _find(path: Path, columns: Sequence[str], wanted: Sequence[str], what: str) -> str:
+    for name in wanted:
+        if name in columns:
+            return name
+    raise DataError(f"{path}: no column of {what}: looked for {shorten(wanted)}; the columns are {names_of(columns)}")
+
+
+def _described(spelling: Spelling) -> str:
+    words = {
+        "bare": "types without B- and I-, where neighbours of one type are one entity",
+        "IO": "IO, where neighbours of one type are one entity",
+    }.get(spelling.scheme, spelling.scheme)
+    if spelling.notation.suffix:
+        words += ", the letter after the type (PER-B)"
+    if not spelling.repaired:
+        return words
+    tags = "1 tag does" if spelling.repaired == 1 else f"{spelling.repaired:,} tags do"
+    return f"{words}; {tags} not fit it, read by the repair rule (bertkit.metrics.tags)"
+
+
+def _check_types(path: Path, spelling: Spelling, num_words: int) -> None:
+    if len(spelling.types) > MANY_TYPES or (len(spelling.types) > 20 and len(spelling.types) > num_words / 10):
+        raise DataError(
+            f"{path}: {len(spelling.types):,} different entity types in {num_words:,} words, such as "
+            f"{shorten(spelling.types, limit=4)}. Is this the column of the tags? Choose it with --tag-column "
+            "(tag_column=)"
+        )
+
+
+def _unknown(task: TokenTask, sentence: Sentence, entity: Entity) -> str:
+    return (
+        f"tag {sentence.tags[entity.start]!r} is of no known type{did_you_mean(entity.type, task.types)}; the types "
+        f"are {shorten(task.types, limit=12)}"
+    )

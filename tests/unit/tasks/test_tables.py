@@ -1,0 +1,188 @@
+"""Tables as people have them: other delimiters and encodings, Excel, JSON arrays, wide headers, many bad rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import date
+from pathlib import Path
+
+import pytest
+from openpyxl import Workbook
+
+from bertkit.errors import ConfigError, DataError
+from bertkit.inference.predict_files import read_texts
+from bertkit.tasks import TASKS, Columns, csv_task, load_split, splits_of
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.tables import open_table
+
+IMDB = TASKS["imdb"]
+TEXTS = ["Zoë’s café, naïve", "a; b", "plain", "more"]
+
+
+def write(path: Path, separator: str = ",", encoding: str = "utf-8") -> Path:
+    rows = "".join(f'"{text}"{separator}{label}\r\n' for text, label in zip(TEXTS, "0101", strict=True))
+    path.write_bytes(f"text{separator}label\r\n{rows}".encode(encoding))
+    return path
+
+
+def texts(path: Path, **options: str) -> list[str]:
+    task = csv_task(path, **options)  # type: ignore[arg-type]
+    assert task.labels == ("0", "1")
+    return [row.text for row in load_split(task, path, "train")]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_the_delimiter_of_a_csv_file_is_read_off_its_header(separator: str, tmp_path: Path) -> None:
+    assert texts(write(tmp_path / "train.csv", separator)) == TEXTS
+    (tmp_path / "quoted.csv").write_bytes(b'"a;b",label\r\nx,1\r\ny,0\r\n')
+    assert csv_task(tmp_path / "quoted.csv", text="a;b").columns.text == ("a;b",)
+
+
+def test_a_semicolon_that_was_detected_is_told(tmp_path: Path) -> None:
+    assert "fields are separated by ';', as in the header" in csv_task(write(tmp_path / "train.csv", ";")).notes
+    assert not any("separated" in note for note in csv_task(write(tmp_path / "train.csv")).notes)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252", "utf-16-le"])
+def test_encodings(encoding: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "train.csv", ";", encoding)
+    if encoding in ("utf-8-sig", "utf-16"):  # a byte order mark tells
+        assert texts(path) == texts(path, encoding="cp1252") == TEXTS
+    assert texts(path, encoding=encoding) == TEXTS
+
+
+def test_an_encoding_is_suggested_where_the_file_is_not_utf8(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.csv", ",", "cp1252")
+    with pytest.raises(DataError, match=r"train\.csv:2: byte 4 of the line, 0xeb, is not UTF-8.*--encoding cp1252"):
+        csv_task(path)
+    with pytest.raises(DataError, match=r":2: byte 4 of the line, 0xeb, is not ascii"):
+        csv_task(write(path, ",", "cp1252"), encoding="ascii")
+    with pytest.raises(ConfigError, match=r"unknown encoding 'cp-1252x' \(did you mean 'cp1252'\?\)"):
+        csv_task(path, encoding="cp-1252x")
+
+
+def test_lines_of_text_in_an_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes("Zoë\r\nb\n".encode("cp1252"))
+    assert list(read_texts(path, Columns(text=("text",), encoding="cp1252"))) == [("Zoë", None), ("b", None)]
+    path.write_bytes(b"\xef\xbb\xbffirst\n")
+    assert list(read_texts(path, Columns(text=("text",)))) == [("first", None)]
+
+
+def workbook(path: Path, *rows: tuple[object, ...]) -> Path:
+    book = Workbook()
+    book.active.title = "empty"  # type: ignore[union-attr]
+    sheet = book.create_sheet("data")
+    for row in rows:
+        sheet.append(row)
+    book.save(path)
+    return path
+
+
+def test_excel(tmp_path: Path) -> None:
+    rows = [(TEXTS[0], None, 1), (None, None, None), (date(2024, 5, 1), None, 0.0), (7, None, "1")]
+    path = workbook(tmp_path / "reviews.xlsx", ("text", None, "label"), *rows)
+    task = csv_task(path)
+    examples = load_split(task, path, "train")
+    assert task.labels == ("0", "1")
+    assert [(row.text, row.label, row.row) for row in examples] == [
+        (TEXTS[0], 1, 2),
+        ("2024-05-01T00:00:00", 0, 4),
+        ("7", 1, 5),
+    ]
+    assert [text for text, _ in read_texts(path, task.columns)] == [row.text for row in examples]
+    assert splits_of(task, path) == {"train": path}
+
+
+@pytest.mark.parametrize("content", [b"", b"no workbook", b"PK\x03\x04 and no more"])
+def test_a_damaged_workbook_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "train.xlsx"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"train\.xlsx: not a readable Excel workbook"):
+        load_split(IMDB, path, "train")
+
+
+def test_bad_rows_of_a_workbook(tmp_path: Path) -> None:
+    path = workbook(tmp_path / "train.xlsx", ("text", "label"), ("good", 1), ("", 0), ("bad", None))
+    with pytest.raises(DataError, match=r"2 rows .*:\n.*xlsx:3: column 'text' is empty\n.*xlsx:4: .*no label"):
+        load_split(IMDB, path, "train")
+    with pytest.raises(DataError, match="is empty: expected a sheet"):
+        load_split(IMDB, workbook(path), "train")
+    with pytest.raises(DataError, match="column 'text' more than once"):
+        load_split(IMDB, workbook(path, ("text", "text", "label"), ("a", "b", 1)), "train")
+
+
+def test_a_json_array_of_objects(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps([{"text": text, "label": label} for text, label in zip(TEXTS, "0101", strict=True)]))
+    assert texts(path) == TEXTS
+    path.write_text('[{"text": "a", "label": 1}, 5, {"text": "b \\ud83d", "label": 1}]')
+    with pytest.raises(DataError, match=r"json:2: expected a JSON object .*got a int\n.*json:3: .*surrogate pair"):
+        load_split(IMDB, path, "train")
+    path.write_text('{"text": "a", "label": 1}')
+    with pytest.raises(DataError, match=r"expected an array of objects.*got an object with 'text', 'label'"):
+        load_split(IMDB, path, "train")
+    path.write_text('{"text": "a", "label": 1}\n{"text": "b", "label": 1}\n')
+    with pytest.raises(DataError, match=r"is not JSON: Extra data.*the suffix \.jsonl"):
+        load_split(IMDB, path, "train")
+
+
+def test_a_file_of_an_older_kind_comes_before_json_and_excel(tmp_path: Path) -> None:
+    for name in ("train.csv", "train.json", "train.xlsx", "dev.xlsx"):
+        (tmp_path / name).touch()
+    assert {split: path.name for split, path in splits_of(IMDB, tmp_path).items()} == {
+        "train": "train.csv",
+        "dev": "dev.xlsx",
+    }
+
+
+def test_all_bad_rows_are_counted_and_the_first_ten_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("text,label\ngood,1\n" + "".join(f"text {row},{row}\n" for row in range(5, 1005)) + "a\n,0\nx,\n")
+    with pytest.raises(DataError) as caught:
+        load_split(IMDB, path, "train")
+    told = str(caught.value).splitlines()
+    assert told[0] == f"{path}: 1,003 rows cannot be used:"
+    assert [line.split(": ")[0] for line in told[1:11]] == [f"  {path}:{row}" for row in range(3, 13)]
+    assert told[11:] == [
+        "  and 993 more",
+        "Correct the file, or leave bad rows out with on_error='skip' (--on-error skip)",
+    ]
+
+
+def test_missing_labels_and_empty_texts_of_a_users_file_come_in_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.csv"
+    path.write_text("text,label\ngood,1\nbad,0\n,1\nx,\n")
+    with pytest.raises(DataError, match=r"2 rows cannot be used:\n.*:4: column 'text' is empty\n.*:5: .*has no label"):
+        csv_task(path)
+    assert csv_task(path, on_error="skip").labels == ("0", "1")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_number_of_ten_thousand_digits_is_a_bad_row(kind: str, tmp_path: Path) -> None:
+    digits = "1" * 10_000
+    path = tmp_path / f"train.{kind}"
+    rows = [f'{{"text": "a", "label": {label}}}\n' for label in ("1", digits)]
+    path.write_text("".join(rows) if kind == "jsonl" else f"text,label\na,1\nb,{digits}\n")
+    said = "a number has too many digits" if kind == "jsonl" else "column 'label': label '1111"
+    with pytest.raises(DataError, match=rf"train\.{kind}:{2 if kind == 'jsonl' else 3}: .*{said}"):
+        load_split(IMDB, path, "train")
+    if kind == "csv":
+        assert csv_task(path).labels == ("1", digits)
+
+
+def test_a_header_of_many_columns_takes_no_quadratic_time(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    names = ",".join(f"c{number}" for number in range(200_000))
+    path.write_text(f"text,label,{names}\na,1\n")
+    start = time.perf_counter()
+    assert len(open_table(path, Columns(text=("text",)), BadRows()).columns) == 200_002
+    with pytest.raises(DataError, match=r"train\.csv:2: the row has 2 fields, expected 200002: .* and 199982 more"):
+        load_split(IMDB, path, "train")
+    with pytest.raises(DataError, match=r"no text column 'sentence'.*and 199982 more"):
+        load_split(TASKS["sst2"], path, "train")
+    assert time.perf_counter() - start < 20
+    path.write_text(f"text,label,{names},c7\na,1\n")
+    with pytest.raises(DataError, match=r":1: the header names column 'c7' more than once"):
+        load_split(IMDB, path, "train")
