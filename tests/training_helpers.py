@@ -14,6 +14,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.ragged import Ragged
+from bertkit.system.json_files import read_lines
 from bertkit.tasks import Columns, TextTask
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.batch_plan import EpochPlan
@@ -89,6 +90,11 @@ def toy_trainer(
         folder=folder,
         identity={"num_steps": num_steps},
     )
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON Lines file of a run."""
+    return list(read_lines(path))
 
 
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:

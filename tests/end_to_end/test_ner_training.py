@@ -21,7 +21,7 @@ from bertkit.tasks import TokenTask, ner_task
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.run_folder import read_log
+from training_helpers import read_rows
 
 FIRST = ["ann", "bob", "eve", "tom", "zoe", "max"]
 LAST = ["lee", "ray", "kim", "fox"]
@@ -121,7 +121,7 @@ def test_the_run_folder_tells_scores_by_type_and_beside_a_baseline(run_folder: P
 
 
 def test_the_scores_are_those_of_seqeval_on_the_written_predictions(run_folder: Path) -> None:
-    rows = read_log(run_folder / "predictions-dev.jsonl")
+    rows = read_rows(run_folder / "predictions-dev.jsonl")
     gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
     scores = read(run_folder / "metrics.json")["scores"]
     assert f1_score(gold, predicted) == pytest.approx(scores["f1"], abs=1e-12)
@@ -154,7 +154,7 @@ def test_evaluating_again_gives_the_same_scores(run_folder: Path, data: Path, tm
     (tmp_path / "other.conll").write_text(sentences(20, 8))
     evaluate_run("ner", tmp_path / "other.conll", run_folder)
     assert {path: path.read_bytes() for path in own} == own, "what the run found on its own dev rows stays"
-    of_others = read_log(run_folder / "evaluation-predictions-dev.jsonl")
+    of_others = read_rows(run_folder / "evaluation-predictions-dev.jsonl")
     assert len(of_others) == read(run_folder / "evaluation-dev.json")["num_rows"] == 20
     assert read(run_folder / "evaluation-entities-dev.json")["split"] == "dev"
 
@@ -214,7 +214,7 @@ def test_types_that_the_model_does_not_know_are_an_error(run_folder: Path, tmp_p
 
 def test_the_pipeline_finds_what_the_evaluation_found(run_folder: Path) -> None:
     """Serving and scoring are one: same windows, same pieces, same tags."""
-    rows = read_log(run_folder / "predictions-dev.jsonl")
+    rows = read_rows(run_folder / "predictions-dev.jsonl")
     pipe = pipeline("ner", model=run_folder, device="cpu")
     found = pipe([row["text"] for row in rows], aggregation_strategy="first")
     assert pipe.decision == {"max_length": 24}

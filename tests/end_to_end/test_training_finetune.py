@@ -26,7 +26,7 @@ from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.run_folder import read_log
+from training_helpers import read_rows
 
 GOOD = ["good", "fine", "great", "lovely", "nice", "happy"]
 BAD = ["bad", "poor", "awful", "sad", "ugly", "broken"]
@@ -152,7 +152,7 @@ def test_the_model_that_is_kept_is_the_one_that_was_scored(run: Path) -> None:
     model = BertForSequenceClassification.from_pretrained(run)
     tokenizer = BertTokenizer.from_pretrained(run)
     assert model.config.id2label == {0: "bad", 1: "good"}
-    rows = read_log(run / "predictions-dev.jsonl")
+    rows = read_rows(run / "predictions-dev.jsonl")
     for row in rows[:20]:
         with torch.no_grad():
             probs = model(**tokenizer(row["text"], return_tensors="pt")).logits.softmax(-1)[0]
@@ -174,7 +174,7 @@ def test_transformers_loads_the_run(run: Path) -> None:
 
 
 def test_the_log_has_every_step_and_epoch(run: Path) -> None:
-    records = read_log(run / "log.jsonl")
+    records = read_rows(run / "log.jsonl")
     assert [r["step"] for r in records if "event" not in r] == list(range(1, 41))
     assert [r["epoch"] for r in records if r.get("event") == "epoch"] == [1, 2, 3, 4]
 
@@ -306,7 +306,7 @@ def assert_same_run(out: Path, expected: Path) -> None:
     for seed in (0, 1):
         for name in ("best/model.safetensors", "predictions-dev.jsonl"):
             assert sha(out / f"seed-{seed}" / name) == sha(expected / f"seed-{seed}" / name), (seed, name)
-        logs = [without_times(read_log(folder / f"seed-{seed}" / "log.jsonl")) for folder in (out, expected)]
+        logs = [without_times(read_rows(folder / f"seed-{seed}" / "log.jsonl")) for folder in (out, expected)]
         assert logs[0] == logs[1]
     assert without_times(read(out / "metrics.json")) == without_times(read(expected / "metrics.json"))
 
@@ -456,7 +456,7 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
 def test_predict_file_reads_plain_text(run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("good film\n\nbad film\n", encoding="utf-8")
     assert predict_file(run, tmp_path / "in.txt", tmp_path / "out.jsonl") == 3
-    assert [row["text"] for row in read_log(tmp_path / "out.jsonl")] == ["good film", "", "bad film"]
+    assert [row["text"] for row in read_rows(tmp_path / "out.jsonl")] == ["good film", "", "bad film"]
     with pytest.raises(DataError, match="does not exist"):
         predict_file(run, tmp_path / "no.txt", tmp_path / "x.jsonl")
 
@@ -478,7 +478,7 @@ def test_regression_on_pairs(start: Path, tmp_path: Path) -> None:
     result = finetune(task, file, start, tmp_path / "run", FinetuneConfig(**QUICK), cache=None)
     assert set(result.scores) >= {"pearson", "spearman", "loss"}
     assert (tmp_path / "run" / "scores.png").exists()
-    rows_out = read_log(tmp_path / "run" / "predictions-dev.jsonl")
+    rows_out = read_rows(tmp_path / "run" / "predictions-dev.jsonl")
     assert isinstance(rows_out[0]["predicted"], float)
     assert isinstance(rows_out[0]["gold"], float)
     assert "probabilities" not in rows_out[0]
@@ -553,6 +553,6 @@ def test_real_weights_and_real_tweets(shared: Path, minilm: Path, tmp_path: Path
     assert not result.seeds[0].dead
     whole = FinetuneConfig(epochs=2, learning_rate=5e-4, batch_size=16, baseline=False)
     result = finetune("tweets", tmp_path, minilm, tmp_path / "whole", whole, cache=None)
-    epochs = [r["train_loss"] for r in read_log(tmp_path / "whole" / "log.jsonl") if r.get("event") == "epoch"]
+    epochs = [r["train_loss"] for r in read_rows(tmp_path / "whole" / "log.jsonl") if r.get("event") == "epoch"]
     assert epochs[1] < epochs[0]
     assert result.protocol["data"]["dev_rows"] == 100

@@ -12,9 +12,11 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
 from bertkit.metrics.intervals import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import quiet, say
+from bertkit.system.json_files import parsed, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import Examples, TextTask, get_task
 from bertkit.tasks.decision_file import read_decision
@@ -22,7 +24,7 @@ from bertkit.tasks.examples import SPLITS, Columns
 from bertkit.tasks.prediction_rows import prediction_rows, with_texts
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
-from bertkit.tasks.registry import Task, task_from_dict
+from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import LabelDecision
 from bertkit.tasks.text.features import Truncation
 from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
@@ -33,7 +35,6 @@ from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.seed_run import score_set
 from bertkit.training.finetuning.task_data import examples_hash, held_out_again
-from bertkit.training.trainer.run_folder import METRICS, SETTINGS, read_json, write_json
 
 T = TypeVar("T")
 
@@ -166,13 +167,13 @@ def open_run(
     path = resolve(run, revision=revision)
     folder = path if path.is_dir() else path.parent
     shape = BertConfig.from_json_file(config_path(path))
-    settings = read_json(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
-    known = task_from_dict(settings["task"]) if settings else task or _any_texts(shape)
+    settings = read_settings(folder)
+    known = read_task(folder) or task or _any_texts(shape)
     workflow = workflow_of(known)
-    config = FinetuneConfig(**settings["config"]) if settings else FinetuneConfig()
+    config = parsed(settings["config"], FinetuneConfig, str(folder / SETTINGS)) if settings else FinetuneConfig()
     longest = shape.max_input_length
     if (folder / METRICS).exists():
-        longest = read_json(folder / METRICS)["protocol"]["data"]["max_length"]
+        longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
     elif settings or not isinstance(workflow, TextWorkflow):
         longest = config.max_length or min(workflow.default_max_length, longest)
     kind = Classifier if isinstance(workflow, TextWorkflow) else Run
@@ -286,8 +287,7 @@ def ner_task_of(
     """
     path = resolve(run, revision=revision)
     shape = BertConfig.from_json_file(config_path(path))
-    settings = (path if path.is_dir() else path.parent) / SETTINGS
-    known = task_from_dict(read_json(settings)["task"]) if settings.exists() else None
+    known = read_task(path if path.is_dir() else path.parent)
     if isinstance(known, TokenTask):
         own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
         columns = {**own, "delimiter": known.columns.delimiter, "joiner": known.joiner, **columns}
@@ -363,7 +363,7 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
     Raises:
         DataError: neither; rows that the run was trained on are not dev.
     """
-    facts = read_json(loaded.path / METRICS)["protocol"]["data"] if (loaded.path / METRICS).exists() else {}
+    facts = read_facts(loaded.path)
     dev = held_out_again(workflow, data, FinetuneConfig(**loaded.settings["config"]), facts)
     if dev is not None:
         say(f"task {workflow.task.name} has no dev file: using the rows that this run held out of train")

@@ -15,6 +15,8 @@ from typing import Any
 
 from bertkit.errors import CheckpointError, shorten
 
+#: A value of a JSON file.
+Json = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 #: Tokens of a vocabulary, and the bytes and values (see :func:`strict_json`) of its file. Of the models read here
 #: LaBSE has the most tokens, 501,153, and XLM-R the largest file, 17.1 MB as an indented tokenizer.json.
 MAX_TOKENS = 520_000

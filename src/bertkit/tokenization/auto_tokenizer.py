@@ -9,7 +9,9 @@ from typing import Any, Self
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
-from bertkit.tokenization.formats.tokenizer_files import ANY_CLASS, read_json, read_json_if_there
+from bertkit.tokenization.formats.tokenizer_files import read_json, read_json_if_there
+from bertkit.tokenization.formats.tokenizer_folder import ANY_CLASS
+from bertkit.tokenization.formats.tokenizer_json import model_of
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.roberta_tokenizer import RobertaTokenizer
 from bertkit.tokenization.unigram_tokenizers import (
@@ -142,14 +144,15 @@ def _class_of_file(path: Path) -> type[PreTrainedTokenizer]:
 
 def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:
     """By the algorithm; of unigram ones by a token that only one family has."""
-    model = read_json(path).get("model")
-    model = model if isinstance(model, dict) else {}
-    vocab = model.get("vocab")
-    if model.get("type") == "BPE" or "merges" in model:
+    kind, model = model_of(read_json(path))
+    if kind == "BPE":
         return RobertaTokenizer
-    if model.get("type") == "Unigram" or isinstance(vocab, list):
-        first = {str(piece[0]) for piece in list(vocab or ())[:10] if isinstance(piece, list) and piece}
-        if "[CLS]" in first:
-            return AlbertTokenizer
-        return CamembertTokenizer if "<s>NOTUSED" in first else XLMRobertaTokenizer
-    return BertTokenizer
+    if kind != "Unigram":
+        return BertTokenizer
+    vocab = model.get("vocab")
+    first = (
+        {str(piece[0]) for piece in vocab[:10] if isinstance(piece, list) and piece} if isinstance(vocab, list) else ()
+    )
+    if "[CLS]" in first:
+        return AlbertTokenizer
+    return CamembertTokenizer if "<s>NOTUSED" in first else XLMRobertaTokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from tokenizers import AddedToken as EngineToken
@@ -12,7 +13,7 @@ from tokenizers.models import BPE, Unigram, WordPiece
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization.fast.chunk_cache import Int64
-from bertkit.tokenization.ragged import Template, kept_lengths
+from bertkit.tokenization.ragged import BERT, Template, kept_lengths
 from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, UnigramVocabulary, Vocabulary
 
 _surrogate = re.compile("[\ud800-\udfff]")
@@ -36,13 +37,42 @@ def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
         continuing_subword_prefix=vocabulary.prefix,
     )
     engine, bare = _without_template(vocabulary, model), _without_template(vocabulary, model)
-    cls, sep = vocabulary.cls_token, vocabulary.sep_token
-    engine.post_processor = processors.TemplateProcessing(
-        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
-        pair=[f"{cls}:0", "$A:0", f"{sep}:0", "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
-    )
+    engine.post_processor = post_processors(BERT, *_around(vocabulary))[0]
     return engine, bare
+
+
+def post_processors(
+    template: Template, first: tuple[str, int], last: tuple[str, int]
+) -> list[processors.PostProcessor]:
+    """Everything in the ``tokenizers`` package that puts special tokens where a template has them.
+
+    Args:
+        template: their places. Token types are compared only where it has segments.
+        first: what stands before a text ([CLS]), and its id.
+        last: what stands behind it ([SEP]), and its id.
+    """
+    cls, sep = first[0], last[0]
+    single = [f"{cls}:0", "$A:0", f"{sep}:0"]
+    found: list[processors.PostProcessor] = [
+        processors.TemplateProcessing(
+            single=single,
+            pair=[*single, *[f"{sep}:0"] * (template.between - 1), f"$B:{kind}", f"{sep}:{kind}"],
+            special_tokens=[first, last],
+        )
+        for kind in ((1,) if template.segments else (0, 1))
+    ]
+    if template.segments:
+        found.append(processors.BertProcessing(last, first))
+    else:
+        flags = product((True, False), repeat=2)
+        found += [processors.RobertaProcessing(last, first, trims, adds) for trims, adds in flags]
+    return found
+
+
+def _around(vocabulary: TokenTable) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The tokens around a text, and their ids."""
+    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    return (cls, vocabulary.id_of(cls)), (sep, vocabulary.id_of(sep))
 
 
 def _without_template(vocabulary: Vocabulary, model: WordPiece) -> Tokenizer:
@@ -103,12 +133,9 @@ def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenize
         each.decoder = decoders.ByteLevel()
         _add_tokens(each, vocabulary)
     parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    cls, sep = vocabulary.cls_token, vocabulary.sep_token
+    first, last = _around(vocabulary)
     engine.post_processor = processors.RobertaProcessing(
-        (sep, vocabulary.id_of(sep)),
-        (cls, vocabulary.id_of(cls)),
-        trim_offsets=vocabulary.trim_offsets,
-        add_prefix_space=vocabulary.add_prefix_space,
+        last, first, trim_offsets=vocabulary.trim_offsets, add_prefix_space=vocabulary.add_prefix_space
     )
     return engine, bare, parts
 
@@ -132,25 +159,28 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
         each.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
     for each in (engine, bare):
         _add_tokens(each, vocabulary)
-    cls, sep = vocabulary.cls_token, vocabulary.sep_token
-    last = 1 if template.segments else 0
-    between = [f"{sep}:0"] * template.between
-    engine.post_processor = processors.TemplateProcessing(
-        single=[f"{cls}:0", "$A:0", f"{sep}:0"],
-        pair=[f"{cls}:0", "$A:0", *between, f"$B:{last}", f"{sep}:{last}"],
-        special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
-    )
+    engine.post_processor = post_processors(template, *_around(vocabulary))[0]
     return engine, bare, parts
 
 
-def _unigram_normalizer(vocabulary: UnigramVocabulary) -> normalizers.Normalizer | None:
+def unigram_steps(*, replace_quotes: bool, keep_accents: bool, lower_case: bool) -> list[normalizers.Normalizer]:
+    """What is done to text before unigram models, one step after the other; SentencePiece's own table comes last."""
     steps: list[normalizers.Normalizer] = []
-    if vocabulary.replace_quotes:
+    if replace_quotes:
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not vocabulary.keep_accents:
+    if not keep_accents:
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if vocabulary.do_lower_case:
+    if lower_case:
         steps.append(normalizers.Lowercase())
+    return steps
+
+
+def _unigram_normalizer(vocabulary: UnigramVocabulary) -> normalizers.Normalizer | None:
+    steps = unigram_steps(
+        replace_quotes=vocabulary.replace_quotes,
+        keep_accents=vocabulary.keep_accents,
+        lower_case=vocabulary.do_lower_case,
+    )
     if vocabulary.charsmap:
         steps.append(normalizers.Precompiled(vocabulary.charsmap))
     return normalizers.Sequence(steps) if len(steps) > 1 else steps[0] if steps else None

@@ -14,10 +14,10 @@ from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_wordpiece import fast_encoder
 from bertkit.tokenization.formats.wordpiece_files import (
     TOKENIZER_FILES,
+    WORDPIECE,
     check_uncased,
-    read_tokenizer,
     read_vocab,
-    write_tokenizer,
+    write_vocab,
 )
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, AddedToken, Vocabulary
@@ -52,6 +52,7 @@ class BertTokenizer(PreTrainedTokenizer):
     """
 
     files = TOKENIZER_FILES
+    kind = WORDPIECE
 
     def __init__(
         self,
@@ -136,18 +137,13 @@ class BertTokenizer(PreTrainedTokenizer):
 
     @classmethod
     def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = {**read_tokenizer(path), **overrides}
+        arguments = super()._read(path, overrides)
         if "do_lower_case" not in arguments:
             check_uncased(arguments["vocab"], path)
         return arguments
 
-    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
-        """Write ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``.
-
-        transformers reads them back as the same tokenizer. Returns the paths written.
-        """
-        settings = {"tokenizer_class": type(self).__name__, **self._settings()}
-        return write_tokenizer(Path(folder), self._vocabulary, self._engine, settings)
+    def _original_files(self) -> dict[str, bytes]:
+        return {"vocab.txt": write_vocab(self._vocabulary.vocab)}
 
 
 class DistilBertTokenizer(BertTokenizer):

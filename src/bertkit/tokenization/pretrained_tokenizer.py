@@ -18,6 +18,8 @@ from bertkit.tokenization import backend as engines
 from bertkit.tokenization.batch_encoding import BatchEncoding, columns_of, columns_of_ragged, pad_columns
 from bertkit.tokenization.call_arguments import Request, Texts, check_texts, parse_texts, request
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder, Int32, Int64
+from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
+from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
 from bertkit.tokenization.ragged import assemble, kept_lengths
 from bertkit.tokenization.vocabulary import TokenTable
@@ -29,8 +31,8 @@ class PreTrainedTokenizer(Decoder):
     Calling a tokenizer is for use with a model and for offsets; :meth:`encode_ragged` is for bulk. Neither fails on
     any ``str``. A tokenizer can be pickled, and shared between threads.
 
-    A subclass has a vocabulary of its own kind, engines for it (:meth:`_engines`), and files (:meth:`_read`,
-    :meth:`save_pretrained`).
+    A subclass has a vocabulary of its own kind, engines for it (:meth:`_engines`), and files (:attr:`kind`,
+    :meth:`_original_files`).
 
     Args:
         vocabulary: what the tokenizer is made of.
@@ -41,6 +43,8 @@ class PreTrainedTokenizer(Decoder):
 
     #: What to fetch from the Hub.
     files: ClassVar[tuple[str, ...]]
+    #: How it lies in files.
+    kind: ClassVar[Kind]
 
     def __init__(
         self,
@@ -99,10 +103,26 @@ class PreTrainedTokenizer(Decoder):
     @classmethod
     def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of the class: what a folder, or one file, says, and ``overrides`` in its place."""
-        raise NotImplementedError
+        return {**read_tokenizer(path, cls.kind), **overrides}
 
     def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
-        """Write files that :meth:`from_pretrained` and transformers read back as the same tokenizer; their paths."""
+        """Write the original files of the vocabulary, ``tokenizer.json``, and the files of settings.
+
+        transformers reads them back as the same tokenizer.
+
+        Returns:
+            The paths written.
+
+        Raises:
+            CheckpointError: ``folder`` is a file, or a token cannot stand in an original file.
+            ResourceError: disk full, no permission.
+        """
+        own = {flag: getattr(self._vocabulary, flag) for flag in self.kind.flags}
+        settings = {"tokenizer_class": type(self).__name__, **own, **self._settings()}
+        return write_tokenizer_files(Path(folder), self._vocabulary, self._engine, settings, self._original_files())
+
+    def _original_files(self) -> dict[str, bytes]:
+        """Content of the original files of the vocabulary, by name."""
         raise NotImplementedError
 
     def _settings(self) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -13,13 +13,7 @@ from bertkit.tokenization import backend as engines
 from bertkit.tokenization import ragged
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_bpe import fast_bpe
-from bertkit.tokenization.formats.bpe_files import (
-    BPE_FILES,
-    read_bpe_tokenizer,
-    read_bpe_vocab,
-    read_merges,
-    write_bpe_tokenizer,
-)
+from bertkit.tokenization.formats.bpe_files import BPE_FILES, BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary
 
@@ -80,6 +74,7 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
     """
 
     files = BPE_FILES
+    kind = BYTE_LEVEL_BPE
     model_input_names = ("input_ids", "attention_mask")
     template = ragged.ROBERTA
 
@@ -141,17 +136,10 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
         engine, bare, parts = engines.build_bpe(vocabulary)
         return engine, bare, fast_bpe(vocabulary, parts)
 
-    @classmethod
-    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        return {**read_bpe_tokenizer(path), **overrides}
-
-    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
-        """Write ``vocab.json``, ``merges.txt``, ``tokenizer.json`` and the files of settings.
-
-        transformers reads them back as the same tokenizer. Returns the paths written.
-        """
-        settings = {"tokenizer_class": type(self).__name__, **self._settings()}
-        return write_bpe_tokenizer(Path(folder), self._vocabulary, self._engine, settings)
+    def _original_files(self) -> dict[str, bytes]:
+        merges = "".join(f"{left} {right}\n" for left, right in self._vocabulary.merges)
+        vocab = json.dumps(self._vocabulary.vocab, ensure_ascii=False)
+        return {"vocab.json": f"{vocab}\n".encode(), "merges.txt": f"#version: 0.2\n{merges}".encode()}
 
     def _check_words(self, words: bool) -> None:
         if words and not self.add_prefix_space:

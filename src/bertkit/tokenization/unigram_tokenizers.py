@@ -13,14 +13,11 @@ from bertkit.tokenization import backend as engines
 from bertkit.tokenization import ragged
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_unigram import fast_unigram
-from bertkit.tokenization.formats.bpe_files import BEGIN_AND_END
 from bertkit.tokenization.formats.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
-from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, Kind
+from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES
 from bertkit.tokenization.formats.unigram_files import (
     Pieces,
-    read_model,
-    read_unigram_tokenizer,
-    write_unigram_tokenizer,
+    unigram_kind,
 )
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
@@ -53,7 +50,6 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
 
     #: The name of its SentencePiece file.
     model_file: ClassVar[str]
-    kind: ClassVar[Kind]
     special_names: ClassVar[Mapping[str, str]] = {}
     replace_quotes: ClassVar[bool] = False
 
@@ -83,7 +79,7 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
             raise InputError(f"pass either vocab (pieces with scores) or vocab_file (the path of a {self.model_file})")
         given = vocab_file if vocab is None else vocab
         if isinstance(given, str | Path):
-            read = read_model(Path(given), self._number)
+            read = next(iter(self.kind.originals.values()))(Path(given))
             pieces, model = read["vocab"], read["model"]
             precompiled_charsmap, source = precompiled_charsmap or read["precompiled_charsmap"], source or str(given)
         else:
@@ -110,11 +106,6 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
             clean_up_tokenization_spaces=clean_up_tokenization_spaces,
         )
 
-    @classmethod
-    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
-        """The pieces of a SentencePiece file as the model numbers them."""
-        raise NotImplementedError
-
     def _set_up(self, vocabulary: UnigramVocabulary, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
         self._vocabulary: UnigramVocabulary = vocabulary
@@ -126,21 +117,32 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
         engine, bare, parts = engines.build_unigram(vocabulary, self.template)
         return engine, bare, fast_unigram(vocabulary, parts)
 
-    @classmethod
-    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = read_unigram_tokenizer(path, cls.model_file, cls.kind, cls.template, cls._number)
-        return {**arguments, **overrides}
+    def _original_files(self) -> dict[str, bytes]:
+        model = self._vocabulary.model
+        return {} if model is None else {self.model_file: model}
 
-    def _own_settings(self) -> dict[str, Any]:
-        return {}
 
-    def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
-        """Write ``tokenizer.json``, the files of settings, and the SentencePiece file if the pieces came from one.
+def _number_albert(model: SentencePieceModel, path: Path) -> Pieces:
+    """As they are; a number and a comma is never used."""
+    return tuple((piece, score - 100 if _is_number_and_comma(piece) else score) for piece, score in model.pieces)
 
-        transformers reads them back as the same tokenizer. Returns the paths written.
-        """
-        settings = {"tokenizer_class": type(self).__name__, **self._own_settings(), **self._settings()}
-        return write_unigram_tokenizer(Path(folder), self._vocabulary, self._engine, settings, self.model_file)
+
+def _is_number_and_comma(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _number_xlm_roberta(model: SentencePieceModel, path: Path) -> Pieces:
+    if model.kinds[:3] != (UNKNOWN, CONTROL, CONTROL):
+        raise CheckpointError(f"{path} must begin with <unk>, <s>, </s>, as XLM-R's pieces do, got {model.pieces[:3]}")
+    first = (("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0))
+    return (*first, *model.pieces[3:], ("<mask>", 0.0))
+
+
+def _number_camembert(model: SentencePieceModel, path: Path) -> Pieces:
+    if model.kinds[0] != UNKNOWN:
+        raise CheckpointError(f"{path} must begin with <unk>, as CamemBERT's pieces do, got {model.pieces[:1]}")
+    first = (("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0))
+    return (*first, *model.pieces[1:], ("<mask>", 0.0))
 
 
 class AlbertTokenizer(UnigramTokenizer):
@@ -156,13 +158,7 @@ class AlbertTokenizer(UnigramTokenizer):
 
     model_file = "spiece.model"
     files = ("spiece.model", *COMMON_FILES)
-    kind = Kind(
-        "AlbertTokenizer",
-        frozenset({"AlbertTokenizer"}),
-        settings={"do_lower_case": bool, "keep_accents": bool, "add_prefix_space": bool},
-        required={"remove_space": True, "sp_model_kwargs": {}},
-        aliases=BEGIN_AND_END,
-    )
+    kind = unigram_kind("AlbertTokenizer", model_file, _number_albert, ragged.BERT, accents=True)
     special_names: ClassVar[Mapping[str, str]] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     replace_quotes = True
     template = ragged.BERT
@@ -175,27 +171,6 @@ class AlbertTokenizer(UnigramTokenizer):
         **arguments: Any,
     ) -> None:
         super().__init__(vocab, do_lower_case=do_lower_case, keep_accents=keep_accents, **arguments)
-
-    @classmethod
-    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
-        return tuple((piece, score - 100 if _is_number_and_comma(piece) else score) for piece, score in model.pieces)
-
-    def _own_settings(self) -> dict[str, Any]:
-        return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
-
-
-def _is_number_and_comma(piece: str) -> bool:
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
-
-
-def _fairseq_kind(name: str) -> Kind:
-    return Kind(
-        name,
-        frozenset({name}),
-        settings={"add_prefix_space": bool},
-        required={"sp_model_kwargs": {}},
-        aliases=BEGIN_AND_END,
-    )
 
 
 class FairseqUnigramTokenizer(UnigramTokenizer):
@@ -215,16 +190,13 @@ class XLMRobertaTokenizer(FairseqUnigramTokenizer):
     Args and Raises: see :class:`UnigramTokenizer`.
     """
 
-    kind = _fairseq_kind("XLMRobertaTokenizer")
-
-    @classmethod
-    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
-        if model.kinds[:3] != (UNKNOWN, CONTROL, CONTROL):
-            raise CheckpointError(
-                f"{path} must begin with <unk>, <s>, </s>, as XLM-R's pieces do, got {model.pieces[:3]}"
-            )
-        first = (("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0))
-        return (*first, *model.pieces[3:], ("<mask>", 0.0))
+    kind = unigram_kind(
+        "XLMRobertaTokenizer",
+        "sentencepiece.bpe.model",
+        _number_xlm_roberta,
+        ragged.ROBERTA,
+        accents=False,
+    )
 
 
 class CamembertTokenizer(FairseqUnigramTokenizer):
@@ -235,11 +207,6 @@ class CamembertTokenizer(FairseqUnigramTokenizer):
     Args and Raises: see :class:`UnigramTokenizer`.
     """
 
-    kind = _fairseq_kind("CamembertTokenizer")
-
-    @classmethod
-    def _number(cls, model: SentencePieceModel, path: Path) -> Pieces:
-        if model.kinds[0] != UNKNOWN:
-            raise CheckpointError(f"{path} must begin with <unk>, as CamemBERT's pieces do, got {model.pieces[:1]}")
-        first = (("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0))
-        return (*first, *model.pieces[1:], ("<mask>", 0.0))
+    kind = unigram_kind(
+        "CamembertTokenizer", "sentencepiece.bpe.model", _number_camembert, ragged.ROBERTA, accents=False
+    )

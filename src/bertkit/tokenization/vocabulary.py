@@ -96,6 +96,15 @@ class TokenTable:
                 f"token that takes its place, for example {next(iter(absent))}={next(iter(known))[:80]!r}"
             )
 
+    def check_unknown(self) -> None:
+        """See that the model itself has the token for what it does not know.
+
+        Raises:
+            CheckpointError: it is only an added token, which the model does not know.
+        """
+        if self.unk_token not in self.vocab:
+            raise CheckpointError(f"{self.source}: unk_token={self.unk_token!r} must be in it, not an added token")
+
     def id_of(self, token: str) -> int:
         """Id of a special or added token."""
         return next((each.id for each in self.never_split if each.content == token), -1)
@@ -144,6 +153,7 @@ class Vocabulary(TokenTable):
 
     def __post_init__(self) -> None:
         self.check_tokens()
+        self.check_unknown()
         check_characters([self.prefix], self.source)
 
 
@@ -233,8 +243,7 @@ class UnigramVocabulary(TokenTable):
             raise CheckpointError(f"{self.source}: the score of {wrong!r} is no finite number")
         object.__setattr__(self, "vocab", vocab)
         self.check_tokens()
-        if self.unk_token not in vocab:
-            raise CheckpointError(f"{self.source}: {self.unk_token!r} must be a piece, not an added token")
+        self.check_unknown()
         if self.charsmap:
             check_charsmap(self.charsmap, self.source)
 

@@ -32,6 +32,7 @@ from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
+from bertkit.system.json_files import read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task, task_to_dict
@@ -43,7 +44,6 @@ from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.task_data import read_rows
 from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
-from bertkit.training.trainer.run_folder import read_json, write_json
 
 SETTINGS = "adapt.json"
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
@@ -167,7 +167,7 @@ def adapt(
         "new_parts": list(trained.new_parts),
     }
     result = AdaptResult(folder, adapted, plain, told)
-    write_json(folder / SETTINGS, {**read_json(folder / SETTINGS), "result": result.to_dict()})
+    write_json(folder / SETTINGS, {**read_json(folder / SETTINGS, dict), "result": result.to_dict()})
     return result
 
 
@@ -181,7 +181,7 @@ def _begin(folder: Path, settings: dict[str, Any]) -> None:
     path = folder / SETTINGS
     plain = json.loads(json.dumps(settings))
     if path.exists():
-        before = read_json(path)
+        before = read_json(path, dict)
         result = before.pop("result", None)
         more = plain["config"]["seeds"] >= before.get("config", {}).get("seeds", 0)
         differ = sorted(_differing(before, plain) - ({"config.seeds"} if more else set()))

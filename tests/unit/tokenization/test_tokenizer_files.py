@@ -234,7 +234,10 @@ BAD_TOKENIZERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "numbers that are none": (_model(vocab={"a": "0"}), r"model\.vocab must be an object"),
     "a gap": (lambda content: content["model"]["vocab"].update(a=99), "5 is the first that no token has"),
     "one number twice": (lambda content: content["model"]["vocab"].update(a=4), "5 is the first that no token has"),
-    "another normalizer": (lambda content: content.update(normalizer={"type": "NFC"}), "only a BertNormalizer"),
+    "another normalizer": (
+        lambda content: content.update(normalizer={"type": "NFC"}),
+        "normalizer must be a BertNormalizer",
+    ),
     "another pre-tokenizer": (lambda content: content.update(pre_tokenizer={"type": "ByteLevel"}), "BertPreTokenizer"),
     "another template": (lambda content: content["post_processor"]["single"].pop(), "post_processor must put"),
     "odd post-processor": (lambda content: content.update(post_processor=["x"]), "post_processor must put"),
@@ -243,7 +246,23 @@ BAD_TOKENIZERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda content: content["added_tokens"].append({"content": "z", "id": 77}),
         "10 is the first that no token has",
     ),
-    "a flag that is none": (lambda content: content["normalizer"].update(lowercase="yes"), "lowercase must be bool"),
+    "a flag that is none": (
+        lambda content: content["normalizer"].update(lowercase="yes"),
+        r"must be a BertNormalizer with clean_text, got .*'lowercase': 'yes'",
+    ),
+    "an unknown token that is none": (
+        _model(unk_token="[FOO]"),
+        r"model\.unk_token is '\[FOO\]', which is not in model\.vocab",
+    ),
+    "an added token of another id": (
+        lambda content: content["added_tokens"][0].update(id=4),
+        r"the added token '\[PAD\]' has the id 4, but 0 in model\.vocab",
+    ),
+    "another id in the template": (
+        lambda content: content["post_processor"]["special_tokens"]["[CLS]"].update(ids=[3]),
+        "post_processor must put .* by their ids in model.vocab",
+    ),
+    "a flag of the normalizer that is missing": (lambda content: content["normalizer"].pop("lowercase"), "clean_text"),
     "a limit that is none": (_model(max_input_chars_per_word="100"), "max_input_chars_per_word must be int"),
 }
 
@@ -256,6 +275,29 @@ def test_damaged_tokenizer_json(saved: Path, name: str) -> None:
     change(saved / "tokenizer.json", edit)
     with pytest.raises(CheckpointError, match=message):
         BertTokenizer.from_pretrained(saved)
+
+
+@pytest.mark.parametrize("name", ["an unknown token that is none", "an added token of another id"])
+def test_settings_beside_it_do_not_hide_what_is_wrong_with_a_tokenizer_json(saved: Path, name: str) -> None:
+    """They name the right ``unk_token`` and describe the token with the right id."""
+    edit, message = BAD_TOKENIZERS[name]
+    change(saved / "tokenizer.json", edit)
+    with pytest.raises(CheckpointError, match=message):
+        BertTokenizer.from_pretrained(saved)
+
+
+def test_files_with_two_ids_for_a_token(tmp_path: Path) -> None:
+    described = {"added_tokens_decoder": {"11": {"content": "[E]"}, "10": {"content": "[F]"}}}
+    folder = write(tmp_path, vocab=SMALL, tokenizer_config=described, added_tokens={"[E]": 10, "[F]": 11})
+    with pytest.raises(CheckpointError, match=r"the token '\[E\]' has the ids 10 and 11 in its files"):
+        BertTokenizer.from_pretrained(folder)
+
+
+def test_an_unknown_token_that_only_was_added(tmp_path: Path) -> None:
+    """The model does not know it: the first unknown word would end in an error of the engine."""
+    vocab = {token: number for number, token in enumerate(token for token in SMALL if token != "[UNK]")}
+    with pytest.raises(CheckpointError, match=r"unk_token='\[UNK\]' must be in it, not an added token"):
+        BertTokenizer(vocab, added_tokens=[AddedToken("[UNK]", len(vocab))])
 
 
 @pytest.mark.parametrize(

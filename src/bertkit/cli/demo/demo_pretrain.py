@@ -217,7 +217,7 @@ def _pretrain(out: Path, size: Size, common: Common) -> PretrainResult:
 
 def _losses(run: Path, result: PretrainResult, vocabulary: int) -> dict[str, float]:
     """Masked-LM losses in nats, from knowing nothing to the end of the run."""
-    from bertkit.training.trainer.run_folder import read_log
+    from bertkit.training.trainer.run_log import read_log
 
     first = next(record for record in read_log(run / "log.jsonl") if "event" not in record)
     return {

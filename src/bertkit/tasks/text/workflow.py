@@ -256,10 +256,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         }
 
     def draw(self, folder: Path) -> tuple[str, ...]:
-        from bertkit.training.trainer.run_folder import read_log
+        from bertkit.system.json_files import read_lines
         from bertkit.visualize import pictures as visualize
 
-        rows = read_log(folder / "predictions-dev.jsonl")
+        rows = list(read_lines(folder / "predictions-dev.jsonl"))
         if self.task.labels is None:
             visualize.regression(rows, folder / "scores.png")
             return ("scores.png",)

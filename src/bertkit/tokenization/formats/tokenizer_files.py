@@ -1,17 +1,12 @@
-"""What the files of every kind of tokenizer share: reading JSON strictly, settings, added tokens, writing.
-
-``tokenizer_config.json``, ``special_tokens_map.json`` and ``added_tokens.json`` hold settings. About a setting,
-``tokenizer_config.json`` wins, as everywhere else.
-"""
+"""Reading and writing the files of tokenizers of every kind: bounded, strictly, and never half."""
 
 from __future__ import annotations
 
 import codecs
 import json
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,47 +18,19 @@ from bertkit.system.untrusted_files import (
     MAX_TOKENS,
     MAX_VOCABULARY_BYTES,
     MAX_VOCABULARY_VALUES,
+    Json,
     read_regular,
     strict_json,
 )
-from bertkit.tokenization.ragged import Template
-from bertkit.tokenization.vocabulary import AddedToken, TokenTable
+from bertkit.tokenization.vocabulary import TokenTable
 
 #: Files that any tokenizer may have; what to fetch from the Hub beside the vocabulary's own.
 COMMON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-#: What files say that do not tell which tokenizer they are of.
-ANY_CLASS = frozenset({"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"})
-
-Type = type | tuple[type, ...]
-_FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
-_SPECIAL_NAMES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-#: Settings of every kind and the types they may have; absent or null means the default.
-_SETTINGS: Mapping[str, Type] = {
-    "clean_up_tokenization_spaces": bool,
-    "model_max_length": (int, float),
-    "padding_side": str,
-    "truncation_side": str,
-}
+#: Token to id; and pairs of tokens that are joined, the most important first.
+Vocab = dict[str, int]
+Merges = tuple[tuple[str, str], ...]
 #: Characters of a token, or of two to merge, with room to spare.
 _MAX_LINE = 10_000
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What the settings of one kind of tokenizer may say.
-
-    name: the class that reads them.
-    classes: the names of classes, without "Fast", that tokenize alike.
-    settings: its own settings and the types they may have.
-    required: settings that ask for another tokenization than this one, unless they have this value or null.
-    aliases: special tokens under a second name, which must be the same token.
-    """
-
-    name: str
-    classes: frozenset[str]
-    settings: Mapping[str, Type] = field(default_factory=dict)
-    required: Mapping[str, Any] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -77,7 +44,7 @@ def _without_blank_end(path: Path) -> bytes:
 
 
 def count_lines(path: Path) -> int:
-    """How many lines :func:`read_lines` finds in a file; costs nothing but reading it."""
+    """The number of lines that :func:`read_lines` finds in a file; costs no more than reading it."""
     data = _without_blank_end(path)
     return data.count(b"\n") + 1 if data else 0
 
@@ -92,7 +59,7 @@ def read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise CheckpointError(f"{path}:{line} is not UTF-8 text ({error.reason} at byte {error.start:,})") from None
-    del data  # no part of it is needed beside the lines
+    del data  # the lines need as much memory again
     lines = text.split("\n")
     if (longest := max(map(len, lines))) > _MAX_LINE:
         where = next(number for number, line in enumerate(lines, 1) if len(line) == longest)
@@ -115,172 +82,51 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_json_if_there(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty where there is nothing of this name. A link to nothing is an error."""
+    """The object in a JSON file; empty where there is no such file. A link to nothing is an error."""
     return read_json(path) if os.path.lexists(path) else {}
 
 
-def added_token(values: Any, path: Path, number: int | None = None) -> AddedToken:
-    """An added token as files describe it; ``number`` in the place of its own ``id``."""
-    if not isinstance(values, dict) or not isinstance(values.get("content"), str) or not values["content"]:
-        raise CheckpointError(f"{path}: an added token must have a content, got {str(values)[:200]}")
-    number = values.get("id") if number is None else number
-    if type(number) is not int:
-        raise CheckpointError(f"{path}: the added token {values['content']!r} must have a whole number as id")
-    return AddedToken(values["content"], number, **{flag: bool(values.get(flag, flag == "special")) for flag in _FLAGS})
+def typed(values: Mapping[str, Json], kinds: Mapping[str, tuple[type, ...]], path: Path) -> dict[str, Any]:
+    """The settings that are there and not null, of those that may be.
 
+    Args:
+        values: of the file.
+        kinds: types of each setting; True is no number.
+        path: of the file.
 
-def added_tokens(content: Mapping[str, Any], path: Path) -> tuple[AddedToken, ...]:
-    """The ``added_tokens`` of a ``tokenizer.json``."""
-    added = content.get("added_tokens") or []
-    if not isinstance(added, list):
-        raise CheckpointError(f"{path}: added_tokens must be a list, got a {type(added).__name__}")
-    return tuple(added_token(token, path) for token in added)
-
-
-def part(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
-    """One part of a ``tokenizer.json``."""
-    found = content.get(key)
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path}: {key} must be an object, got {found!r:.80}; is this a tokenizer.json?")
+    Raises:
+        CheckpointError: one of another type.
+    """
+    found = {key: values[key] for key in kinds if values.get(key) is not None}
+    for key, value in found.items():
+        if type(value) not in kinds[key]:
+            expected = " or ".join(kind.__name__ for kind in kinds[key])
+            raise CheckpointError(f"{path}: {key} must be {expected}, got {value!r:.80}")
     return found
 
 
-def typed(values: Mapping[str, Any], key: str, kind: Type, path: Path) -> Any:
-    """A value that must be of a type; True is no number."""
-    value = values.get(key)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        expected = kind.__name__ if isinstance(kind, type) else " or ".join(each.__name__ for each in kind)
-        raise CheckpointError(f"{path}: {key} must be {expected}, got {value!r:.80}")
-    return value
+def check_same(found: Vocab | Merges, other: Vocab | Merges, file: Path, json_file: Path) -> None:
+    """See that an original file and a ``tokenizer.json`` hold the same vocabulary, or the same merges.
 
-
-def read_template(processor: Any, template: Template, path: Path) -> dict[str, str]:
-    """See that the ``post_processor`` of a ``tokenizer.json`` puts special tokens where ``template`` has them.
-
-    Returns:
-        ``cls_token`` and ``sep_token``, where it names them. ``BertProcessing`` and ``RobertaProcessing`` always put
-        them in their own places; token types count only where the template has segments.
+    Raises:
+        CheckpointError: names the first difference.
     """
-    known = "BertProcessing" if template.segments else "RobertaProcessing"
-    if processor is None:
-        return {}
-    try:
-        if processor["type"] == known:
-            return {"cls_token": str(processor["cls"][0]), "sep_token": str(processor["sep"][0])}
-        assert processor["type"] == "TemplateProcessing"
-        names: list[str] = []
-        rows = [[next(iter(each.items())) for each in processor[key]] for key in ("single", "pair")]
-        found = [[_place(kind, values, template, names) for kind, values in row] for row in rows]
-        cls, sep = names[0], names[1]
-        right = names == [cls, sep, cls, *[sep] * (template.between + 1)] and found == _places(template)
-    except (AssertionError, AttributeError, IndexError, KeyError, StopIteration, TypeError):
-        right = False
-    if not right:
-        places = "[CLS] A" + " [SEP]" * template.between + " B [SEP]"
-        raise CheckpointError(f"{path}: the post_processor must put {places}, got {str(processor)[:300]}")
-    return {"cls_token": cls, "sep_token": sep}
-
-
-def _places(template: Template) -> list[list[str]]:
-    last = 1 if template.segments else 0
-    single = ["special:0", "A:0", "special:0"]
-    return [single, [*single, *["special:0"] * (template.between - 1), f"B:{last}", f"special:{last}"]]
-
-
-def _place(kind: str, values: Mapping[str, Any], template: Template, names: list[str]) -> str:
-    segment = values["type_id"] if template.segments else 0
-    if kind == "Sequence":
-        return f"{values['id']}:{segment}"
-    names.append(str(values["id"]))
-    return f"special:{segment}"
-
-
-def check_same(vocab: Mapping[str, int], other: Mapping[str, int], vocab_file: Path, json_file: Path) -> None:
-    """Two files that give the same tokens other numbers do not belong together."""
-    for token, number in vocab.items():
-        if other.get(token) != number:
-            raise CheckpointError(
-                f"{vocab_file}:{number + 1} gives {token[:80]!r} the number {number}, but in {json_file} it has "
-                f"{other.get(token, 'none')}; delete the file that does not belong to this model"
-            )
-    if len(other) != len(vocab):
-        raise CheckpointError(f"{json_file} has {len(other):,} tokens, {vocab_file} only {len(vocab):,} of them")
-
-
-def add_settings(
-    arguments: dict[str, Any], vocab: Mapping[str, int], folder: Path, kind: Kind, *, has_json: bool
-) -> None:
-    """What tokenizer_config.json says, then special_tokens_map.json and added_tokens.json where it says nothing."""
-    path = folder / "tokenizer_config.json"
-    config = read_json_if_there(path)
-    name = config.get("tokenizer_class")
-    if name is not None and str(name).removesuffix("Fast") not in kind.classes | ANY_CLASS and not has_json:
+    if isinstance(found, dict) and isinstance(other, dict):
+        for token, number in found.items():
+            if other.get(token) != number:
+                raise CheckpointError(
+                    f"{file}:{number + 1} gives {token[:80]!r} the number {number}, but in {json_file} it has "
+                    f"{other.get(token, 'none')}; delete the file that does not belong to this model"
+                )
+        if len(other) != len(found):
+            raise CheckpointError(f"{json_file} has {len(other):,} tokens, {file} only {len(found):,} of them")
+    elif found != other:
+        same = next((at for at, pair in enumerate(zip(found, other, strict=False)) if pair[0] != pair[1]), None)
+        at = min(len(found), len(other)) if same is None else same
         raise CheckpointError(
-            f"{path}: tokenizer_class is {str(name)[:80]!r}, which does not tokenize as {kind.name} does"
+            f"{file} has {len(found):,} merges, {json_file} {len(other):,}, and merge {at:,} is not the same; delete "
+            "the file that does not belong to this model"
         )
-    for key, needed in kind.required.items():
-        if config.get(key) not in (None, needed):
-            raise CheckpointError(f"{path}: {key} is {config[key]!r}; this tokenizer computes only {key}={needed!r}")
-    for key, types in {**_SETTINGS, **kind.settings}.items():
-        if config.get(key) is not None:
-            arguments[key] = typed(config, key, types, path)
-    length = arguments.get("model_max_length", 1)  # 1e30, which many files have, means that there is no limit
-    if not 1 <= length < math.inf:
-        raise CheckpointError(f"{path}: model_max_length must be a finite number from 1, got {length!r:.80}")
-    described = _add_special_tokens(arguments, config, path, kind, vocab)
-    path = folder / "special_tokens_map.json"
-    others = read_json_if_there(path)
-    others = {key: value for key, value in others.items() if config.get(key) is None}
-    described += _add_special_tokens(arguments, others, path, kind, vocab)
-    described += arguments.get("added_tokens", ())
-    path = folder / "added_tokens.json"
-    listed = read_json_if_there(path)
-    described += [added_token({"content": token, "special": False}, path, number) for token, number in listed.items()]
-    path = folder / "tokenizer_config.json"
-    listed = config.get("added_tokens_decoder") or {}
-    if not isinstance(listed, dict) or not all(map(_is_number, listed)):
-        raise CheckpointError(f"{path}: added_tokens_decoder must be an object of tokens by number")
-    described += [added_token(token, path, int(number)) for number, token in listed.items()]
-    # The last description of a token is the one that counts.
-    added = {token.content: token for token in described}
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        extra = config.get(key) or []
-        if not isinstance(extra, list | dict):
-            raise CheckpointError(f"{path}: {key} must be a list of tokens, got {extra!r:.80}")
-        for token in extra.values() if isinstance(extra, dict) else extra:
-            values = token if isinstance(token, dict) else {"content": token}
-            content = str(values.get("content"))
-            number = vocab.get(content, max([len(vocab), *(known.id + 1 for known in added.values())]))
-            added.setdefault(content, added_token(values, path, number))
-    arguments["added_tokens"] = tuple(sorted(added.values(), key=lambda token: token.id))
-
-
-def _is_number(key: str) -> bool:
-    return key.isdecimal() and len(key) < 10
-
-
-def _add_special_tokens(
-    arguments: dict[str, Any], values: Mapping[str, Any], path: Path, kind: Kind, vocab: Mapping[str, int]
-) -> list[AddedToken]:
-    """Name the special tokens; returns those of which it is also said how they are found."""
-    described = []
-    for name in (*_SPECIAL_NAMES, *kind.aliases):
-        value = values.get(name)
-        if value is None:
-            continue
-        content = value.get("content") if isinstance(value, dict) else value
-        if not isinstance(content, str):
-            raise CheckpointError(f"{path}: {name} must be a token, got {value!r:.80}")
-        if isinstance(value, dict) and content in vocab:
-            described.append(added_token(value, path, vocab[content]))
-        arguments[name] = content
-    for alias, name in kind.aliases.items():
-        token = arguments.pop(alias, None)
-        if token is not None and token != arguments.get(name, token):
-            raise CheckpointError(
-                f"{path}: {alias} is {token!r}, but {name} is {arguments[name]!r}; {kind.name} has one token for both"
-            )
-    return described
 
 
 def write_tokenizer_files(
@@ -294,17 +140,18 @@ def write_tokenizer_files(
 
     A reader finds each file old or new, never half; a full disk leaves all of them old.
 
+    Returns:
+        The paths.
+
     Raises:
         CheckpointError: ``folder`` is a file.
         ResourceError: disk full, no permission.
     """
+    described = {token.id: asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)}
     config = {
         **settings,
         **vocabulary.special_tokens,
-        "added_tokens_decoder": {
-            str(token.id): {flag: getattr(token, flag) for flag in ("content", *_FLAGS)}
-            for token in sorted(vocabulary.never_split, key=lambda token: token.id)
-        },
+        "added_tokens_decoder": {str(token.pop("id")): token for token in described.values()},
     }
     extra = [token.content for token in vocabulary.added if token.special]
     if extra := [token for token in extra if token not in vocabulary.special_tokens.values()]:

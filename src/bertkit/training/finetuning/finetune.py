@@ -9,16 +9,19 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, MissingExtraError
 from bertkit.inference.protocol import model_hash, protocol_block
+from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.interrupts import Interrupted
+from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
+from bertkit.training.finetuning.finetune_folder import EXAMPLES, FinetuneFolder
 from bertkit.training.finetuning.finetune_results import (
     FinetuneResult,
     SeedResult,
@@ -33,16 +36,7 @@ from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, 
 from bertkit.training.finetuning.model_card import model_card
 from bertkit.training.finetuning.seed_run import Job, run_seed, settings_of_seed
 from bertkit.training.finetuning.task_data import encode, read_rows
-from bertkit.training.trainer.run_folder import (
-    BOOTSTRAP,
-    EXAMPLES,
-    METRICS,
-    SETTINGS,
-    FinetuneFolder,
-    read_json,
-    read_log,
-    write_json,
-)
+from bertkit.training.trainer.run_log import LOG, read_log
 
 
 def finetune(
@@ -99,9 +93,9 @@ def finetune(
         }
         free = {"seeds"} if config.seeds >= run.fewest_seeds else set()
         run.check(settings, resume=resume, free={*free, EXAMPLES})
-        if run.is_finished_with(config.seeds):
+        if run.is_finished and len((finished := run.result()).seeds) == config.seeds:
             say(f"{run.path} is finished; nothing to do")
-            return FinetuneResult.from_dict(run.path, read_json(run.path / METRICS))
+            return finished
         job = _prepare(task, data, config, run, start, sha256, device, cache)
         settings[EXAMPLES] = job.data.rows.hashes(job.workflow)
         run.check(settings, resume=resume, free=free)
@@ -120,15 +114,11 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     Raises:
         CheckpointError: the folder holds no run.
     """
-    told, defaults = read_json(Path(run) / SETTINGS), FinetuneConfig()
-    free = SEARCHED.keys() - told.get("given", ())
-    return FinetuneConfig(
-        **{
-            name: value
-            for name, value in told["config"].items()
-            if name not in free or value != getattr(defaults, name)
-        }
-    )
+    path, defaults = Path(run) / SETTINGS, FinetuneConfig().model_dump()
+    told = read_json(path, RunSettings)
+    free = SEARCHED.keys() - set(told.given)
+    values = {name: value for name, value in told.config.items() if name not in free or value != defaults.get(name)}
+    return parsed(values, FinetuneConfig, str(path))
 
 
 def _prepare(
@@ -241,7 +231,7 @@ def _interval(job: Job, seeds: list[SeedResult]) -> list[float] | None:
     files = [job.run.seed(seed.seed) / BOOTSTRAP for seed in seeds]
     if not all(file.exists() for file in files):
         return None
-    return interval_of(bootstrap_means([read_json(file) for file in files]))
+    return interval_of(bootstrap_means([read_json(file, list[float]) for file in files]))
 
 
 def _public_name(model: str) -> str:
@@ -255,7 +245,7 @@ def _draw(run: Path, workflow: AnyWorkflow) -> tuple[str, ...]:
     from bertkit.visualize import pictures as visualize
 
     try:
-        visualize.loss_curve(read_log(run / "log.jsonl"), run / "loss.png", metric=workflow.task.main_metric)
+        visualize.loss_curve(list(read_log(run / LOG)), run / "loss.png", metric=workflow.task.main_metric)
         return ("loss.png", *workflow.draw(run))
     except MissingExtraError as error:
         say(f"no pictures: {error}")

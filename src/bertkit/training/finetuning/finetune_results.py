@@ -9,6 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertkit.errors import CheckpointError
+from bertkit.inference.run_files import METRICS
+from bertkit.system.json_files import parsed
+
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
@@ -25,7 +29,7 @@ class SeedResult:
 
     seed: int
     scores: dict[str, float]
-    last_scores: dict[str, float]
+    last_scores: dict[str, float | None]
     best_epoch: int
     epochs: int
     stopped_early: bool
@@ -75,9 +79,15 @@ class FinetuneResult:
 
     @classmethod
     def from_dict(cls, folder: Path, values: Mapping[str, Any]) -> FinetuneResult:
-        """Read back what :meth:`to_dict` gave."""
-        lists = {name: tuple(SeedResult(**seed) for seed in values.get(name, ())) for name in ("seeds", "replaced")}
-        return cls(folder=folder, **{**values, **lists, "notes": tuple(values["notes"])})
+        """Read back what :meth:`to_dict` returned.
+
+        Raises:
+            CheckpointError: it returned something else.
+        """
+        result = parsed({**values, "folder": folder}, cls, str(folder / METRICS))
+        if not result.seeds or not isinstance(result.protocol.get("data"), dict):
+            raise CheckpointError(f"{folder / METRICS} is damaged: it has no seeds, or no data in its protocol")
+        return result
 
     @property
     def baseline_name(self) -> str:

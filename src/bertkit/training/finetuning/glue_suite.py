@@ -13,6 +13,7 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.inference.evaluate import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
+from bertkit.system.json_files import write_json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
 from bertkit.tasks.text.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
@@ -21,7 +22,6 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.task_data import read_rows
-from bertkit.training.trainer.run_folder import write_json
 
 #: Name of each file of a submission, as the GLUE server wants it.
 SUBMISSION_FILES: Mapping[str, str] = {

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import require
+from bertkit.inference.run_files import SEARCH
 from bertkit.system.console import clock, say
+from bertkit.system.json_files import read_json, write_json
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, fit
 from bertkit.training.finetuning.seed_run import Job
 from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.run_folder import CHECKPOINTS, SEARCH, read_json, write_json
+from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 Setting = Mapping[str, Any]
 Space = Mapping[str, Sequence[Any]]
@@ -88,7 +90,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         MissingExtraError: ``num_trials`` is given and Optuna is not installed.
     """
     file, metric = job.run.path / SEARCH, job.task.main_metric
-    known = [Trial(**trial) for trial in read_json(file)["trials"]] if resume and file.exists() else []
+    known = read_json(file, Search).trials if resume and file.exists() else []
     trials: list[Trial] = []
     settings = _grid(space) if num_trials is None else _sampled(space, num_trials, job.config.seed, trials)
     method = "every one" if num_trials is None else f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.intervals import bootstrap_draws, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
+from bertkit.system.json_files import write_json
 from bertkit.tasks.decision_file import write_decision
 from bertkit.tasks.prediction_rows import to_jsonl, worst_rows
 from bertkit.tasks.registry import Task
 from bertkit.tasks.workflow import AnyWorkflow
+from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, fit
 from bertkit.training.finetuning.task_data import TaskData
 from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.run_folder import BOOTSTRAP, METRICS, FinetuneFolder, RunLog, read_json, write_json
+from bertkit.training.trainer.run_log import LOG, RunLog
 
 #: Settings that a single seed's training does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search"}
@@ -79,12 +81,12 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
         replaceable: another seed will take the place of this one if it turns out dead, so it need not run to its end.
     """
     folder = job.run.seed(seed)
-    if (folder / METRICS).exists():
-        return SeedResult(**read_json(folder / METRICS))
+    if (finished := job.run.seed_result(seed)) is not None:
+        return finished
     label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
     with seeded(seed):
         model = job.workflow.new_model(job.start, seed=seed, device=job.device, config=job.config)
-        with _log(folder) as log:
+        with RunLog(folder / LOG) as log:
             trained = fit(
                 model,
                 job.task,
@@ -105,15 +107,6 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
     main = job.task.main_metric
     say(f"{label}: dev {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
     return result
-
-
-@contextmanager
-def _log(folder: Path) -> Iterator[RunLog]:
-    log = RunLog(folder / "log.jsonl")
-    try:
-        yield log
-    finally:
-        log.close()
 
 
 def _save(job: Job, seed: int, trained: Fit) -> SeedResult:

@@ -14,8 +14,8 @@ from bertkit.tasks import Examples
 from bertkit.tasks.registry import Task
 from bertkit.tasks.workflow import AnyWorkflow, Report, workflow_of
 from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.training.finetuning.finetune_folder import ALL
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.run_folder import ALL
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from bertkit.data.examples.prefetch import Prefetched
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.inference.run_files import METRICS
 from bertkit.model.models import BertForPreTraining
 from bertkit.optim import (
     OPTIMIZERS,
@@ -35,9 +36,11 @@ from bertkit.optim import (
 )
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
+from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.training.pretraining.held_out_scores import held_out_scores
 from bertkit.training.pretraining.initial_model import Model, Start, make_network
 from bertkit.training.pretraining.pretrain_data import held_out_data, training_data
+from bertkit.training.pretraining.pretrain_folder import PretrainFolder
 from bertkit.training.pretraining.pretrain_report import Report
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
 from bertkit.training.pretraining.throughput import MeasuredPlan, Speed, matmul_peak
@@ -46,7 +49,6 @@ from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Evaluate, LoopOptions, Progression, Trainer
 from bertkit.training.trainer.parallel import Parallel, parallel_from_environment
-from bertkit.training.trainer.run_folder import METRICS, PretrainFolder, read_json, write_json
 from bertkit.training.trainer.snapshot import step_folders
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -315,14 +317,15 @@ def _finish(
 
 
 def _read_result(run: PretrainFolder) -> PretrainResult:
-    told = read_json(run.path / METRICS)
-    new_words = told["start"].get("new_words")
-    return PretrainResult(
-        run.model,
-        Progression(**told["progression"]),
-        told["dev"],
-        told["unigram_entropy"],
-        told["speed"],
-        tuple(told["start"]["new_parts"]),
-        0 if new_words is None else new_words["count"],
-    )
+    path = run.path / METRICS
+    told = read_json(path, dict[str, Any])
+    start = parsed(told.get("start"), dict[str, Any], f"{path}: start")
+    new_words = parsed(start.get("new_words") or {}, dict[str, Any], f"{path}: start.new_words")
+    values = {
+        "model": run.model,
+        **{name: told.get(name) for name in ("progression", "unigram_entropy", "speed")},
+        "scores": told.get("dev"),
+        "new_parts": start.get("new_parts"),
+        "num_new_words": new_words.get("count", 0),
+    }
+    return parsed(values, PretrainResult, str(path))

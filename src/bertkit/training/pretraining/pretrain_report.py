@@ -14,7 +14,7 @@ from typing import Any
 
 from bertkit.errors import require
 from bertkit.system.console import say
-from bertkit.training.trainer.run_folder import RunLog, iterate_log
+from bertkit.training.trainer.run_log import RunLog, read_log
 from bertkit.visualize.pictures import pretrain_curve
 
 LOG, CURVE, TENSORBOARD = "log.jsonl", "loss.png", "tensorboard"
@@ -78,7 +78,7 @@ class Report:
         self.log.drop_after(step, evaluated_step)
         if self._board is not None:
             self._or_without_board(self._open_board)
-        for record in iterate_log(self.folder / LOG) if (self.folder / LOG).exists() else ():
+        for record in read_log(self.folder / LOG) if (self.folder / LOG).exists() else ():
             self._take(record)
 
     def __call__(self, record: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ Fine-tuning, a head on frozen features and pre-training differ only in the model
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from bertkit.errors import TrainingError
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.system.console import Progress, clock, say
 from bertkit.system.interrupts import Interrupted, Interrupts
+from bertkit.system.json_files import as_stored
 from bertkit.training.trainer.batch_plan import BatchT, Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
@@ -33,8 +33,8 @@ from bertkit.training.trainer.snapshot import (
     check_identity,
     copy_into,
     drop_old,
+    load_snapshot,
     newest_whole,
-    read_snapshot,
     restore_snapshot,
     save_snapshot,
     step_name,
@@ -87,7 +87,7 @@ class Trainer(Generic[BatchT]):
         self.evaluate = evaluate
         self.log = log
         self.folder = folder
-        self.identity = json.loads(json.dumps(dict(identity or {})))  # as it will be read back
+        self.identity = as_stored(identity or {})
         self.parallel = parallel
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
@@ -335,9 +335,9 @@ class Trainer(Generic[BatchT]):
         Raises:
             CheckpointError: it belongs to other settings, other data or another model.
         """
-        check_identity(self.identity, snapshot.values["identity"], source)
+        self.at = Progression.read(snapshot.values.get("progression"), source)
+        check_identity(self.identity, snapshot.values.get("identity"), source)
         best = restore_snapshot(snapshot, self.model, self.optimizer, parallel=self.parallel, source=source)
-        self.at = Progression(**snapshot.values["progression"])
         if self.options.monitor is not None:  # otherwise the last weights are the best
             self.best = self._weights() if self.at.best_step == self.at.step else best or None
 
@@ -374,7 +374,7 @@ class Trainer(Generic[BatchT]):
             self._damaged = found.damaged
             if found.path is None:
                 return False
-            own = read_snapshot(found.path) if self.parallel.is_first else Snapshot({}, {})
+            own = load_snapshot(found.path, checked=True) if self.parallel.is_first else Snapshot({}, {})
             snapshot = Snapshot(self.parallel.share(own.tensors), self.parallel.from_first(own.values))
         self.load_state_dict(snapshot, str(found.path))
         say(f"resumed {self.options.label} after step {self._position} ({found.path})")

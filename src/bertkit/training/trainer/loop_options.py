@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from bertkit.errors import CheckpointError
 from bertkit.model.losses import LossTerm
 from bertkit.system.console import clock
+from bertkit.system.json_files import parsed
 
 #: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
@@ -122,6 +124,18 @@ class Progression:
     num_skipped: int = 0
     epochs: list[dict[str, Any]] = field(default_factory=list)
     best_loss: float | None = None
+
+    @classmethod
+    def read(cls, values: object, source: str) -> Progression:
+        """Read what ``dataclasses.asdict`` made of one.
+
+        Raises:
+            CheckpointError: it is something else; ``source`` says where it was.
+        """
+        known = parsed(values, dict[str, Any], f"{source}: progression")
+        if missing := {"step", "evaluated_step", "epochs"} - known.keys():
+            raise CheckpointError(f"{source}: progression is damaged: it has no {', '.join(sorted(missing))}")
+        return parsed(known, cls, f"{source}: progression")
 
     def is_best(self, score: float, loss: float, patience: int | None) -> bool:
         """Whether an evaluation after :attr:`step` is the best so far; takes note of it, and of early stopping.

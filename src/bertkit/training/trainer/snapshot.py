@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard, sha256_file, sync_file, sync_folder
+from bertkit.system.json_files import parsed, read_json
 from bertkit.training.trainer.generators import capture_generators, restore_generators, seed_generators
 from bertkit.training.trainer.parallel import Parallel
 
@@ -96,27 +98,28 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = 
     return final
 
 
-def load_snapshot(folder: Path) -> Snapshot:
+def load_snapshot(folder: Path, *, checked: bool = False) -> Snapshot:
     """Read a checkpoint whose manifest agrees with its files.
 
+    Args:
+        folder: the checkpoint.
+        checked: :func:`newest_whole` has just found it intact, so its files are not hashed again.
+
     Raises:
-        CheckpointError: it does not; the message says how.
+        CheckpointError: it is damaged; the message says how.
     """
-    if (fault := check(folder)) is not None:
+    if not checked and (fault := check(folder)) is not None:
         raise CheckpointError(f"{folder}: {fault}")
-    return read_snapshot(folder)
-
-
-def read_snapshot(folder: Path) -> Snapshot:
-    """Read a checkpoint that :func:`newest_whole` has just checked, without hashing its files again."""
-    values = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    return Snapshot(load_file(folder / TENSORS), values)
+    try:
+        return Snapshot(load_file(folder / TENSORS), read_json(folder / STATE, dict[str, Any]))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / TENSORS} cannot be read: {error}") from None
 
 
 def check(folder: Path) -> str | None:
-    """What is wrong with a checkpoint folder, or None when it is whole: every byte is hashed."""
+    """What is wrong with a checkpoint folder, or None if it is intact; every byte is hashed."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST, dict[str, Any])
         if manifest["format_version"] != FORMAT_VERSION:
             return f"its format version is {manifest['format_version']!r}, this bertkit reads {FORMAT_VERSION}"
         for file in (TENSORS, STATE):
@@ -127,8 +130,8 @@ def check(folder: Path) -> str | None:
                 return f"the bytes of {file} are not those its manifest describes"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{MANIFEST} cannot be used: {error!r}"
+    except (OSError, CheckpointError, KeyError, TypeError) as error:
+        return f"{MANIFEST} is missing" if not (folder / MANIFEST).exists() else f"{MANIFEST} cannot be used: {error}"
     return None
 
 
@@ -249,8 +252,19 @@ def restore_snapshot(
         The best weights by name, on the model's device and sharded like it; empty where none were saved.
 
     Raises:
-        CheckpointError: the weights are those of another model.
+        CheckpointError: the weights are those of another model, or parts are missing or damaged.
     """
+    try:
+        return _restore(snapshot, model, optimizer, parallel, source)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{source} is damaged: {type(error).__name__}: {error}") from None
+
+
+def _restore(
+    snapshot: Snapshot, model: nn.Module, optimizer: Optimizer, parallel: Parallel, source: str
+) -> dict[str, Tensor]:
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "generator": {}, "best": {}}
     for key, tensor in snapshot.tensors.items():
         kind, _, name = key.partition("/")
@@ -271,12 +285,13 @@ def copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
             parameter.copy_(_as(values[name], parameter))
 
 
-def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> None:
+def check_identity(ours: Mapping[str, Any], theirs: object, source: str) -> None:
     """Refuse a snapshot of another run.
 
     Raises:
         CheckpointError: settings or data differ; the message lists up to five of them.
     """
+    theirs = parsed(theirs, dict[str, Any], f"{source}: identity")
     if differing := sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)):
         told = "; ".join(f"{key} was {theirs.get(key)!r}, now {ours.get(key)!r}" for key in differing[:5])
         raise CheckpointError(f"{source} belongs to another run: {told}. Resume with the same settings and data")

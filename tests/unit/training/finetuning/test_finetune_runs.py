@@ -17,8 +17,10 @@ from scipy import stats
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
+from bertkit.inference.run_files import SETTINGS
 from bertkit.metrics.intervals import bootstrap_draws, bootstrap_means, interval_of
 from bertkit.model.models import BertForSequenceClassification
+from bertkit.system.json_files import read_json
 from bertkit.tasks import csv_task, diagnose, get_task
 from bertkit.tasks.decision_file import DECISION, read_decision, write_decision
 from bertkit.tasks.prediction_rows import worst_rows
@@ -31,9 +33,8 @@ from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import notes_on
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import ORIGINAL_GRID, given_names, space_of
-from bertkit.training.trainer.run_folder import SETTINGS, read_json, read_log
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
-from training_helpers import tiny_model, toy_features, toy_task
+from training_helpers import read_rows, tiny_model, toy_features, toy_task
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,7 +58,7 @@ def test_answers_that_are_all_the_same_are_told_beside_the_scores(start: Path, d
     task = csv_task(data)
     result = finetune(task, data, start, tmp_path / "run", config, cache=None)
     for seed in result.seeds:
-        rows = read_log(tmp_path / f"run/seed-{seed.seed}/predictions-dev.jsonl")
+        rows = read_rows(tmp_path / f"run/seed-{seed.seed}/predictions-dev.jsonl")
         found = diagnose(task, [row["predicted"] for row in rows], [row["gold"] for row in rows])
         assert list(seed.remarks) == found
         assert all(any(note.startswith("seed") and note.endswith(f": {one}") for note in result.notes) for one in found)
@@ -254,8 +255,8 @@ def test_a_run_tells_median_interval_and_worst_examples(start: Path, data: Path,
         assert seed.interval[0] <= seed.scores["accuracy"] <= seed.interval[1]
     assert "95 % interval" in result.render()
     assert "95 % interval" in (tmp_path / "run/README.md").read_text()
-    worst = read_log(tmp_path / "run/errors-dev.jsonl")
-    rows = read_log(tmp_path / "run/predictions-dev.jsonl")
+    worst = read_rows(tmp_path / "run/errors-dev.jsonl")
+    rows = read_rows(tmp_path / "run/predictions-dev.jsonl")
     losses = {row["row"]: -np.log(row["probabilities"][row["gold"]]) for row in rows}
     expected = sorted(losses, key=losses.__getitem__, reverse=True)[:7]
     assert {line["row"] for line in worst} == set(expected)
@@ -267,12 +268,12 @@ def test_runs_of_an_older_version_can_be_read_and_resumed(start: Path, data: Pat
     """Settings and results that version 0.1.0 wrote know nothing of searches, restarts and intervals."""
     config = FinetuneConfig(**QUICK)
     finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)
-    settings = read_json(tmp_path / "run/finetune.json")
+    settings = read_json(tmp_path / "run/finetune.json", dict)
     for name in ("search", "restarts", "worst"):
         del settings["config"][name]
     del settings["task"]["more_dev"]
     (tmp_path / "run/finetune.json").write_text(json.dumps(settings))
-    metrics = read_json(tmp_path / "run/metrics.json")
+    metrics = read_json(tmp_path / "run/metrics.json", dict)
     for name in ("median", "interval", "replaced"):
         del metrics[name]
     for seed in metrics["seeds"]:

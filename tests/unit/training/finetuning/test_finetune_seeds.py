@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 
 from bertkit.errors import CheckpointError
+from bertkit.inference.run_files import SETTINGS
+from bertkit.system.json_files import read_json
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning import finetune as finetune_module
+from bertkit.training.finetuning import finetune_folder as runfolder
 from bertkit.training.finetuning import fit as fit_module
 from bertkit.training.finetuning import seed_run as one_seed
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
-from bertkit.training.trainer import run_folder as runfolder
-from bertkit.training.trainer.run_folder import SETTINGS, read_json
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
 from training_helpers import tiny_model, toy_config, toy_features, toy_task
 
@@ -70,7 +71,7 @@ def test_the_next_seed_takes_the_place_of_a_dead_one(
     assert result.mean["accuracy"] == statistics.fmean(seed.scores["accuracy"] for seed in result.seeds)
     assert any("RESTARTED: seed 0, 2" in note for note in result.notes)
     assert "starting again with seed 2" in capsys.readouterr().err
-    again = finetune_module.FinetuneResult.from_dict(result.folder, read_json(result.folder / "metrics.json"))
+    again = finetune_module.FinetuneResult.from_dict(result.folder, read_json(result.folder / "metrics.json", dict))
     assert again.to_dict() == result.to_dict()
     assert "RESTARTED" in again.render()
 
@@ -108,7 +109,7 @@ def test_a_run_that_may_be_replaced_ends_at_half_if_it_is_dead(rate: float, monk
 
 def told(run: Path) -> dict[str, Any]:
     """The result without its times."""
-    found = read_json(run / "metrics.json")
+    found = read_json(run / "metrics.json", dict)
     return {**found, **{name: [{**one, "seconds": 0} for one in found[name]] for name in ("seeds", "replaced")}}
 
 
@@ -163,7 +164,7 @@ def test_seeds_are_not_added_on_other_data(start: Path, tmp_path: Path) -> None:
     one, two = (FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=seeds) for seeds in (1, 2))
     finetune(csv_task(data), data, start, run, one, cache=None)
     before = told(run)
-    settings = read_json(run / SETTINGS)
+    settings = read_json(run / SETTINGS, dict)
     write_splits(data, labelled_texts(40, 3), labelled_texts(40, 2))
     with pytest.raises(CheckpointError, match=r"other settings \(hash of all was .*; hash of train was"):
         finetune(csv_task(data), data, start, run, two, resume=True, cache=None)

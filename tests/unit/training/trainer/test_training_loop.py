@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from bertkit.errors import CheckpointError, ResourceError, TrainingError
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.trainer.loop import Progression, StepResult
-from bertkit.training.trainer.run_folder import RunLog, read_log
+from bertkit.training.trainer.run_log import RunLog, read_log
 from bertkit.training.trainer.snapshot import check
 from disk_helpers import largest_file
 from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer, weights
@@ -218,14 +218,14 @@ def test_an_evaluation_that_is_made_again_is_in_the_log_once(tmp_path: Path) -> 
     first.train_step = killed  # type: ignore[method-assign]
     with pytest.raises(TimeoutError):
         first.run()
-    assert "event" in read_log(tmp_path / "log.jsonl")[-1]
+    assert "event" in list(read_log(tmp_path / "log.jsonl"))[-1]
     second = toy_trainer(tiny_model(), DATA, folder=tmp_path / "states")
     second.log = log = RunLog(tmp_path / "log.jsonl")
     assert second.resume()
     assert (second.at.step, second.at.evaluated_step) == (last, 0)
     log.drop_after(second.at.step, second.at.evaluated_step)
     second.run()
-    records = read_log(tmp_path / "log.jsonl")
+    records = list(read_log(tmp_path / "log.jsonl"))
     evaluated = [record["step"] for record in records if "event" in record]
     assert evaluated == [epoch["step"] for epoch in second.at.epochs]
     assert len(evaluated) == len(set(evaluated)) > 1

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from bertkit.errors import CheckpointError, ConfigError
+from bertkit.inference.run_files import METRICS
 from bertkit.system.atomic_files import write_atomically
-from bertkit.training.trainer.run_folder import METRICS, FinetuneFolder, PretrainFolder, RunFolder, RunLog, read_json
+from bertkit.system.json_files import read_json
+from bertkit.training.finetuning.finetune_folder import FinetuneFolder
+from bertkit.training.pretraining.pretrain_folder import PretrainFolder
+from bertkit.training.trainer.run_folder import RunFolder
+from bertkit.training.trainer.run_log import RunLog
 
 SETTINGS = {"data": "store", "config": {"seed": 0, "learning_rate": 1e-4, "keep": 2}, "shape": (1, 2)}
 
@@ -45,7 +50,7 @@ def test_a_run_goes_on_only_when_told_and_with_the_same_settings(kind: type[RunF
         run.check({**SETTINGS, "data": "elsewhere"}, resume=True, free={"data"})
         with pytest.raises(CheckpointError, match="data was 'store', now 'elsewhere'"):
             run.check({**SETTINGS, "data": "elsewhere"}, resume=True)
-    assert read_json(run.path / kind.settings_file)["shape"] == [1, 2]
+    assert read_json(run.path / kind.settings_file, dict)["shape"] == [1, 2]
 
 
 @each_kind

@@ -1,0 +1,68 @@
+"""The files of a fine-tuning run that whoever uses the model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import CheckpointError
+from bertkit.system.json_files import parsed, read_json
+from bertkit.tasks.registry import Task, task_from_dict
+
+SETTINGS, METRICS, SEARCH, BOOTSTRAP = "finetune.json", "metrics.json", "search.json", "bootstrap.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What ``finetune.json`` says for later use.
+
+    task: as :func:`bertkit.tasks.registry.task_to_dict` returned it.
+    config: the settings as the user gave them.
+    data: where the data was.
+    given: settings that a search leaves alone although they have their default value.
+    """
+
+    task: dict[str, Any]
+    config: dict[str, Any]
+    data: str = ""
+    given: Sequence[str] = ()
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The fields of :class:`RunSettings` of a run folder; empty for a checkpoint that bertkit did not train.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    path = folder / SETTINGS
+    return asdict(read_json(path, RunSettings)) if path.exists() else {}
+
+
+def read_task(folder: Path) -> Task | None:
+    """The task of a run folder; None for a checkpoint that bertkit did not train.
+
+    Raises:
+        CheckpointError: the file is damaged, or this version does not know the task.
+    """
+    settings = read_settings(folder)
+    try:
+        return task_from_dict(settings["task"]) if settings else None
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder / SETTINGS}: {error}") from None
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What the protocol block of ``metrics.json`` says of the data; empty where there is no result.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    path = folder / METRICS
+    if not path.exists():
+        return {}
+    values = read_json(path, dict[str, Any])
+    for part in ("protocol", "data"):
+        values = parsed(values.get(part), dict[str, Any], f"{path}: {part}")
+    return values

@@ -1,0 +1,103 @@
+"""JSON and JSON Lines files that a run writes and a later one reads back. Imports no torch.
+
+Anyone may have edited or truncated them in between, so every reader here raises
+:class:`~bertkit.errors.CheckpointError` for what is damaged, with the file, what was found and what is expected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from bertkit.errors import CheckpointError, ConfigError
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.untrusted_files import open_regular, read_regular, strict_json
+from bertkit.system.validated_settings import explain_validation
+
+T = TypeVar("T")
+
+#: Larger than any file that a run writes; a training state with the generators of 1,000 ranks has 20 MB.
+MAX_BYTES = 64 << 20
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """A JSON file as plain data, checked against a type.
+
+    Args:
+        path: a regular UTF-8 file.
+        kind: ``dict``, ``list``, or a dataclass: every field is checked, and unknown ones are ignored, because a newer
+            version may have written them.
+
+    Raises:
+        CheckpointError: missing, unreadable, not JSON, or something else than ``kind``.
+    """
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist: {path.parent} is not a finished run folder")
+    content = read_regular(path, max_bytes=MAX_BYTES)
+    try:
+        values = strict_json(content, max_values=10_000_000)
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from None
+    return parsed(values, kind, str(path))
+
+
+def parsed(values: object, kind: type[T], source: str) -> T:
+    """Plain data as a ``kind``; see :func:`read_json`.
+
+    Raises:
+        CheckpointError: it is something else; ``source`` says where it stands.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        raise CheckpointError(f"{source} is damaged: {explain_validation(error, ())[:300]}") from None
+    except ConfigError as error:  # a ``kind`` that is itself a model of settings
+        raise CheckpointError(f"{source} is damaged: {error}") from None
+
+
+def write_json(path: Path, values: object) -> None:
+    """Write a JSON file atomically.
+
+    Raises:
+        ResourceError: the disk is full; the old file stays.
+        ValueError: NaN or infinity, which JSON does not have.
+    """
+    write_atomically(path, json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON Lines file, one at a time; an unfinished last line, from a killed process, is left out.
+
+    Raises:
+        CheckpointError: a line that is no JSON object: file, line and reason.
+    """
+    with open_regular(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = strict_json(line)
+            except ValueError as error:
+                raise CheckpointError(f"{path}:{number} is damaged: {error}") from None
+            if not isinstance(record, dict):
+                raise CheckpointError(f"{path}:{number} is damaged: expected a JSON object, got {record!r:.60}")
+            yield record
+
+
+def as_stored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain data as it will be read back: lists for tuples."""
+    stored: dict[str, Any] = json.loads(json.dumps(values))
+    return stored
+
+
+def printable(name: str | Path) -> str:
+    """A path as text that UTF-8 can hold, whatever the locale; other bytes are written as a backslash and hex digits.
+
+    Python keeps such bytes as half surrogates, which neither JSON nor a model card can hold.
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

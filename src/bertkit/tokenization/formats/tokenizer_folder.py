@@ -1,0 +1,170 @@
+"""The folder of a tokenizer: the files of its vocabulary, and the settings beside them.
+
+Where ``tokenizer.json`` and the original files of a vocabulary are both there, they must agree. Of the settings,
+``tokenizer_config.json`` wins over ``special_tokens_map.json`` and ``added_tokens.json``, as everywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertkit.errors import CheckpointError
+from bertkit.system.untrusted_files import Json
+from bertkit.tokenization.formats.tokenizer_files import check_same, read_json_if_there, typed
+from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, added_token
+from bertkit.tokenization.ragged import Template
+from bertkit.tokenization.vocabulary import AddedToken
+
+#: ``tokenizer_class`` of files that any tokenizer may have.
+ANY_CLASS = frozenset({"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"})
+#: Special tokens under a second name.
+BEGIN_AND_END = {"bos_token": "cls_token", "eos_token": "sep_token"}
+_SPECIAL_NAMES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+#: Settings of every kind and the types they may have; absent or null means the default.
+_SETTINGS: Mapping[str, tuple[type, ...]] = {
+    "clean_up_tokenization_spaces": (bool,),
+    "model_max_length": (int, float),
+    "padding_side": (str,),
+    "truncation_side": (str,),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of tokenizer lies in files.
+
+    name: the class that reads them.
+    classes: the names of classes, without "Fast", that tokenize alike.
+    model: what a ``tokenizer.json`` calls its model.
+    from_json: the arguments of the class that only this kind has, from a ``tokenizer.json``; all but ``source``.
+    originals: name of each original file, and what gives the arguments of the class that it holds.
+    template: where special tokens stand.
+    flags: its own settings, all true or false; also fields of its vocabulary.
+    required: settings that ask for another tokenization than this one, unless they have this value or null.
+    aliases: special tokens under a second name, which must be the same token.
+    json_alone: whether the original files are not read where there is a ``tokenizer.json``.
+    """
+
+    name: str
+    classes: frozenset[str]
+    model: str
+    from_json: Callable[[TokenizerJson], dict[str, Any]]
+    originals: Mapping[str, Callable[[Path], dict[str, Any]]]
+    template: Template
+    flags: tuple[str, ...]
+    required: Mapping[str, Json] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    json_alone: bool = False
+
+
+def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
+    """The arguments of a tokenizer's class that a folder describes, or a file that holds a whole vocabulary.
+
+    Raises:
+        CheckpointError: nothing to read, a damaged file, files that contradict each other, or another tokenizer.
+    """
+    in_folder = path.is_dir()
+    folder, json_file = (path, path / "tokenizer.json") if in_folder else (path.parent, path)
+    has_json = json_file.is_file() and json_file.suffix == ".json"
+    originals = dict(kind.originals) if in_folder else {path.name: next(iter(kind.originals.values()))}
+    there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if (folder / n).is_file()]
+    arguments: dict[str, Any] = {}
+    if has_json:
+        content = TokenizerJson(json_file, kind.model, kind.name)
+        arguments = {"source": str(json_file), **kind.from_json(content), **content.tokens(kind.template)}
+    elif len(there) < len(kind.originals):
+        wanted = " and ".join(kind.originals)
+        raise CheckpointError(f"{path} has no {wanted} and no tokenizer.json; it is not the folder of a {kind.name}")
+    for name in there:
+        found = originals[name](folder / name)
+        for key in arguments.keys() & found.keys() & {"vocab", "merges"}:
+            check_same(found[key], arguments[key], folder / name, json_file)
+        arguments |= found
+    if in_folder:
+        _add_settings(arguments, folder, kind, has_json=has_json)
+    return arguments
+
+
+def _add_settings(arguments: dict[str, Any], folder: Path, kind: Kind, *, has_json: bool) -> None:
+    """Add what the settings of a folder say. A ``tokenizer.json`` tells the kind better than ``tokenizer_class``."""
+    vocab = arguments["vocab"]
+    if not isinstance(vocab, dict):  # pieces with scores
+        vocab = {piece: at for at, (piece, _) in enumerate(vocab)}
+    path, map_path = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
+    config = read_json_if_there(path)
+    name = config.get("tokenizer_class")
+    if name is not None and str(name).removesuffix("Fast") not in kind.classes | ANY_CLASS and not has_json:
+        raise CheckpointError(
+            f"{path}: tokenizer_class is {str(name)[:80]!r}, which does not tokenize as {kind.name} does"
+        )
+    for key, needed in kind.required.items():
+        if config.get(key) not in (None, needed):
+            raise CheckpointError(f"{path}: {key} is {config[key]!r}; this tokenizer computes only {key}={needed!r}")
+    arguments |= typed(config, {**_SETTINGS, **dict.fromkeys(kind.flags, (bool,))}, path)
+    length = arguments.get("model_max_length", 1)  # 1e30, which many files have, means that there is no limit
+    if not 1 <= length < math.inf:
+        raise CheckpointError(f"{path}: model_max_length must be a finite number from 1, got {length!r:.80}")
+    others = {key: value for key, value in read_json_if_there(map_path).items() if config.get(key) is None}
+    described = _special_tokens(arguments, config, path, kind, vocab)
+    described += _special_tokens(arguments, others, map_path, kind, vocab)
+    described += arguments.get("added_tokens", ())
+    for token, number in read_json_if_there(folder / "added_tokens.json").items():
+        described.append(added_token({"content": token, "special": False}, folder / "added_tokens.json", number))
+    listed = config.get("added_tokens_decoder") or {}
+    if not isinstance(listed, dict) or not all(key.isdecimal() and len(key) < 10 for key in listed):
+        raise CheckpointError(f"{path}: added_tokens_decoder must be an object of tokens by number")
+    described += [added_token(values, path, int(number)) for number, values in listed.items()]
+    arguments["added_tokens"] = _merged(described, config, vocab, path)
+
+
+def _merged(
+    described: list[AddedToken], config: Mapping[str, Json], vocab: Mapping[str, int], path: Path
+) -> tuple[AddedToken, ...]:
+    """One description of each added token, the last, and the tokens that have none; by id."""
+    added: dict[str, AddedToken] = {}
+    for token in described:
+        first = vocab.get(token.content, added.get(token.content, token).id)
+        if first != token.id:
+            raise CheckpointError(
+                f"{path.parent}: the token {token.content[:80]!r} has the ids {first} and {token.id} in its files"
+            )
+        added[token.content] = token
+    following = max([len(vocab), *(token.id + 1 for token in added.values())])
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        extra = config.get(key) or []
+        if not isinstance(extra, list | dict):
+            raise CheckpointError(f"{path}: {key} must be a list of tokens, got {extra!r:.80}")
+        for each in extra.values() if isinstance(extra, dict) else extra:
+            values: dict[str, Json] = each if isinstance(each, dict) else {"content": each}
+            number = vocab.get(str(values.get("content")), following)
+            token = added.setdefault(str(values.get("content")), added_token(values, path, number))
+            following = max(following, token.id + 1)
+    return tuple(sorted(added.values(), key=lambda token: token.id))
+
+
+def _special_tokens(
+    arguments: dict[str, Any], values: Mapping[str, Json], path: Path, kind: Kind, vocab: Mapping[str, int]
+) -> list[AddedToken]:
+    """Name the special tokens; returns those of which it is also said how they are found."""
+    described = []
+    for name in (*_SPECIAL_NAMES, *kind.aliases):
+        value = values.get(name)
+        content = value.get("content") if isinstance(value, dict) else value
+        if value is None:
+            continue
+        if not isinstance(content, str):
+            raise CheckpointError(f"{path}: {name} must be a token, got {value!r:.80}")
+        arguments[name] = content
+        if isinstance(value, dict) and content in vocab:
+            described.append(added_token(value, path, vocab[content]))
+    for alias, name in kind.aliases.items():
+        token = arguments.pop(alias, None)
+        if token is not None and token != arguments.get(name, token):
+            raise CheckpointError(
+                f"{path}: {alias} is {token!r}, but {name} is {arguments[name]!r}; {kind.name} has one token for both"
+            )
+    return described

@@ -1,0 +1,191 @@
+"""``tokenizer.json``, the format of the ``tokenizers`` package, which can describe any tokenizer.
+
+A file is accepted where the package itself computes for each of its parts what it computes for the tokenizer here.
+Truncation and padding are ignored: they are what the last call before saving asked for. The package is not given the
+whole file, for it is lenient where a reader must be strict (of a key that is there twice it takes the last value, an
+``unk_token`` need not be a token, added tokens get the next free ids whatever the file says), and aborts on a damaged
+table of characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+
+from bertkit.errors import CheckpointError
+from bertkit.system.untrusted_files import Json
+from bertkit.tokenization.backend import post_processors
+from bertkit.tokenization.formats.tokenizer_files import read_json
+from bertkit.tokenization.ragged import Template
+from bertkit.tokenization.vocabulary import AddedToken
+
+Value = TypeVar("Value")
+Part = normalizers.Normalizer | pre_tokenizers.PreTokenizer | processors.PostProcessor
+
+_FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
+#: Scores are logarithms of probabilities, or near them.
+MAX_SCORE = 1e9
+#: Settings of a model by which its kind is known where it has no ``type``.
+_HINTS = {"merges": "BPE", "unk_id": "Unigram", "max_input_chars_per_word": "WordPiece"}
+
+
+def model_of(content: Mapping[str, Json]) -> tuple[str | None, dict[str, Json]]:
+    """The kind of a file's model, ``"WordPiece"``, ``"BPE"`` or ``"Unigram"``, and its settings."""
+    model = content.get("model")
+    if not isinstance(model, dict):
+        return None, {}
+    kind = model.get("type", next((kind for key, kind in _HINTS.items() if key in model), None))
+    return (None if kind is None else str(kind)), model
+
+
+class TokenizerJson:
+    """A file with a model of one kind.
+
+    Args:
+        path: the file.
+        kind: of the model.
+        reader: the class that reads it, for messages.
+
+    Raises:
+        CheckpointError: not such a file, damaged, or of another kind.
+    """
+
+    def __init__(self, path: Path, kind: str, reader: str) -> None:
+        self.path, self.reader = path, reader
+        self.content: dict[str, Json] = read_json(path)
+        found, self.model = model_of(self.content)
+        if not self.model:
+            said = f"{self.content.get('model')!r:.80}; is it a tokenizer?"
+            raise CheckpointError(f"{path}: model must be an object, got {said}")
+        if found != kind:
+            raise CheckpointError(f"{path} holds a {found} model; {reader} reads {kind}")
+        self._ids: dict[str, int] = {}
+
+    def vocab(self) -> dict[str, int]:
+        """The vocabulary of a WordPiece or BPE model.
+
+        Raises:
+            CheckpointError: it is none, or the model's ``unk_token`` is not in it.
+        """
+        self._ids, unknown = ids_of(self.model.get("vocab"), f"{self.path}: model.vocab"), self.model.get("unk_token")
+        if unknown is not None and unknown not in self._ids:
+            raise CheckpointError(f"{self.path}: model.unk_token is {unknown!r:.80}, which is not in model.vocab")
+        return self._ids
+
+    def pieces(self) -> tuple[tuple[tuple[str, float], ...], str]:
+        """The pieces of a unigram model with their scores, and the one for unknown text.
+
+        Raises:
+            CheckpointError: they are none.
+        """
+        vocab, unknown = self.model.get("vocab"), self.model.get("unk_id")
+        if not isinstance(vocab, list) or not vocab:
+            raise CheckpointError(f"{self.path}: model.vocab must be a list of pieces and their scores")
+        pieces = []
+        for number, value in enumerate(vocab):
+            match value:
+                case [str(piece), int() | float() as score] if type(score) is not bool and abs(score) < MAX_SCORE:
+                    pieces.append((piece, float(score)))
+                case _:
+                    said = f"piece {number:,} must be a text and a score, got {str(value)[:80]}"
+                    raise CheckpointError(f"{self.path}: {said}")
+        if not isinstance(unknown, int) or isinstance(unknown, bool) or not 0 <= unknown < len(pieces):
+            raise CheckpointError(f"{self.path}: model.unk_id must be the place of a piece, got {unknown!r:.80}")
+        self._ids = {piece: at for at, (piece, _) in enumerate(pieces)}
+        return tuple(pieces), pieces[unknown][0]
+
+    def require_unset(self, *settings: str) -> None:
+        """Refuse settings of the model that are neither absent nor null, false, 0 or empty."""
+        for key in settings:
+            if self.model.get(key):
+                raise CheckpointError(f"{self.path}: model.{key} is {self.model[key]!r}, which is not computed here")
+
+    def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | None, Value]]) -> Value:
+        """What a part of the file asks for, of everything that can be computed here.
+
+        Args:
+            key: name of the part.
+            wanted: what can be computed, in words.
+            computed: parts of the package, each with what it means for the caller.
+
+        Raises:
+            CheckpointError: anything else.
+        """
+        part = self.content.get(key)
+        text = json.dumps({"added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}, key: part})
+        known = [(None if each is None else json.loads(each.__getstate__()), value) for each, value in computed]
+        with contextlib.suppress(Exception):  # the package raises nothing more precise
+            if "Precompiled" not in text and "Regex" not in text:  # hostile ones can abort the package, or occupy it
+                found = json.loads(Tokenizer.from_str(text).to_str())[key]  # with defaults, and in today's spelling
+                return next(value for each, value in known if each == found)
+        raise CheckpointError(f"{self.path}: the {key} must {wanted}, got {str(part)[:300]}")
+
+    def tokens(self, template: Template) -> dict[str, Any]:
+        """``added_tokens``, and ``cls_token`` and ``sep_token`` where a ``post_processor`` names them.
+
+        Call it after :meth:`vocab` or :meth:`pieces`.
+
+        Args:
+            template: where the special tokens must stand.
+
+        Raises:
+            CheckpointError: tokens with other ids than in the vocabulary, or special tokens in other places.
+        """
+        listed = self.content.get("added_tokens") or []
+        if not isinstance(listed, list):
+            raise CheckpointError(f"{self.path}: added_tokens must be a list, got a {type(listed).__name__}")
+        added = tuple(added_token(token, self.path) for token in listed)
+        for token in added:
+            if self._ids.get(token.content, token.id) != token.id:
+                raise CheckpointError(
+                    f"{self.path}: the added token {token.content[:80]!r} has the id {token.id}, but "
+                    f"{self._ids[token.content]} in model.vocab"
+                )
+        processor = self.content.get("post_processor")
+        if processor is None:
+            return {"added_tokens": added}
+        names = _names(processor)
+        ids = {token.content: token.id for token in added}
+        numbers = [self._ids.get(name, ids.get(name, 0)) for name in names]
+        computed = post_processors(template, *zip(names, numbers, strict=True))
+        places = "[CLS] A" + " [SEP]" * template.between + " B [SEP], by their ids in model.vocab"
+        self.part("post_processor", f"put {places}", [(each, None) for each in computed])
+        return {"added_tokens": added, "cls_token": names[0], "sep_token": names[1]}
+
+
+def ids_of(vocab: Json, where: str) -> dict[str, int]:
+    """A vocabulary with ids.
+
+    Raises:
+        CheckpointError: it is empty, or something else.
+    """
+    if isinstance(vocab, dict) and vocab and all(type(number) is int for number in vocab.values()):
+        return vocab  # type: ignore[return-value]
+    raise CheckpointError(f"{where} must be an object of tokens and their whole numbers, got {str(vocab)[:80]}")
+
+
+def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
+    """An added token as files describe it; ``number`` in place of its own ``id``."""
+    described = values if isinstance(values, dict) else {}
+    content, number = described.get("content"), described.get("id") if number is None else number
+    if not isinstance(content, str) or not content:
+        raise CheckpointError(f"{where}: an added token must have a content, got {str(values)[:200]}")
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise CheckpointError(f"{where}: the added token {content[:80]!r} must have a whole number as id")
+    return AddedToken(content, number, **{flag: bool(described.get(flag, flag == "special")) for flag in _FLAGS})
+
+
+def _names(processor: Any) -> tuple[str, str]:
+    """The tokens around a text by a post-processor; empty where it names none."""
+    try:
+        if processor["type"] == "TemplateProcessing":
+            first, _, last = processor["single"]
+            return str(first["SpecialToken"]["id"]), str(last["SpecialToken"]["id"])
+        return str(processor["cls"][0]), str(processor["sep"][0])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return "", ""

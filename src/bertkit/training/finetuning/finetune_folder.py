@@ -1,0 +1,119 @@
+"""The folder of a fine-tuning run::
+
+RUN/
+model.safetensors  config.json  vocab.txt ...   the best seed's best model: load RUN like any checkpoint
+README.md                    model card
+finetune.json                settings, task, data and start checkpoint of the run
+metrics.json                 scores with the protocol they were made under; written last
+log.jsonl                    one line per step and per epoch, of the best seed
+predictions-dev.jsonl        text, gold, predicted, probabilities
+errors-dev.jsonl             the worst of them, worst first
+evaluation-*                 later evaluations: scores with their protocol, predictions, the worst of them
+decision.json                what was chosen on dev, such as a threshold, for kinds of task that have that
+search.json                  what a search tried, and its outcome
+loss.png  confusion.png
+seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, and models: best/ and last/
+checkpoints/             training state while the seed is unfinished
+trial-000/ ...               the same for a search, until it is finished
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertkit.inference.run_files import BOOTSTRAP, METRICS, SEARCH, SETTINGS
+from bertkit.system.json_files import parsed, read_json
+from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
+
+#: Name of the setting that tells which examples a run was trained and scored on: a hash of each part.
+EXAMPLES, ALL = "examples", "hash of all"
+
+
+class FinetuneFolder(RunFolder):
+    """The folder of a fine-tuning run, with one folder per seed."""
+
+    settings_file, states, how_to_resume = SETTINGS, f"*-*/{CHECKPOINTS}", "add --resume to continue it"
+
+    def result(self) -> FinetuneResult:
+        """What the finished run reported.
+
+        Raises:
+            CheckpointError: ``metrics.json`` is missing or damaged.
+        """
+        return FinetuneResult.from_dict(self.path, read_json(self.path / METRICS, dict))
+
+    def seed_result(self, seed: int) -> SeedResult | None:
+        """What a finished seed reported; None for one that is not finished."""
+        path = self.seed(seed) / METRICS
+        return read_json(path, SeedResult) if path.exists() else None
+
+    def _completed(self, theirs: dict[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+        defaults = FinetuneConfig().model_dump()
+        config = {name: defaults[name] for name in ours["config"] if name in defaults}
+        task = {name: value for name, value in ours.get("task", {}).items() if not value}
+        completed = dict(theirs)
+        for key, new in (("config", config), ("task", task)):
+            if new:
+                completed[key] = {**new, **parsed(theirs.get(key, {}), dict, f"{self.path / SETTINGS}: {key}")}
+        if EXAMPLES in ours and EXAMPLES not in theirs:  # the protocol of a finished run has a hash of all
+            known = self.result().protocol["data"] if self.is_finished else {}
+            completed[EXAMPLES] = {**ours[EXAMPLES], ALL: known.get("data_sha256", ours[EXAMPLES][ALL])}
+        if "given" in ours and "given" not in theirs:  # what differs from its default was given
+            told = completed["config"]
+            completed["given"] = [name for name in ("batch_size", "warmup") if told[name] != defaults[name]]
+        return completed
+
+    def _has_steps(self) -> bool:
+        return super()._has_steps() or (self.path / SEARCH).exists()
+
+    @property
+    def fewest_seeds(self) -> int:
+        """How many seeds a resumed run must ask for so that no finished one is lost; 0 if there is no run."""
+        path = self.path / self.settings_file
+        if not path.exists():
+            return 0
+        asked = parsed(read_json(path, dict).get("config", {}).get("seeds", 0), int, f"{path}: seeds")
+        if self.is_finished:
+            return min(asked, len(self.result().seeds))
+        return min(asked, sum(1 for _ in self.path.glob(f"seed-*/{METRICS}")))
+
+    def seed(self, seed: int) -> Path:
+        """Folder of one seed."""
+        return self.path / f"seed-{seed}"
+
+    def checkpoints(self, seed: int) -> Path:
+        """Folder of a seed's training states."""
+        return self.seed(seed) / CHECKPOINTS
+
+    def drop_checkpoints(self, seed: int) -> None:
+        """Delete the training states of a finished seed; its models stay."""
+        shutil.rmtree(self.checkpoints(seed), ignore_errors=True)
+
+    def publish(self, seed: int) -> None:
+        """Make one seed's model, log and predictions those of the run; remove an earlier result with fewer seeds."""
+        if self.is_finished and self.result().chosen_seed != seed:
+            for path in self.path.glob("evaluation-*"):  # of a model that is no longer here
+                path.unlink()
+        (self.path / METRICS).unlink(missing_ok=True)
+        own = [path for path in self.seed(seed).iterdir() if path.is_file() and path.name not in (METRICS, BOOTSTRAP)]
+        for source in [*(self.seed(seed) / "best").iterdir(), *own]:
+            _link(source, self.path / source.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name without a second copy; copy it where the file system has no hard links."""
+    if target.exists() and source.samefile(target):
+        return  # renaming onto itself would leave the temporary name behind
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        shutil.copy2(source, temporary)
+    temporary.replace(target)
