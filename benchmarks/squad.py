@@ -39,8 +39,8 @@ def main() -> None:
     import torch
 
     from bertkit.tasks.spans.baseline import overlap_baseline
+    from bertkit.tasks.spans.hold_out import hold_out
     from bertkit.tasks.spans.reading import load_questions
-    from bertkit.tasks.spans.report import hold_out
     from bertkit.tasks.spans.task import SQUAD
 
     torch.set_num_threads(args.threads)

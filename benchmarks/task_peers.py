@@ -56,8 +56,8 @@ class Peers:
 
 def squad_peers(data: Path, job: Job) -> Peers:
     import squad
+    from bertkit.tasks.spans.hold_out import hold_out
     from bertkit.tasks.spans.reading import load_questions
-    from bertkit.tasks.spans.report import hold_out
     from bertkit.tasks.spans.task import SQUAD
     from bertkit.tasks.workflow import workflow_of
 

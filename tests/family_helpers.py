@@ -19,7 +19,7 @@ from bertkit.batch import Batch, pack
 from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.families import FAMILIES
-from bertkit.model.models import MODEL_CLASSES
+from bertkit.model.auto import MODEL_CLASSES
 
 V, B, S, C = 97, 5, 17, 3
 #: 0.2, not 0.02: with the usual small values all outputs look alike, and a wrong model would pass.

@@ -91,6 +91,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 row``, ``2,000 rows``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def shorten(names: Iterable[object], *, limit: int = 5) -> str:
     """At most ``limit`` names, comma separated, then ``and N more``."""
     listed = list(names)

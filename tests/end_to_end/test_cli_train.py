@@ -219,7 +219,7 @@ def test_a_table_of_excel_with_a_bad_row(run: Run, folder: Path, tmp_path: Path)
     code, out, err = run(*command, "--encoding", "cp1252", "--on-error", "skip", "--json")
     assert code == 0
     assert json.loads(out)["protocol"]["data"]["bad_rows_left_out"] == {"train": 1, "dev": 0}
-    assert "LEFT OUT: 1 rows, empty text" in err
+    assert "LEFT OUT: 1 row, empty text" in err
     good = tmp_path / "good.csv"
     good.write_text("\n".join(rows[:3] + rows[4:]) + "\n", encoding="utf-8")
     code, out, err = run("predict", "--model", tmp_path / "run", good, "--json", "--device", "cpu")

@@ -16,7 +16,7 @@ from bertkit import BertConfig, BertkitError
 from bertkit.checkpoints.explain import ranges
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.names import TABLES
-from bertkit.model.models import MODEL_CLASSES
+from bertkit.model.auto import MODEL_CLASSES
 
 CONFIGS = st.builds(
     lambda heads, width, **sizes: {"num_attention_heads": heads, "hidden_size": heads * width, **sizes},

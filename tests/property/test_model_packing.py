@@ -13,8 +13,10 @@ from torch.testing import assert_close
 
 from bertkit import BertConfig, InputError
 from bertkit.batch import Layout, pack, pack_padded
-from bertkit.model.attention import attend_bucketed, attend_reference, buckets
-from bertkit.model.models import MODEL_CLASSES, BertForMultipleChoice, BertModel
+from bertkit.model.attention import attend_reference
+from bertkit.model.auto import MODEL_CLASSES
+from bertkit.model.kernels.bucketed_attention import attend_bucketed, buckets
+from bertkit.model.models import BertForMultipleChoice, BertModel
 
 CONFIG, ELECTRA = (
     BertConfig(
@@ -119,12 +121,12 @@ def test_pooled_path_equals_the_whole_encoder(lengths, seed):
     """The short way of sequence heads gives the same vectors and the same gradients."""
     model, batch = MODELS["BertModel"], pack(random_ids(lengths, seed), random_types(lengths, seed))
     results = []
-    for run in (model.forward_packed, model.forward_pooled):
+    for rows in (None, "first"):
         model.zero_grad()
-        out = run(batch).pooler_output
+        out = model.forward_packed(batch, rows=rows).pooler_output
         out.square().sum().backward()
         results.append([out.detach(), *(p.grad.clone() for p in model.parameters())])
-    assert_close(results[1], results[0], rtol=1e-5, atol=ATOL)
+    assert_close(results[1], results[0], rtol=1e-5, atol=5 * ATOL)  # gradients are sums over tokens
 
 
 @settings(max_examples=60, deadline=None)
@@ -172,7 +174,7 @@ def test_buckets_hold_each_token_once(lengths):
     assert sorted(b for bucket in plan.each for b in bucket.sequences) == list(range(len(lengths)))
     places = plan.gather(tokens)
     assert len(places) == plan.each[-1].span.stop
-    assert torch.equal(plan.give_back(places), tokens)
+    assert torch.equal(plan.restore(places), tokens)
     for bucket in plan.each:
         rows = places[bucket.span].view(bucket.shape)
         for b, row in zip(bucket.sequences, rows, strict=True):
@@ -231,7 +233,7 @@ def test_bad_input_is_told(arguments, message):
     ("name", "targets", "message"),
     [
         ("BertForSequenceClassification", {"labels": torch.tensor([0, 4])}, r"label 4 is outside 0 \.\.\. 3"),
-        ("BertForSequenceClassification", {"labels": torch.tensor([0, 1, 2])}, "of shape"),
+        ("BertForSequenceClassification", {"labels": torch.tensor([0, 1, 2])}, "2 in all, got shape"),
         ("BertForTokenClassification", {"labels": torch.tensor([0, 1])}, "shape of input_ids"),
         ("BertForMaskedLM", {"label": IDS}, "did you mean 'labels'"),
     ],

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from bertkit.errors import DataError
 from bertkit.tasks import TASKS, Example, carve, csv_task, load_split
-from bertkit.tasks.duplicate_rows import text_key
 from bertkit.tasks.examples import Columns
+from bertkit.tasks.hold_out import text_key
 from bertkit.tasks.text.task import TextTask
 
 # Anything that a UTF-8 file can hold, except NUL; not only white space.

@@ -112,8 +112,8 @@ class PackedLayout:
         return rows.unflatten(-1, x.shape[2:])  # type: ignore[no-any-return]
 
 
-def attend(qkv_T3NH: Tensor, layout: GraphLayout, p: float) -> Tensor:
-    """The attention kernel of the graph, ``(T, N, H)``; dropout has no place in it."""
+def attend(qkv_T3NH: Tensor, layout: GraphLayout, p: float, rows: None = None) -> Tensor:
+    """The attention kernel of the graph, ``(T, N, H)``: without dropout, at all rows."""
     q_BNSH, k_BNSH, v_BNSH = layout.gather(qkv_T3NH).permute(2, 0, 3, 1, 4).unbind(0)
     scores_BNSS = (q_BNSH / math.sqrt(q_BNSH.shape[-1])) @ k_BNSH.mT + layout.bias
     return layout.give_back((scores_BNSS.softmax(dim=-1) @ v_BNSH).transpose(1, 2))

@@ -17,6 +17,7 @@ from bertkit.errors import InputError, did_you_mean
 from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
 from bertkit.inference.pipeline_inputs import Request, Text, read_request
 from bertkit.inference.pipeline_results import Embedding, Score
+from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
 
@@ -28,7 +29,8 @@ def cls_vectors(encoder: BertModel, batch: Batch) -> Tensor:
 
     The top layer is computed at those tokens only.
     """
-    return encoder.encoder.forward_first(encoder.embeddings(batch), batch.layout)
+    x_TD = encoder.embeddings(batch)
+    return encoder.encoder(x_TD, batch.layout, ChosenRows.first(batch.layout, x_TD.device))[0]  # type: ignore[no-any-return]
 
 
 def mean_vectors(encoder: BertModel, batch: Batch) -> Tensor:

@@ -11,8 +11,35 @@ from bertkit.checkpoints.names import TABLES
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import InputError
 from bertkit.model.loading import load_model
-from bertkit.model.models import MODEL_CLASSES
+from bertkit.model.models import (
+    BertForMaskedLM,
+    BertForMultipleChoice,
+    BertForNextSentencePrediction,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    ElectraForPreTraining,
+)
+from bertkit.model.padded import PackedModel
 from bertkit.system.model_sources import resolve
+
+#: The classes by the names that ``config.json`` files list under ``architectures``.
+MODEL_CLASSES: dict[str, type[PackedModel]] = {
+    cls.__name__: cls
+    for cls in (
+        BertModel,
+        BertForPreTraining,
+        BertForMaskedLM,
+        BertForNextSentencePrediction,
+        BertForSequenceClassification,
+        BertForTokenClassification,
+        BertForQuestionAnswering,
+        BertForMultipleChoice,
+        ElectraForPreTraining,
+    )
+}
 
 
 class _AutoModel:

@@ -1,11 +1,13 @@
-"""The transformer stack: L times self-attention and feed-forward, each with dropout, residual and LayerNorm after it.
+"""The transformer stack: L layers of self-attention and feed-forward, each followed by dropout, residual and LayerNorm.
 
-Devlin et al. 2019, section 3; Vaswani et al. 2017, figure 1 left. Every tensor is flat, ``(T, D)``.
+Devlin et al. 2019, section 3; Vaswani et al. 2017, figure 1 left. All tensors are flat, ``(T, D)``, or ``(R, D)`` at R
+chosen rows of the top layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,19 +17,15 @@ from torch.utils.checkpoint import checkpoint
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
-from bertkit.model.attention import Chosen, SelfAttention
+from bertkit.model.attention import SelfAttention
+from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, add_dropout
 from bertkit.model.kernels.linear import Linear
-
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
 
 #: "gelu" is the erf form, which the published PyTorch weights expect; "gelu_new" is the tanh form of the TF code.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
-    "gelu_new": _gelu_tanh,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "tanh": torch.tanh,
 }
@@ -47,20 +45,15 @@ class EncoderLayer(nn.Module):
         self.attention_dropout = Dropout(config.hidden_dropout_prob if config.family.drops_attention else 0.0)
         self.hidden_act = config.hidden_act
 
-    def forward(self, x_TD: Tensor, layout: Layout, want_probs: bool = False) -> tuple[Tensor, list[Tensor] | None]:
-        """``(T, D)`` to ``(T, D)``; with ``want_probs`` also the attention of each sequence, ``(N, s, s)``."""
-        attended_TD, probs = self.attention(x_TD, layout, want_probs)
-        return self._after_attention(x_TD, attended_TD), probs
+    def forward(
+        self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, want_probs: bool = False
+    ) -> tuple[Tensor, list[Tensor] | None]:
+        """``(T, D)`` to ``(T, D)``, or ``(R, D)`` at chosen rows; with ``want_probs`` also B tensors ``(N, s, s)``.
 
-    def forward_chosen(self, x_TD: Tensor, layout: Layout, chosen: Chosen) -> Tensor:
-        """``(T, D)`` to ``(R, D)``: the layer's output at the chosen rows, and nothing else.
-
-        Where only the pooler reads the top layer, this saves three quarters of that layer; where a masked-LM head
-        reads 15 % of the rows as well, two thirds.
+        At the rows of the pooler alone a layer costs a quarter; with 15 % of the rows for a masked LM, a third.
         """
-        return self._after_attention(
-            x_TD.index_select(0, chosen.rows), self.attention.forward_chosen(x_TD, layout, chosen)
-        )
+        attended, probs = self.attention(x_TD, layout, rows, want_probs)
+        return self._after_attention(x_TD if rows is None else x_TD.index_select(0, rows.rows), attended), probs
 
     def _after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         x = self.attention_norm(add_dropout(x, attended, self.attention_dropout.rate()))
@@ -71,9 +64,9 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """L layers, each with its own weights or, as ``config.layer_order`` says, some with the same.
+    """L layers, each with weights of its own, or shared as ``config.layer_order`` says.
 
-    gradient_checkpointing: keep only each layer's input for the backward pass, which then computes the layer again with
+    gradient_checkpointing: keep only the input of each layer for the backward pass, which computes the layer again with
         the same dropout masks: about a third more time, a fraction of the memory (Chen et al. 2016).
     """
 
@@ -85,38 +78,39 @@ class Encoder(nn.Module):
         self.layer_order = config.layer_order
 
     def forward(
-        self, x_TD: Tensor, layout: Layout, *, want_states: bool = False, want_probs: bool = False
+        self,
+        x_TD: Tensor,
+        layout: Layout,
+        rows: ChosenRows | None = None,
+        *,
+        want_states: bool = False,
+        want_probs: bool = False,
     ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
         """Run the stack.
 
+        Args:
+            x_TD: the embeddings.
+            layout: where the sequences lie.
+            rows: compute the top layer at these rows only; the values are the same.
+            want_states: also return the L + 1 states, the input first.
+            want_probs: also return L lists of B attention tensors ``(N, s, s)``.
+
         Returns:
-            The top layer ``(T, D)``; with ``want_states`` also the L + 1 states, the input first; with ``want_probs``
-            also L lists of B attention tensors ``(N, s, s)``.
+            The top layer, ``(T, D)`` or ``(R, D)``; the states; the attentions.
         """
-        states, attentions = [x_TD], []
-        for number in self.layer_order:
-            x_TD, probs = self._run(self.layer[number], x_TD, layout, want_probs)
+        states, attentions, x = [x_TD], [], x_TD
+        for depth, number in enumerate(self.layer_order, start=1):
+            wanted = rows if depth == len(self.layer_order) else None
+            x, probs = self._run(self.layer[number], x, layout, wanted, want_probs)
             if want_states:
-                states.append(x_TD)
+                states.append(x)
             if probs is not None:
                 attentions.append(probs)
-        return x_TD, states if want_states else [], attentions
+        if rows is not None and not self.layer_order:
+            x = x.index_select(0, rows.rows)
+        return x, states if want_states else [], attentions
 
-    def forward_first(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """The top layer's output at the first token of each sequence, ``(B, D)``."""
-        return self.forward_chosen(x_TD, layout, Chosen.first(layout, x_TD.device))
-
-    def forward_chosen(self, x_TD: Tensor, layout: Layout, chosen: Chosen) -> Tensor:
-        """The top layer's output at the chosen rows, ``(R, D)``: the same values as of :meth:`forward`, for less."""
-        if not self.layer_order:
-            return x_TD.index_select(0, chosen.rows)
-        for number in self.layer_order[:-1]:
-            x_TD, _ = self._run(self.layer[number], x_TD, layout)
-        top = self.layer[self.layer_order[-1]]
-        assert isinstance(top, EncoderLayer)
-        return self._run(top.forward_chosen, x_TD, layout, chosen)  # type: ignore[no-any-return]
-
-    def _run(self, layer: Callable[..., Any], *args: Any) -> Any:
+    def _run(self, layer: nn.Module, *args: Any) -> Any:
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             return checkpoint(layer, *args, use_reentrant=False, preserve_rng_state=True)
         return layer(*args)

@@ -1,4 +1,4 @@
-"""The losses of the heads, as a sum and a count, so that micro-batches and devices can share one mean."""
+"""The losses of the heads: a sum and a count, so that micro-batches and devices can share one mean."""
 
 from __future__ import annotations
 
@@ -43,11 +43,6 @@ def class_loss(
         whole = not labels.is_floating_point()
         problem_type = "regression" if num_labels == 1 else "single_label" if whole else "multi_label"
     if problem_type.startswith("single_label"):
-        if labels.is_floating_point() or labels.shape != logits_BC.shape[:1]:
-            raise InputError(
-                f"labels must be integers of shape {tuple(logits_BC.shape[:1])}, "
-                f"got {labels.dtype} of shape {tuple(labels.shape)}"
-            )
         return token_loss(logits_BC, labels, class_weights)
     if labels.numel() != logits_BC.numel():
         raise InputError(f"labels must have shape {tuple(logits_BC.shape)}, got {tuple(labels.shape)}")
@@ -60,8 +55,12 @@ def class_loss(
 
 
 def token_loss(logits_TC: Tensor, labels_T: Tensor, class_weights: Tensor | None = None) -> LossTerm:
-    """Cross-entropy of rows; a label of -100 is not a target."""
-    _check_labels(labels_T, logits_TC.shape[-1])
+    """Cross-entropy of rows; a label of -100 is not a target.
+
+    Raises:
+        InputError: labels that are not integers, of another number than the rows, or outside ``0 ... C - 1``.
+    """
+    _check_labels(labels_T, logits_TC.shape[-1], len(logits_TC))
     weights = None if class_weights is None else class_weights.to(logits_TC.device, logits_TC.dtype)
     total = F.cross_entropy(logits_TC, labels_T, weight=weights, ignore_index=-100, reduction="sum")
     targets = labels_T[labels_T != -100]
@@ -90,28 +89,58 @@ def masked_lm_loss(logits: Tensor, labels_T: Tensor, rows_R: Tensor | None = Non
 
 def replaced_token_loss(logits_T: Tensor, labels_T: Tensor) -> LossTerm:
     """Binary cross-entropy of tokens: 1 = replaced, 0 = original, -100 = no target (Clark et al. 2020, section 2)."""
-    _check_labels(labels_T, 2)
+    if not labels_T.is_floating_point():
+        _check_labels(labels_T, 2, len(logits_T))
     kept = (labels_T != -100).nonzero().squeeze(1)
     logits, labels = logits_T.index_select(0, kept), labels_T.index_select(0, kept).to(logits_T.dtype)
     return LossTerm(F.binary_cross_entropy_with_logits(logits, labels, reduction="sum"), float(len(kept)))
 
 
 def span_loss(start_T: Tensor, end_T: Tensor, starts_B: Tensor, ends_B: Tensor, layout: Layout) -> LossTerm:
-    """Mean of the cross-entropies of start and end, each a softmax over the tokens of its own sequence."""
+    """Mean of the cross-entropies of start and end, each a softmax over the tokens of its own sequence.
+
+    Raises:
+        InputError: positions that are not integers, or not one for each sequence.
+    """
     lengths_B = torch.tensor(layout.lengths, device=start_T.device)
     column_1S = torch.arange(layout.max_seqlen, device=start_T.device)[None, :]
     real_BS = column_1S < lengths_B[:, None]
     total = start_T.new_zeros(())
-    inside_B = (starts_B >= 0) & (starts_B < lengths_B) & (ends_B >= 0) & (ends_B < lengths_B)
+    inside_B = _inside(starts_B, ends_B, layout)
     for logits_T, positions_B in ((start_T, starts_B), (end_T, ends_B)):
         logits_BS = logits_T.new_full(real_BS.shape, -torch.inf).masked_scatter(real_BS, logits_T)
         total = total + F.cross_entropy(logits_BS[inside_B], positions_B[inside_B], reduction="sum") / 2
     return LossTerm(total, float(inside_B.sum()))
 
 
-def _check_labels(labels: Tensor, num_labels: int) -> None:
+def count_targets(labels: Tensor) -> float:
+    """Numbers to predict, or labels that are not -100."""
+    return float(labels.numel() if labels.is_floating_point() else (labels != -100).sum())
+
+
+def count_spans(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> float:
+    """Spans inside their sequences; the others are not targets."""
+    return float(_inside(starts_B, ends_B, layout).sum())
+
+
+def _inside(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> Tensor:
+    for positions in (starts_B, ends_B):
+        _check_shape("positions", positions, layout.num_sequences)
+    lengths_B = torch.tensor(layout.lengths, device=starts_B.device)
+    return (starts_B >= 0) & (starts_B < lengths_B) & (ends_B >= 0) & (ends_B < lengths_B)
+
+
+def _check_labels(labels: Tensor, num_labels: int, num_rows: int) -> None:
+    _check_shape("labels", labels, num_rows)
     if labels.device.type != "cpu" or not labels.numel():
         return
     wrong = (labels != -100) & ((labels < 0) | (labels >= num_labels))
     if wrong.any():
         raise InputError(f"label {int(labels[wrong][0])} is outside 0 ... {num_labels - 1}")
+
+
+def _check_shape(name: str, values: Tensor, num_rows: int) -> None:
+    if values.is_floating_point() or values.shape != (num_rows,):
+        raise InputError(
+            f"{name} must be integers of shape ({num_rows},), got {values.dtype} of shape {tuple(values.shape)}"
+        )

@@ -1,46 +1,164 @@
-"""The models: encoder, and encoder + head. Names, arguments and results are those of the field's common interface.
+"""The models: the encoder, and the encoder with a head. Names, arguments and results are those the field uses.
 
-One class serves all families: which one a model is of, its config says.
+One class serves all families; the config says which family a model belongs to.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, Literal, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bertkit.batch import Batch, Padding
+from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
-from bertkit.errors import InputError
-from bertkit.model.encoder_model import BertModel, HeadModel, WordHeadModel, count_targets
-from bertkit.model.heads import PreTrainingHeads, ReplacedTokenHead
+from bertkit.errors import ConfigError, InputError
+from bertkit.model.configured_model import initialize
+from bertkit.model.embeddings import Embeddings
+from bertkit.model.encoder import Encoder
+from bertkit.model.heads import Pooler, PreTrainingHeads, ReplacedTokenHead
+from bertkit.model.kernels.chosen_rows import ChosenRows, Rows, take_rows
+from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
-from bertkit.model.losses import LossTerm, class_loss, masked_lm_loss, replaced_token_loss, span_loss, token_loss
+from bertkit.model.losses import (
+    LossTerm,
+    class_loss,
+    count_spans,
+    count_targets,
+    masked_lm_loss,
+    replaced_token_loss,
+    span_loss,
+    token_loss,
+)
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
 
-__all__ = [
-    "MODEL_CLASSES",
-    "BertForMaskedLM",
-    "BertForMultipleChoice",
-    "BertForNextSentencePrediction",
-    "BertForPreTraining",
-    "BertForQuestionAnswering",
-    "BertForSequenceClassification",
-    "BertForTokenClassification",
-    "BertModel",
-    "ElectraForPreTraining",
-]
+Part = TypeVar("Part", bound=nn.Module)
 
 
-class BertForPreTraining(WordHeadModel):
+class BertModel(PackedModel):
+    """The encoder with its pooler: ``last_hidden_state`` and ``pooler_output``.
+
+    Args:
+        config: the shape.
+        add_pooling_layer: False leaves the pooler out; ``pooler_output`` is then None, as in families without a pooler.
+    """
+
+    base_prefix = ""
+
+    def __init__(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
+        super().__init__(config)
+        self.embeddings = Embeddings(config)
+        self.encoder = Encoder(config)
+        self.pooler = Pooler(config) if add_pooling_layer and config.family.has_pooler else None
+        self.init_weights()
+
+    def forward_packed(
+        self, batch: Batch, *, rows: Rows = None, output_attentions: bool = False, output_hidden_states: bool = False
+    ) -> ModelOutput:
+        """Packed batch to ``last_hidden_state`` ``(T, D)`` and ``pooler_output`` ``(B, D)``.
+
+        With ``rows``, ``last_hidden_state`` has only these rows, with the same values, for less work: ``"first"`` gives
+        the vectors of [CLS], ``(B, D)``; int64 ``(R,)`` gives ``(R, D)``.
+        """
+        x_TD, layout = self.embeddings(batch), batch.layout
+        chosen = None if output_attentions or output_hidden_states else ChosenRows.of(rows, layout, x_TD.device)
+        x, states, attentions = self.encoder(
+            x_TD, layout, chosen, want_states=output_hidden_states, want_probs=output_attentions
+        )
+        return ModelOutput(
+            last_hidden_state=take_rows(x, chosen, rows, layout),
+            pooler_output=None if self.pooler is None else self.pooler(take_rows(x, chosen, "first", layout)),
+            hidden_states=tuple(states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )
+
+
+class HeadModel(PackedModel):
+    """Encoder and head. A subclass says what the head reads, how it computes logits, and its loss.
+
+    Raises:
+        ConfigError: the config's family has no such head.
+    """
+
+    #: What the head reads: the pooled vector, every token, or the tokens to predict (``batch.logit_rows``).
+    reads: ClassVar[Literal["pooled", "tokens", "words"]] = "pooled"
+    uses_pooler: ClassVar[bool] = True
+    token_fields: ClassVar[tuple[str, ...]] = ()
+    #: What the head judges: "sequence", "token", "choice", "span" or "pair". Families may have other values for it.
+    kind: ClassVar[str] = "token"
+    #: The families that have such a head; None: all.
+    families: ClassVar[frozenset[str] | None] = None
+
+    def __init__(self, config: BertConfig) -> None:
+        if self.families is not None and config.model_type not in self.families:
+            raise ConfigError(
+                f"the {config.model_type} family has no {type(self).__name__}; {' and '.join(sorted(self.families))} "
+                "only. Use another class, such as BertForMaskedLM, or another config"
+            )
+        super().__init__(config)
+        self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
+        if own := config.family.poolers.get(self.kind):
+            rate = config.head_dropout(self.kind) if own.drops_input else 0.0
+            self.bert.pooler = self._new(Pooler(config, own.activation, rate))
+
+    @property
+    def has_own_pooler(self) -> bool:
+        """Whether the layer between encoder and classifier belongs to the head, not to the encoder.
+
+        It does in some families, and where the checkpoint had no pooler, so that one was drawn with the head.
+        """
+        drawn = self.load_report is not None and "pooler" in self.load_report.new_parts
+        return drawn or self.kind in self.config.family.poolers
+
+    def _new(self, part: Part) -> Part:
+        """``part``, freshly initialised."""
+        initialize(part, self.config.initializer_range)
+        return part
+
+    def forward_packed(
+        self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
+    ) -> ModelOutput:
+        """Packed batch to logits, and with ``batch.targets`` to ``loss`` and ``loss_terms``."""
+        rows: dict[str, Rows] = {"pooled": "first", "tokens": None, "words": batch.logit_rows}
+        encoded = self.bert.forward_packed(
+            batch,
+            rows=rows[self.reads],
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+        )
+        out = ModelOutput(hidden_states=encoded.hidden_states, attentions=encoded.attentions)
+        terms = self._head(encoded, batch, out)
+        if terms:
+            out.loss = torch.stack([term.mean() for term in terms.values()]).sum()
+            out.loss_terms = terms
+        return out
+
+    def num_targets(self, batch: Batch) -> dict[str, float]:
+        """What each of ``loss_terms`` will be divided by, known before the forward pass.
+
+        Targets of -100 do not count. With class weights it is the sum of the targets' weights.
+        """
+        return {"loss": count_targets(batch.targets[self.targets[0]])}
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
+        """Fill ``out`` with logits; return the terms of the loss, none without targets."""
+        raise AssertionError("every subclass overrides this")
+
+    def _predict_words(self, encoded: ModelOutput) -> Tensor:
+        """Vocabulary logits at the encoded rows, ``(T, V)`` or ``(R, V)``."""
+        assert isinstance(self.cls, PreTrainingHeads)
+        table = self.bert.embeddings.word_embeddings.weight
+        return self.cls.predictions(encoded.last_hidden_state, table)  # type: ignore[no-any-return]
+
+
+class BertForPreTraining(HeadModel):
     """Masked LM and next sentence: ``prediction_logits``, ``seq_relationship_logits`` (0 = is next, 1 = random).
 
-    ALBERT's second is sentence order (0 = as written, 1 = swapped), ``sentence_order_label`` and ``sop_logits``.
+    ALBERT's second head is sentence order (0 = in order, 1 = swapped): ``sentence_order_label`` and ``sop_logits``.
 
-    Targets: ``labels`` ``(B, S)``, -100 where nothing is to be predicted; ``next_sentence_label`` ``(B,)``. A packed
-    batch with ``logit_rows`` has the vocabulary projected at those rows only, as pre-training wants it.
+    Targets: ``labels`` ``(B, S)``, -100 where nothing is to be predicted; ``next_sentence_label`` ``(B,)``. In a packed
+    batch with ``logit_rows`` only these rows are projected to the vocabulary, which is what pre-training wants.
     """
 
     targets = ("labels", "next_sentence_label")
@@ -50,13 +168,15 @@ class BertForPreTraining(WordHeadModel):
     token_fields = ("prediction_logits",)
     head_prefixes = ("cls.",)
     families = frozenset({"bert", "albert"})
+    reads, allows_some_targets = "words", True
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True, next_sentence=True))
+        self.cls = self._new(PreTrainingHeads(config, masked_lm=True, next_sentence=True))
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
-        return {term: count_targets(batch.targets[name]) for name, term in self.terms.items() if name in batch.targets}
+        given = {term: batch.targets[name] for name, term in self.terms.items() if name in batch.targets}
+        return {term: count_targets(labels) for term, labels in given.items()}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.prediction_logits = self._predict_words(encoded)
@@ -66,21 +186,21 @@ class BertForPreTraining(WordHeadModel):
         if "labels" in batch.targets:
             terms["masked_lm"] = masked_lm_loss(out.prediction_logits, batch.targets["labels"], batch.logit_rows)
         if "next_sentence_label" in batch.targets:
-            terms["next_sentence"] = class_loss(out.seq_relationship_logits, batch.targets["next_sentence_label"])
+            terms["next_sentence"] = token_loss(out.seq_relationship_logits, batch.targets["next_sentence_label"])
         return terms
 
 
-class BertForMaskedLM(WordHeadModel):
+class BertForMaskedLM(HeadModel):
     """Scores of every word piece at every position: ``logits``. Targets: ``labels`` ``(B, S)``, -100 = not masked."""
 
     targets = token_targets = ("labels",)
     token_fields = ("logits",)
     head_prefixes = ("cls.predictions.",)
-    uses_pooler = False
+    reads, uses_pooler = "words", False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.cls = self._head_part(PreTrainingHeads(config, masked_lm=True))
+        self.cls = self._new(PreTrainingHeads(config, masked_lm=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.logits = self._predict_words(encoded)
@@ -96,19 +216,19 @@ class BertForNextSentencePrediction(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.cls = self._head_part(PreTrainingHeads(config, next_sentence=True))
+        self.cls = self._new(PreTrainingHeads(config, next_sentence=True))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         assert encoded.pooler_output is not None
         out.logits = self.cls.follows(encoded.pooler_output)
-        return {"loss": class_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
+        return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
 class BertForSequenceClassification(HeadModel):
     """One label, several labels or a number for a sentence or pair: ``logits`` ``(B, C)``.
 
     Targets: ``labels``, int64 ``(B,)`` for one label; float ``(B, C)`` for several; float ``(B,)`` for regression with
-    one output. ``config.problem_type`` decides; where it is None: one output is regression, integers are one label.
+    one output. ``config.problem_type`` decides; where it is None, one output is regression, integers are one label.
 
     ``class_weights``: None, or float ``(C,)``; each example's loss is multiplied by its label's weight, and the mean is
     over the sum of the weights, as in ``torch.nn.CrossEntropyLoss``. For several labels it is the weight of a label
@@ -122,15 +242,9 @@ class BertForSequenceClassification(HeadModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.dropout = self._head_dropout()
-        self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
+        self.dropout = Dropout(config.head_dropout(self.kind))
+        self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
         self.class_weights: Tensor | None = None
-
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = self.classifier(self.dropout(encoded.pooler_output))
-        if not batch.targets:
-            return {}
-        return {"loss": class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)}
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         labels = batch.targets["labels"]
@@ -138,6 +252,12 @@ class BertForSequenceClassification(HeadModel):
         if self.class_weights is None or several or labels.is_floating_point():
             return {"loss": count_targets(labels)}
         return {"loss": float(self.class_weights.to(labels.device)[labels[labels != -100]].sum())}
+
+    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
+        out.logits = self.classifier(self.dropout(encoded.pooler_output))
+        if not batch.targets:
+            return {}
+        return {"loss": class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)}
 
 
 class BertForTokenClassification(HeadModel):
@@ -147,12 +267,12 @@ class BertForTokenClassification(HeadModel):
     token_fields = ("logits",)
     head_prefixes = ("classifier.",)
     label_head = True
-    uses_pooler = reads_pooler_only = False
+    reads, uses_pooler = "tokens", False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.dropout = self._head_dropout()
-        self.classifier = self._head_part(Linear(config.hidden_size, config.num_labels))
+        self.dropout = Dropout(config.head_dropout(self.kind))
+        self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.logits = self.classifier(self.dropout(encoded.last_hidden_state))
@@ -170,13 +290,16 @@ class BertForQuestionAnswering(HeadModel):
     targets = ("start_positions", "end_positions")
     token_fields = ("start_logits", "end_logits")
     head_prefixes = ("qa_outputs.",)
-    uses_pooler = reads_pooler_only = False
     kind = "span"
+    reads, uses_pooler = "tokens", False
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.dropout = self._head_dropout()
-        self.qa_outputs = self._head_part(Linear(config.hidden_size, 2))
+        self.dropout = Dropout(config.head_dropout(self.kind))
+        self.qa_outputs = self._new(Linear(config.hidden_size, 2))
+
+    def num_targets(self, batch: Batch) -> dict[str, float]:
+        return {"loss": count_spans(batch.targets["start_positions"], batch.targets["end_positions"], batch.layout)}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.start_logits, out.end_logits = self.qa_outputs(self.dropout(encoded.last_hidden_state)).unbind(dim=-1)
@@ -184,11 +307,6 @@ class BertForQuestionAnswering(HeadModel):
             return {}
         start, end = (batch.targets[name] for name in self.targets)
         return {"loss": span_loss(out.start_logits, out.end_logits, start, end, batch.layout)}
-
-    def num_targets(self, batch: Batch) -> dict[str, float]:
-        lengths_B = torch.tensor(batch.layout.lengths, device=batch.input_ids.device)
-        inside = [(batch.targets[name] >= 0) & (batch.targets[name] < lengths_B) for name in self.targets]
-        return {"loss": float((inside[0] & inside[1]).sum())}
 
 
 class BertForMultipleChoice(HeadModel):
@@ -201,32 +319,19 @@ class BertForMultipleChoice(HeadModel):
     targets = ("labels",)
     head_prefixes = ("classifier.", "bert.pooler.")
     kind = "choice"
+    has_choices = True
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.dropout = self._head_dropout()
-        self.classifier = self._head_part(Linear(config.hidden_size, 1))
-
-    def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> ModelOutput | tuple[Any, ...]:
-        """As in the other classes, with a choices axis after the batch axis."""
-        if input_ids.ndim != 3:
-            raise InputError(f"input_ids must have shape (batch, choices, sequence), got {tuple(input_ids.shape)}")
-        choices = input_ids.shape[1]
-        merge = {key: _merge_choices(key, value, self.targets) for key, value in kwargs.items()}
-        merged = [None if arg is None else arg.flatten(0, 1) for arg in args]
-        out = super().forward(input_ids.flatten(0, 1), *merged, **{**merge, "return_dict": True})
-        assert isinstance(out, ModelOutput)
-        assert out.logits is not None
-        out.logits = out.logits.view(-1, choices)
-        return out if kwargs.get("return_dict", True) else out.to_tuple()
+        self.dropout = Dropout(config.head_dropout(self.kind))
+        self.classifier = self._new(Linear(config.hidden_size, 1))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        scores_B1 = self.classifier(self.dropout(encoded.pooler_output))
         questions = len(batch.targets["labels"]) if batch.targets else 1
         if batch.layout.num_sequences % questions:
             raise InputError(f"{batch.layout.num_sequences} sequences cannot be shared by {questions} questions")
-        out.logits = scores_B1.view(questions, -1)
-        return {"loss": class_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
+        out.logits = self.classifier(self.dropout(encoded.pooler_output)).view(questions, -1)
+        return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
 class ElectraForPreTraining(HeadModel):
@@ -239,36 +344,13 @@ class ElectraForPreTraining(HeadModel):
     token_fields = ("logits",)
     head_prefixes = ("discriminator.",)
     families = frozenset({"electra"})
-    uses_pooler = reads_pooler_only = False
+    reads, uses_pooler = "tokens", False
+    allows_padded_targets = True
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.discriminator = self._head_part(ReplacedTokenHead(config))
+        self.discriminator = self._new(ReplacedTokenHead(config))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.logits = self.discriminator(encoded.last_hidden_state)
         return {"loss": replaced_token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
-
-    def _pack_target(self, name: str, target: Tensor, padding: Padding) -> Tensor:
-        return padding.pack(target) if target.shape == padding.shape else super()._pack_target(name, target, padding)
-
-
-def _merge_choices(key: str, value: Any, targets: tuple[str, ...]) -> Any:
-    return value.flatten(0, 1) if isinstance(value, Tensor) and key not in targets else value
-
-
-#: The classes by the names that ``config.json`` files list under ``architectures``.
-MODEL_CLASSES: dict[str, type[PackedModel]] = {
-    cls.__name__: cls
-    for cls in (
-        BertModel,
-        BertForPreTraining,
-        BertForMaskedLM,
-        BertForNextSentencePrediction,
-        BertForSequenceClassification,
-        BertForTokenClassification,
-        BertForQuestionAnswering,
-        BertForMultipleChoice,
-        ElectraForPreTraining,
-    )
-}

@@ -1,14 +1,16 @@
 """Calling a model with padded tensors: pack, run packed, unpack.
 
-Every model class has two ways in. Called like a function it takes padded ``(B, S)`` tensors and returns padded ones;
+Every model can be called in two ways. Like a function, it takes padded ``(B, S)`` tensors and returns padded ones;
 ``forward_packed`` takes a :class:`bertkit.batch.Batch` and returns flat ones. Padding is never computed: padded
 positions of results are 0 and take no part in any loss.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, Padding, pack_padded
@@ -24,14 +26,20 @@ class PackedModel(PretrainedModel):
     #: Keywords of ``forward`` that a loss compares with; those in ``token_targets`` have one value a token.
     targets: ClassVar[tuple[str, ...]] = ()
     token_targets: ClassVar[tuple[str, ...]] = ()
+    #: Whether targets at padded positions are dropped; otherwise they must be -100.
+    allows_padded_targets: ClassVar[bool] = False
+    #: Whether a loss can be computed from some of ``targets``.
+    allows_some_targets: ClassVar[bool] = False
     #: Output fields with one row a token.
     token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
+    #: Whether inputs have an axis of choices after the batch axis.
+    has_choices: ClassVar[bool] = False
 
     def forward_packed(
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
     ) -> ModelOutput:
         """Run a packed batch; see the class."""
-        raise AssertionError("each class has its own")
+        raise AssertionError("every subclass overrides this")
 
     def set_gradient_checkpointing(self, enabled: bool = True) -> None:
         """In training, keep only the input of each encoder layer and compute the layer again in the backward pass.
@@ -44,7 +52,7 @@ class PackedModel(PretrainedModel):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
@@ -55,10 +63,10 @@ class PackedModel(PretrainedModel):
         return_dict: bool = True,
         **targets: Tensor | None,
     ) -> ModelOutput | tuple[Any, ...]:
-        """Run a padded batch.
+        """Run a padded batch; for multiple choice every input has an axis of choices after the batch axis.
 
         Args:
-            input_ids: int64 ``(B, S)``.
+            input_ids: integers ``(B, S)``; may be left out where ``inputs_embeds`` is given.
             attention_mask: ``(B, S)``, 1 at real tokens; None: all are real.
             token_type_ids: ``(B, S)``, the segment of each token; None: all 0.
             position_ids: ``(B, S)``, rows of the position table; None: the column number (RoBERTa: counted over the
@@ -67,27 +75,71 @@ class PackedModel(PretrainedModel):
             output_attentions: also return the attention probabilities of every layer.
             output_hidden_states: also return the embeddings and the output of every layer.
             return_dict: False returns a tuple of the fields that are not None.
-            **targets: what the loss compares with; the class's ``targets`` names them.
+            **targets: what the loss compares with; the class's ``targets`` names them. A target of one value a sequence
+                may have the shape ``(B,)`` or ``(B, 1)`` and any integer type.
 
         Raises:
-            InputError: shapes or types that do not agree, ids outside their tables, an unknown keyword.
+            InputError: an argument that is no tensor, shapes or types that do not agree, ids outside their tables, an
+                unknown keyword.
         """
-        pair = self.config.family.pair_label  # ALBERT's word for it
-        named = {"next_sentence_label" if name == pair else name: target for name, target in targets.items()}
-        given = {name: target for name, target in named.items() if target is not None}
-        for name in given:
-            if name not in self.targets:
-                raise InputError(
-                    f"{type(self).__name__} takes no {name!r}{did_you_mean(name, self.targets)}; "
-                    f"it takes {', '.join(self.targets) or 'no targets'}"
-                )
-        positions = self._positions(input_ids, position_ids, inputs_embeds)
-        batch, padding = pack_padded(input_ids, attention_mask, token_type_ids, positions, inputs_embeds)
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        given = self._given(targets)
+        num_choices, tensors = self._merge_choices(_checked(inputs, self.config.embedding_width))
+        ids = tensors.get("input_ids")
+        if ids is None:
+            ids = torch.zeros(tensors["inputs_embeds"].shape[:-1], dtype=torch.int64, device=self.device)
+        positions = self._positions(ids, tensors.get("position_ids"), tensors.get("inputs_embeds"))
+        batch, padding = pack_padded(
+            ids,
+            tensors.get("attention_mask"),
+            tensors.get("token_type_ids"),
+            positions,
+            tensors.get("inputs_embeds"),
+        )
         for name, target in given.items():
-            batch = batch.with_target(name, self._pack_target(name, target, padding))
+            batch = batch.with_target(name, self._pack_target(name, target, padding, num_choices))
         out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
         self._unpack(out, padding)
+        if self.has_choices and out.logits is not None:
+            out.logits = out.logits.view(-1, num_choices)
         return out if return_dict else out.to_tuple()
+
+    def _given(self, targets: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+        """The targets that are not None, by their names here; integers as int64."""
+        given = {}
+        for word, target in targets.items():
+            name = "next_sentence_label" if word == self.config.family.pair_label else word  # ALBERT has another word
+            if target is None:
+                continue
+            if name not in self.targets:
+                raise InputError(
+                    f"{type(self).__name__} takes no {word!r}{did_you_mean(word, self.targets)}; "
+                    f"it takes {', '.join(self.targets) or 'no targets'}"
+                )
+            if not isinstance(target, Tensor):
+                raise InputError(f"{word} must be a tensor, got {type(target).__name__}: use torch.tensor({word})")
+            given[name] = target if target.is_floating_point() else target.long()
+        if given and not self.allows_some_targets and (missing := [name for name in self.targets if name not in given]):
+            raise InputError(f"give {' and '.join(self.targets)}, or neither: {missing[0]} is missing")
+        return given
+
+    def _merge_choices(self, tensors: dict[str, Tensor]) -> tuple[int, dict[str, Tensor]]:
+        """The number of choices, and the inputs with batch and choices as one axis; 1 where there are no choices."""
+        axes = 3 if self.has_choices else 2
+        for name, x in tensors.items():
+            if x.ndim != axes + (name == "inputs_embeds"):
+                shape = "(batch, choices, sequence" if self.has_choices else "(batch, sequence"
+                width = ", width)" if name == "inputs_embeds" else ")"
+                raise InputError(f"{name} must have shape {shape}{width}, got {tuple(x.shape)}")
+        if not self.has_choices:
+            return 1, tensors
+        return next(iter(tensors.values())).shape[1], {name: x.flatten(0, 1) for name, x in tensors.items()}
 
     def _positions(self, ids: Tensor, positions: Tensor | None, inputs_embeds: Tensor | None) -> Tensor | None:
         """Positions counted from 0, as a batch has them; None where they are the column numbers."""
@@ -99,14 +151,21 @@ class PackedModel(PretrainedModel):
         real = ids != self.config.pad_token_id
         return real.cumsum(-1) * real - 1
 
-    def _pack_target(self, name: str, target: Tensor, padding: Padding) -> Tensor:
+    def _pack_target(self, name: str, target: Tensor, padding: Padding, num_choices: int) -> Tensor:
         if name not in self.token_targets:
+            rows = padding.shape[0] // num_choices
+            target = target.squeeze(1) if target.ndim == 2 and target.shape[1] == 1 else target
+            if target.ndim == 0 or len(target) != rows:
+                per = "question" if self.has_choices else "sequence"
+                raise InputError(
+                    f"{name} must have one value or row for each {per}, {rows} in all, got shape {tuple(target.shape)}"
+                )
             return target
         if target.shape != padding.shape:
             raise InputError(f"{name} must have the shape of input_ids {padding.shape}, got {tuple(target.shape)}")
         packed = padding.pack(target)
         lost = int((target != -100).sum() - (packed != -100).sum())
-        if lost:
+        if lost and not self.allows_padded_targets:
             raise InputError(f"{name} has {lost} targets where attention_mask is 0; set them to -100")
         return packed
 
@@ -119,3 +178,23 @@ class PackedModel(PretrainedModel):
             out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
         if out.attentions is not None:
             out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
+
+
+def _checked(inputs: Mapping[str, Any], width: int) -> dict[str, Tensor]:
+    """The inputs that are not None, all of them tensors."""
+    for name, x in inputs.items():
+        if x is None or isinstance(x, Tensor):
+            continue
+        hint = ""
+        if isinstance(x, str | Mapping) or name == "input_ids":
+            hint = "; make the inputs with the tokenizer: model(**tokenizer(texts, padding=True, return_tensors='pt'))"
+        raise InputError(f"{name} must be a tensor, got {type(x).__name__}{hint}")
+    given = {name: x for name, x in inputs.items() if x is not None}
+    embeds = given.get("inputs_embeds")
+    if embeds is None and "input_ids" not in given:
+        raise InputError("give input_ids or inputs_embeds")
+    if embeds is not None and (not embeds.is_floating_point() or embeds.shape[-1:] != (width,)):
+        raise InputError(
+            f"inputs_embeds must be floats of width {width}, got {embeds.dtype} of shape {tuple(embeds.shape)}"
+        )
+    return given

@@ -21,7 +21,7 @@ import torch
 from bertkit.batch import Batch
 from bertkit.engine.scoring import Check, stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.model.encoder_model import HeadModel
+from bertkit.model.models import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.examples import Examples, ExampleT, Split

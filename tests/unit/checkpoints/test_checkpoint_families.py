@@ -16,7 +16,7 @@ from bertkit import CheckpointError
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.families import FAMILIES
-from bertkit.model.models import MODEL_CLASSES
+from bertkit.model.auto import MODEL_CLASSES
 from family_helpers import SHAPES, their_model
 
 #: One shape of each family.

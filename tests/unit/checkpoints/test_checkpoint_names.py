@@ -12,7 +12,7 @@ import bertkit
 from bertkit import BertConfig
 from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.names import BERT, CLASSES, layer_number, sizes
-from bertkit.model.models import MODEL_CLASSES
+from bertkit.model.auto import MODEL_CLASSES
 
 SHAPES = {
     "tiny": BertConfig(vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12),

@@ -7,7 +7,7 @@ import torch
 
 from bertkit.batch import pack
 from bertkit.config.bert_config import BertConfig
-from bertkit.model.attention import buckets, buckets_on
+from bertkit.model.kernels.bucketed_attention import buckets, buckets_on
 from bertkit.model.models import BertForPreTraining
 
 

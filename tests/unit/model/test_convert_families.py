@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
+from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.convert import convert
 from bertkit.model.fingerprint import differences, fingerprint
-from bertkit.model.models import MODEL_CLASSES
 
 SIZES = {
     "vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12,

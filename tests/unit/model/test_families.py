@@ -17,8 +17,8 @@ from bertkit import BertConfig, BertForMaskedLM, BertForPreTraining, BertModel, 
 from bertkit.batch import pack
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.families import FAMILIES
+from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.kernels import dropout
-from bertkit.model.models import MODEL_CLASSES
 from bertkit.model.resize import resize_vocabulary
 from family_helpers import CASES, SHAPES, C, V, error, inputs, pair, their_model
 

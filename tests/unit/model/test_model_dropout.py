@@ -10,8 +10,9 @@ from scipy import stats
 
 from bertkit import BertConfig
 from bertkit.batch import Layout, pack
-from bertkit.model import attention
-from bertkit.model.attention import Chosen, SelfAttention, attend_bucketed, attend_chosen, attend_reference
+from bertkit.model.attention import SelfAttention, attend_reference
+from bertkit.model.kernels.bucketed_attention import attend_bucketed, buckets
+from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, add_dropout, dropout, keep_mask
 from bertkit.model.models import BertForSequenceClassification, BertModel
 
@@ -78,7 +79,7 @@ def test_attention_drops_probabilities_in_training_only(attend):
 
 def attend_some(qkv, layout, p):
     rows = torch.tensor([20, 2, 0, 9, 10, 11])
-    return attend_chosen(qkv, layout, p, Chosen.first_and(rows, layout))
+    return attend_bucketed(qkv, layout, p, ChosenRows.first_and(rows, layout))
 
 
 @pytest.mark.parametrize("attend", [*KERNELS, attend_some])
@@ -158,4 +159,4 @@ def test_prepacked_weights_follow_changes():
 
 def test_dropout_module_prints_its_rate():
     assert repr(Dropout(0.1)) == "Dropout(p=0.1)"
-    assert attention.buckets.cache_info().maxsize == 256
+    assert buckets.cache_info().maxsize == 256

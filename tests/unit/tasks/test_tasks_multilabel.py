@@ -99,8 +99,8 @@ def test_the_report_counts_labels_and_rows_are_held_out_with_their_shares(tmp_pa
         Example(f"text {n}", None, tuple(np.flatnonzero(generator.random(3) < (0.5, 0.2, 0.1)).tolist()), n + 1)
         for n in range(300)
     ]
-    report = data_report(task, {"train": rows}).splits["train"]
-    assert report.labels == {name: sum(n in (row.label or ()) for row in rows) for n, name in enumerate(NAMES)}
+    report = data_report(task, {"train": rows}).splits["train"].facts
+    assert report["labels"] == {name: sum(n in (row.label or ()) for row in rows) for n, name in enumerate(NAMES)}
     stay, held = carve(rows, 0.2, seed=1)
     assert len(stay) + len(held) == 300
     assert len(held) == pytest.approx(60, abs=6)

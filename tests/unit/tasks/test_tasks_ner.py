@@ -16,9 +16,10 @@ import pytest
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.metrics.tags import Entity, notation_of, read_entities, read_strictly, spelling_of, write_tags
 from bertkit.tasks.examples import Examples
+from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
-from bertkit.tasks.tokens.held_out import hold_out_sentences, sentence_key
+from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import entity_scores
 from bertkit.tasks.tokens.reading import load_tagged, ner_task, tagged_files
 from bertkit.tasks.tokens.report import PieceCounts, tagged_report
@@ -399,7 +400,7 @@ def test_equal_sentences_and_documents_are_not_torn_apart() -> None:
     stay, held = hold_out_sentences(sentences(100), 0.2, seed=1)
     assert len(held) == pytest.approx(20, abs=2)
     assert sorted([*stay, *held], key=lambda example: example.row) == list(sentences(100))
-    assert not {sentence_key(example) for example in stay} & {sentence_key(example) for example in held}
+    assert not {plain_text(row.text) for row in stay} & {plain_text(row.text) for row in held}
     assert any(example.entities for example in held)
     stay, held = hold_out_sentences(sentences(200, documents=25), 0.2, seed=1)
     assert not {example.document for example in stay} & {example.document for example in held}
@@ -472,23 +473,23 @@ def test_the_report_tells_what_should_make_a_reader_stop() -> None:
     for line in (
         "train: 2 sentences, 4 words from train.conll",
         "NO ENTITY of type 'PER'",
-        "1 words have no word piece; they are O, or what is around them",
-        "2 words begin in the piece of the word before and go on with its entity",
-        "duplicates: 1 sentences repeat an earlier one",
-        "CONTRADICTIONS: 2 sentences occur with several sets of entities",
+        "1 word without a word piece: O, or what is around",
+        "2 words in the piece of the word before, with its entity",
+        "duplicates: 1 sentence with the words of an earlier one",
+        "CONTRADICTIONS: 2 sentences with the same words but several sets of entities",
         "word pieces of a sentence: 4 to 40, median 22; windows of 24 make 3 rows",
-        "50.0 % of the entities do not stand in train",
-        "LEAK: 1 of 2 dev sentences (50.0 %) also stand in train",
+        "50.0 % of the entities are not in train",
+        "LEAK: 1 of 2 dev sentences (50.0 %) are also in train",
     ):
         assert line in said, said
     assert json.loads(json.dumps(report.to_dict()))["splits"]["dev"]["unseen"] == 0.5
     broken = load_tagged_text("I-PER O\n")
     assert (
-        "REPAIRED: 1 tags do not fit the scheme BIO"
+        "REPAIRED: 1 tag outside the scheme BIO"
         in tagged_report(TASK, {"train": broken}, {"train": counts["train"]}, max_length=24).render()
     )
     assert (
-        "1 sentences without tags"
+        "1 sentence without tags"
         in tagged_report(TASK, {"test": [TaggedExample(("a",))]}, {"test": counts["train"]}, max_length=24).render()
     )
 

@@ -38,22 +38,17 @@ def test_report_counts() -> None:
     report = data_report(
         SST2, {"train": train, "dev": dev}, lengths={"train": np.array([3, 4, 3, 3, 20])}, max_length=8
     )
-    told = report.splits["train"]
-    assert (told.rows, told.labels) == (5, {"negative": 1, "positive": 4})
-    assert (told.duplicates, told.contradictions) == (2, 2)
-    assert told.lengths is not None
-    assert (told.lengths.minimum, told.lengths.median, told.lengths.maximum, told.lengths.truncated) == (
-        3,
-        3.0,
-        20,
-        0.2,
-    )
-    assert report.splits["dev"].lengths is None
-    # "good film" agrees; "bad" stands under both labels in train and "fine" under the other one
-    assert (report.overlap, report.overlap_agrees) == ({"dev": 3}, {"dev": 1})
+    told = report.splits["train"].facts
+    assert (told["rows"], told["labels"]) == (5, {"negative": 1, "positive": 4})
+    assert (told["duplicates"], told["contradictions"]) == (2, 2)
+    lengths = {"minimum": 3, "median": 3.0, "p95": 16.8, "maximum": 20, "truncated": 0.2}
+    assert told["lengths"] == pytest.approx(lengths)
+    assert "lengths" not in report.splits["dev"].facts
+    # "good film" agrees; "bad" has both labels in train and "fine" the other one
+    assert (report.overlap, report.splits["dev"].facts["overlap_agrees"]) == ({"dev": 3}, 1)
     text = report.render()
-    assert "LEAK: 3 of 4 dev rows (75.0 %) have a text that also stands in train, 1 with the same label" in text
-    assert "CONTRADICTIONS: 2 rows" in text
+    assert "LEAK: 3 of 4 dev rows (75.0 %) are also in train, 1 with the same label" in text
+    assert "CONTRADICTIONS: 2 rows with the same text but several labels" in text
     assert "20.0 % of rows cut at 8" in text
     assert json.loads(json.dumps(report.to_dict()))["splits"]["train"]["duplicates"] == 2
 
@@ -61,12 +56,21 @@ def test_report_counts() -> None:
 def test_report_of_scores_pairs_and_missing_labels() -> None:
     pairs = [Example("a", "b", 1.0), Example("a", "c", 4.0), Example("A", "B ", 1.0)]
     report = data_report(STSB, {"train": pairs})
-    assert report.splits["train"].scores == (1.0, 2.0, 4.0)
-    assert report.splits["train"].duplicates == 1  # a pair is a duplicate only when both texts are
+    assert report.splits["train"].facts["scores"] == (1.0, 2.0, 4.0)
+    assert report.splits["train"].facts["duplicates"] == 1  # a pair is a duplicate only when both texts are
     absent = data_report(TWEETS, {"train": rows_of(("a", 0), ("b", 2)), "test": rows_of(("c", None))}).render()
     assert "NO ROW has label 'neutral'" in absent
-    assert "1 rows without a label" in absent
-    assert "no test text stands in train" in absent
+    assert "1 row without a label" in absent
+    assert "no overlap between train and test" in absent
+
+
+def test_report_names_labels_that_are_nearly_equal_or_look_missing() -> None:
+    labels = ("NEGATIVE", "Negative", "negative ", "N/A", "positive")
+    task = TextTask("csv", labels, ("accuracy",), "accuracy", SST2.columns)
+    told = data_report(task, {"train": rows_of(("a", 0), ("b", 1))}).render()
+    assert "  NEAR-EQUAL LABELS: 'NEGATIVE', 'Negative', 'negative ' differ only in case or blanks" in told
+    assert "  LABEL 'N/A' looks like a missing value" in told
+    assert "NEAR-EQUAL" not in data_report(SST2, {"train": rows_of(("a", 0), ("b", 1))}).render()
 
 
 def test_report_names_skipped_rows(tmp_path: Path) -> None:
@@ -74,7 +78,7 @@ def test_report_names_skipped_rows(tmp_path: Path) -> None:
     file.write_text("text,label\na,x\n,y\nb,y\nc,\nd,\n")
     rows = load_split(csv_task(file, on_error="skip"), file, "train", on_error="skip")
     report = data_report(csv_task(file, on_error="skip"), {"train": rows})
-    assert report.splits["train"].skipped == {"empty text": 1, "missing label": 2}
+    assert report.splits["train"].facts["skipped"] == {"empty text": 1, "missing label": 2}
     assert "LEFT OUT: 2 rows, missing label" in report.render()
     assert "text column: 'text' (inferred from its name)" in report.render()
 
@@ -83,8 +87,8 @@ def test_report_on_real_data(shared: Path) -> None:
     splits = {name: load_split(TASKS["imdb"], shared / "data", name) for name in ("train", "test")}
     report = data_report(TASKS["imdb"], splits)
     # SOURCE.md of the data set counts exact duplicates; ours also makes case and white space equal
-    assert report.splits["train"].duplicates == 17
-    assert report.splits["test"].duplicates == 10
+    assert report.splits["train"].facts["duplicates"] == 17
+    assert report.splits["test"].facts["duplicates"] == 10
 
 
 def test_scores_in_the_tasks_order() -> None:

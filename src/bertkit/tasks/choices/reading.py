@@ -23,9 +23,9 @@ from bertkit.errors import DataError, shorten
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
+from bertkit.tasks.reading.cells import is_missing, whole_text
 from bertkit.tasks.reading.splits import kind_of, split_path
 from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
-from bertkit.tasks.text.task import is_missing, whole_text
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
 STARTS = ("sent2", "ctx_b", "start", "question")

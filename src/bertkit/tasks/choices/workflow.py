@@ -25,11 +25,12 @@ from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import load_choices, read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
-from bertkit.tasks.duplicate_rows import carve
+from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import splits_of
-from bertkit.tasks.text.report import DataReport, data_report
+from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import Card, Decision, Workflow
 from bertkit.tokenization import PreTrainedTokenizer

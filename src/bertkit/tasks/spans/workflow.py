@@ -20,15 +20,17 @@ from bertkit.errors import DataError
 from bertkit.model.models import BertForQuestionAnswering
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
+from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import splits_of
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
+from bertkit.tasks.spans.hold_out import hold_out
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
 from bertkit.tasks.spans.reading import load_questions, question_rules, read_questions
-from bertkit.tasks.spans.report import QuestionReport, hold_out, question_report
+from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.workflow import Card, Decision, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -94,7 +96,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def report(
         self, splits: Mapping[str, Examples[SpanExample]], encoded: Mapping[str, SpanWindows], config: FinetuneConfig
-    ) -> QuestionReport:
+    ) -> DataReport:
         return question_report(self.task, splits, encoded)
 
     def encode(

@@ -12,12 +12,13 @@ from typing import Literal
 from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
 from bertkit.tasks.examples import Columns, Quoting
 from bertkit.tasks.reading.bad_rows import BadRows, OnError
+from bertkit.tasks.reading.cells import is_missing, looks_missing, whole_text
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
 from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table
 from bertkit.tasks.text.multi_label import listed_labels
 from bertkit.tasks.text.reading import read_examples
-from bertkit.tasks.text.task import TextTask, is_missing, looks_missing, whole_text
+from bertkit.tasks.text.task import TextTask
 
 #: Column names taken for the text when none is given, the likeliest first; compared without case.
 TEXT_NAMES = (

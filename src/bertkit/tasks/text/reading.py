@@ -8,9 +8,10 @@ from pathlib import Path
 from bertkit.errors import DataError
 from bertkit.tasks.examples import Example, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
+from bertkit.tasks.reading.cells import is_missing, looks_missing
 from bertkit.tasks.reading.splits import split_path
 from bertkit.tasks.reading.tables import Table, find_column, names_of, open_table
-from bertkit.tasks.text.task import TextTask, is_missing, looks_missing
+from bertkit.tasks.text.task import TextTask
 
 
 def load_split(task: TextTask, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
@@ -15,12 +14,10 @@ from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, sho
 from bertkit.metrics.multilabel import MULTILABEL_METRICS
 from bertkit.metrics.scores import METRICS, accuracy
 from bertkit.tasks.examples import Columns
+from bertkit.tasks.reading.cells import is_missing, whole_text
 from bertkit.tasks.text.multi_label import flagged_labels, indicators, label_numbers
 
-#: Label texts that mean "no label" wherever the other labels are numbers.
-_NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
 _LARGEST = float(np.finfo(np.float32).max)
-_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,27 +240,6 @@ def _label_numbers(task: TextTask, values: npt.ArrayLike) -> npt.NDArray[Any]:
             f"{error.args[0]!r} is not a label of {task.name}{did_you_mean(str(error.args[0]), known)}; "
             f"its labels are {shorten(task.labels, limit=12)}"
         ) from None
-
-
-def is_missing(value: object) -> bool:
-    """True for None, NaN, and text that is empty or white space."""
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or (isinstance(value, (float, np.floating)) and math.isnan(value))
-
-
-def looks_missing(text: str) -> bool:
-    """True for texts such as ``NA`` that stand for a missing number."""
-    return text.strip().casefold() in _NO_VALUE
-
-
-def whole_text(value: object) -> str:
-    """``"1"`` for 1, 1.0, ``"1.0"`` and ``" 1 "``; other values, ``"01"`` among them, as stripped text."""
-    text = str(value).strip()
-    if not _WHOLE.fullmatch(text):
-        return text
-    whole = text.partition(".")[0].removeprefix("+")
-    return "0" if whole == "-0" else whole
 
 
 def _short(value: object) -> str:

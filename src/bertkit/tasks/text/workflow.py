@@ -36,7 +36,7 @@ from bertkit.tasks import (
     score,
     splits_of,
 )
-from bertkit.tasks.duplicate_rows import carve
+from bertkit.tasks.hold_out import carve
 from bertkit.tasks.prediction_rows import prediction_rows, with_examples
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside

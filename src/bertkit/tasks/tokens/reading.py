@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, read_entities, spelling_of
-from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.examples import Columns, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, split_path, splits_of
@@ -132,13 +132,6 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
     examples = TaggedExamples(rows, path, split, skipped)
     examples.spelling = spelling
     return examples
-
-
-def with_spelling(examples: Examples[TaggedExample], like: Examples[TaggedExample]) -> TaggedExamples:
-    """The examples, knowing how the file of ``like`` was tagged."""
-    found = TaggedExamples(examples, examples.path, examples.split, examples.skipped)
-    found.spelling = getattr(like, "spelling", None)
-    return found
 
 
 def _sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> list[Sentence]:

@@ -21,6 +21,7 @@ from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
+from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.tokens.baseline import majority_baseline
@@ -31,10 +32,10 @@ from bertkit.tasks.tokens.features import (
     TokenWindows,
     windows_of_words,
 )
-from bertkit.tasks.tokens.held_out import hold_out_sentences
+from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
 from bertkit.tasks.tokens.reading import load_tagged, read_tagged, tagged_files
-from bertkit.tasks.tokens.report import PieceCounts, TaggedReport, tagged_report
+from bertkit.tasks.tokens.report import PieceCounts, tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Decision, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
@@ -91,7 +92,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         splits: Mapping[str, Examples[TaggedExample]],
         encoded: Mapping[str, TokenWindows],
         config: FinetuneConfig,
-    ) -> TaggedReport:
+    ) -> DataReport:
         assert config.max_length is not None
         counts = {
             name: PieceCounts(

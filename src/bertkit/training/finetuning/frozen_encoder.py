@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from bertkit.batch import Batch
 from bertkit.engine.scoring import row_outputs
 from bertkit.errors import ResourceError
-from bertkit.model.encoder_model import HeadModel
 from bertkit.model.losses import class_loss
-from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
 from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.atomic_files import write_atomically
@@ -132,11 +131,10 @@ def frozen_vectors(
         return found
 
     def forward(net: BertForSequenceClassification, batch: Batch) -> Tensor:
-        if net.has_own_pooler:
-            return net.bert.forward_first(batch)
-        pooled = net.bert.forward_pooled(batch).pooler_output
-        assert pooled is not None
-        return pooled
+        out = net.bert.forward_packed(batch, rows="first")
+        vectors = out.last_hidden_state if net.has_own_pooler else out.pooler_output
+        assert vectors is not None
+        return vectors
 
     vectors = row_outputs(model, features, forward, check=check, label=label)
     if file is not None:

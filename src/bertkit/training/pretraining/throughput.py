@@ -23,7 +23,7 @@ import torch
 
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
-from bertkit.model.attention import Chosen
+from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.training.trainer.batch_plan import Plan
 
 #: Most seconds for :func:`matmul_peak`, but for its first three products.
@@ -46,7 +46,7 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
     d, f = shape.hidden_size, shape.intermediate_size
     tokens, squares = batch.layout.num_tokens, sum(length * length for length in batch.layout.lengths)
     layers = (shape.num_hidden_layers - 1) * (8 * tokens * d * d + 4 * squares * d + 4 * tokens * d * f)
-    chosen = Chosen.first_and(batch.logit_rows, batch.layout)
+    chosen = ChosenRows.first_and(batch.logit_rows, batch.layout)
     pairs_read = sum(s * q for s, q in zip(batch.layout.lengths, chosen.lengths, strict=True))
     layers += 6 * tokens * d * d + 4 * pairs_read * d + len(chosen.rows) * (2 * d * d + 4 * d * f)
     predictions = batch.logit_rows.numel() * (2 * d * d + 2 * d * shape.vocab_size)

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from bertkit.model.encoder import EncoderLayer
 
 #: Ways into a module beside ``forward``, before each of which its weights must be gathered.
-_FORWARD_METHODS = ("forward_packed", "forward_pooled", "forward_at", "forward_first", "forward_chosen")
+_FORWARD_METHODS = ("forward_packed",)
 
 
 def shard(model: nn.Module, device: torch.device, num_ranks: int) -> None:

@@ -1,9 +1,10 @@
-"""Which rows say the same text, and how to hold rows out of a file without tearing them apart."""
+"""How to hold rows out of a training file, for a task without a dev file, and which rows say the same."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -31,12 +32,17 @@ class Texts(Protocol):
 
 
 TextsT = TypeVar("TextsT", bound=Texts)
+RowT = TypeVar("RowT")
+
+
+def plain_text(text: str) -> str:
+    """A text with case and white space made equal."""
+    return " ".join(text.casefold().split())
 
 
 def text_key(example: Texts) -> Key:
-    """The example's text or texts with case and white space made equal; rows with one key are exact duplicates."""
-    pair = example.text_pair
-    return _normal(example.text), None if pair is None else _normal(pair)
+    """The plain text or texts of an example; rows with one key are exact duplicates."""
+    return plain_text(example.text), None if example.text_pair is None else plain_text(example.text_pair)
 
 
 def carve(
@@ -60,45 +66,80 @@ def carve(
         ConfigError: a share out of bounds.
         DataError: too few rows to hold any out, or rows without a label.
     """
-    if not 0.0 < share <= 0.5:
-        raise ConfigError(f"the share to hold out must be above 0 and at most 0.5, got {share}")
+    check_share(share)
     if any(example.label is None for example in examples):
         raise DataError("rows without a label cannot be held out for evaluation")
     generator = np.random.Generator(np.random.PCG64(seed))
-    held = np.zeros(len(examples), dtype=bool)
+    held: set[int] = set()
     for groups in _strata(examples, share, key):
         order = [groups[number] for number in generator.permutation(len(groups)).tolist()]
-        wanted = sum(map(len, groups)) * share
-        taken = 0
-        for group in order[:-1]:
-            if taken + len(group) / 2 <= wanted:
-                held[group] = True
-                taken += len(group)
-        if taken == 0 and len(groups) > 1:
-            held[min(order, key=len)] = True  # a label that is never held out could not be evaluated
-    if not held.any():
+        taken = take_groups(order, share)
+        if not taken and len(groups) > 1:
+            least: list[int] = min(order, key=len)
+            taken = set(least)  # a label that is never held out could not be evaluated
+        held |= taken
+    if not held:
         raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
-    origin, skipped = getattr(examples, "path", None), getattr(examples, "skipped", ())
-    rows: list[Any] = list(examples)
-    stay = Examples((e for e, out in zip(rows, held, strict=True) if not out), origin, "train", skipped)
-    return stay, Examples((e for e, out in zip(rows, held, strict=True) if out), origin, "dev")
+    return part(examples, held)
 
 
-def _strata(examples: Sequence[TextsT], share: float, key: Callable[[TextsT], Key] = text_key) -> list[list[list[int]]]:
+def check_share(share: float) -> None:
+    """See that a share can be held out.
+
+    Raises:
+        ConfigError: it is not above 0 and at most 0.5.
+    """
+    if not 0.0 < share <= 0.5:
+        raise ConfigError(f"the share to hold out must be above 0 and at most 0.5, got {share}")
+
+
+def take_groups(order: Sequence[Sequence[int]], share: float, *, first_always: bool = False) -> set[int]:
+    """Rows of whole groups, as near to a share of all rows as groups allow; never those of the last group.
+
+    Args:
+        order: the groups in the order in which they are tried.
+        share: of the rows.
+        first_always: take the first group, however large.
+    """
+    wanted = sum(map(len, order)) * share
+    taken: set[int] = set()
+    for group in order[:-1]:
+        if (first_always and not taken) or len(taken) + len(group) / 2 <= wanted:
+            taken.update(group)
+    return taken
+
+
+def group_rows(keys: Iterable[Hashable]) -> list[list[int]]:
+    """Numbers of the rows with equal keys, in the order of their first rows."""
+    groups: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        groups.setdefault(key, []).append(row)
+    return list(groups.values())
+
+
+def part(examples: Sequence[RowT], held: Collection[int]) -> tuple[Examples[Any], Examples[Any]]:
+    """The rows that stay in train, and those of some numbers, which become dev."""
+    whole: Examples[Any] = examples if isinstance(examples, Examples) else Examples()
+    stay, out = copy.copy(whole), copy.copy(whole)
+    stay[:] = [example for row, example in enumerate(examples) if row not in held]
+    out[:] = [example for row, example in enumerate(examples) if row in held]
+    stay.split, out.split, out.skipped = "train", "dev", ()
+    return stay, out
+
+
+def _strata(examples: Sequence[TextsT], share: float, key: Callable[[TextsT], Key]) -> list[list[list[int]]]:
     """For each label, the groups of rows with one key. A key under several labels counts under its first.
 
     Scores are cut by rank into at most ten strata, fewer where one of ten would give less than one row away.
     """
-    groups: dict[Key, list[int]] = {}
-    for row, example in enumerate(examples):
-        groups.setdefault(key(example), []).append(row)
-    labels = np.array(_single([examples[rows[0]].label for rows in groups.values()]))
+    groups = group_rows(map(key, examples))
+    labels = np.array(_single([examples[rows[0]].label for rows in groups]))
     if labels.dtype.kind == "f":
         ranks = np.empty(len(labels), dtype=np.int64)
         ranks[np.argsort(labels, kind="stable")] = np.arange(len(labels))
         labels = ranks * max(1, min(10, int(len(labels) * share))) // len(labels)
     strata: dict[int, list[list[int]]] = {}
-    for label, rows in zip(labels.tolist(), groups.values(), strict=True):
+    for label, rows in zip(labels.tolist(), groups, strict=True):
         strata.setdefault(label, []).append(rows)
     return [strata[label] for label in sorted(strata)]
 
@@ -109,7 +150,3 @@ def _single(labels: Sequence[Any]) -> Sequence[Any]:
         return labels
     counts = Counter(number for label in labels for number in label)
     return [min(label, key=lambda number: (counts[number], number), default=-1) for label in labels]
-
-
-def _normal(text: str) -> str:
-    return " ".join(text.casefold().split())

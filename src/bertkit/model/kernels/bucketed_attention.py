@@ -1,0 +1,224 @@
+"""Attention over a packed batch in a few batched products: sequences of similar length share a bucket.
+
+Axes, in the order of the suffix letters::
+
+    T tokens of the batch, flat   P places of the buckets' keys   Q places of the buckets' queries   R chosen rows
+    N heads   H width of one head   b sequences of one bucket   s longest sequence of a bucket   q its most queries
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from bertkit.batch import Layout
+from bertkit.model.kernels.chosen_rows import ChosenRows
+from bertkit.model.kernels.dropout import dropout
+
+#: Up to this many keys, plain batched products beat the fused kernel on a CPU: that one pays for every block, and its
+#: gradient in half precision is several times slower.
+MAX_PLAIN_KEYS = {torch.float32: 64, torch.bfloat16: 512, torch.float16: 512}
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Sequences of similar length that share one batched product.
+
+    shape: ``(b, s)``.
+    start: where its b * s places begin among those of :class:`Buckets`.
+    sequences: their indices in the batch, ascending.
+    mask: float ``(b, 1, 1, s)``, 0 at real keys and -inf at padding; None when there is no padding.
+    """
+
+    shape: tuple[int, int]
+    start: int
+    sequences: tuple[int, ...]
+    mask: Tensor | None
+
+    @property
+    def span(self) -> slice:
+        """Its places."""
+        return slice(self.start, self.start + self.shape[0] * self.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A packed batch, laid out for batched products.
+
+    rows: flat row of the batch at each place, int64 ``(P,)``. A sequence shorter than its bucket is padded with its own
+        first row.
+    back: the place of each token, int64 ``(T,)``: ``rows[back]`` is ``0 ... T - 1``.
+        Both are None when the tokens are in place already.
+    """
+
+    each: tuple[Bucket, ...]
+    rows: Tensor | None
+    back: Tensor | None
+
+    def gather(self, x: Tensor) -> Tensor:
+        """``(T, ...)`` to ``(P, ...)``."""
+        if self.rows is None or self.back is None:
+            return x
+        taken: Tensor = _Gather.apply(x, self.rows, self.back)
+        return taken
+
+    def restore(self, x: Tensor) -> Tensor:
+        """``(P, ...)`` to ``(T, ...)``."""
+        if self.back is None:
+            return x
+        taken: Tensor = _TakeDistinct.apply(x, self.back)
+        return taken
+
+    def split(self, x: Tensor) -> Sequence[Tensor]:
+        """``(P, ...)`` to one tensor a bucket."""
+        return x.split([b.shape[0] * b.shape[1] for b in self.each]) if len(self.each) > 1 else (x,)
+
+    def to(self, device: torch.device) -> Buckets:
+        """The same with all tensors on ``device``."""
+        each = tuple(replace(b, mask=None if b.mask is None else b.mask.to(device)) for b in self.each)
+        if self.rows is None or self.back is None:
+            return Buckets(each, None, None)
+        return Buckets(each, self.rows.to(device), self.back.to(device))
+
+
+class _Gather(torch.autograd.Function):
+    """``x[rows]``, with a gradient that is a plain read, because padding has none.
+
+    Padded keys have probability 0, and the output of padded queries is dropped. ``index_select`` cannot know that and
+    accumulates row by row, which took a quarter of a training step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return grad.index_select(0, back), None, None
+
+
+class _TakeDistinct(torch.autograd.Function):
+    """``x[back]``, where no row is taken twice: the gradient is a copy, 0 at rows that ``back`` leaves out."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        ctx.num_places = len(x)
+        return x.index_select(0, back)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (back,) = ctx.saved_tensors
+        return grad.new_zeros((ctx.num_places, *grad.shape[1:])).index_copy_(0, back, grad), None
+
+
+def _similar(shortest: int, longest: int) -> bool:
+    """Whether padding ``shortest`` to ``longest`` costs less than another call."""
+    return longest <= shortest + 8 + shortest // 8
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)  # training may reuse what an evaluation put in the cache, and must be able to save it
+def buckets(lengths: tuple[int, ...]) -> Buckets:
+    """Group the sequences of a packed batch by length; on the CPU. All layers share the result."""
+    return _lay_out(_groups(lengths), lengths)
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)
+def query_buckets(lengths: tuple[int, ...], num_queries: tuple[int, ...]) -> Buckets:
+    """The groups of :func:`buckets`, for ``num_queries`` rows of each sequence instead of all its tokens."""
+    return _lay_out(_groups(lengths), num_queries)
+
+
+def _groups(lengths: tuple[int, ...]) -> list[list[int]]:
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    groups: list[list[int]] = []
+    for b in order:
+        if groups and _similar(lengths[groups[-1][0]], lengths[b]):
+            groups[-1].append(b)
+        else:
+            groups.append([b])
+    return sorted(map(sorted, groups))
+
+
+def _lay_out(groups: list[list[int]], lengths: tuple[int, ...]) -> Buckets:
+    starts = Layout(lengths).boundaries
+    each, rows, real = [], [], []
+    num_places = 0
+    for group in groups:
+        shape = (len(group), max(lengths[b] for b in group))
+        first_b1 = torch.tensor([[starts[b]] for b in group])
+        length_b1 = torch.tensor([[lengths[b]] for b in group])
+        column_1s = torch.arange(shape[1])[None, :]
+        real_bs = column_1s < length_b1
+        mask = None
+        if not real_bs.all():
+            mask = torch.zeros(real_bs.shape).masked_fill_(~real_bs, -torch.inf)[:, None, None, :]
+        each.append(Bucket(shape, num_places, tuple(group), mask))
+        rows.append(torch.where(real_bs, first_b1 + column_1s, first_b1).flatten())
+        real.append(real_bs.flatten())
+        num_places += shape[0] * shape[1]
+    rows_P, places_T = torch.cat(rows), torch.cat(real).nonzero().squeeze(1)
+    if torch.equal(rows_P, torch.arange(num_places)):
+        return Buckets(tuple(each), None, None)
+    back_T = torch.empty_like(places_T)
+    back_T[rows_P[places_T]] = places_T
+    return Buckets(tuple(each), rows_P, back_T)
+
+
+def buckets_on(lengths: tuple[int, ...], device: torch.device) -> Buckets:
+    """:func:`buckets` on a device, where it is copied once a batch, not once a layer."""
+    return buckets(lengths) if device.type == "cpu" else _moved_buckets(lengths, device)
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)
+def _moved_buckets(lengths: tuple[int, ...], device: torch.device) -> Buckets:
+    return buckets(lengths).to(device)
+
+
+def attend_bucketed(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:
+    """Attention as batched products over sequences of similar length; on every device and type, with dropout.
+
+    Filling up the buckets costs attention only, a few per cent of the work at usual lengths; the linear layers see real
+    tokens alone. See :data:`bertkit.model.attention.Kernel` for the arguments.
+    """
+    keys = buckets_on(layout.lengths, qkv_T3NH.device)
+    if rows is None:
+        queries = keys
+        q_QNH, k_PNH, v_PNH = keys.gather(qkv_T3NH).unbind(1)
+    else:
+        queries = query_buckets(layout.lengths, rows.lengths).to(qkv_T3NH.device)
+        chosen_RNH: Tensor = _TakeDistinct.apply(qkv_T3NH[:, 0], rows.rows)
+        q_QNH = queries.gather(chosen_RNH)
+        k_PNH, v_PNH = keys.gather(qkv_T3NH[:, 1:]).unbind(1)
+    shares = zip(queries.split(q_QNH), keys.split(k_PNH), keys.split(v_PNH), keys.each, strict=True)
+    parts = [_attend_bucket(q, k, v, bucket, p) for q, k, v, bucket in shares]
+    return queries.restore(torch.cat(parts) if len(parts) > 1 else parts[0])
+
+
+def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) -> Tensor:
+    """Keys and values ``(b * s, N, H)``, queries the same or fewer, ``(b * q, N, H)``; out as the queries."""
+    q_bNqH, k_bNsH, v_bNsH = (x.unflatten(0, (bucket.shape[0], -1)).transpose(1, 2) for x in (q, k, v))
+    mask = None if bucket.mask is None else bucket.mask.to(q.dtype)
+    # The fused kernels of a GPU drop probabilities themselves; a CPU's have no dropout worth the name.
+    if q.is_cuda or (p == 0.0 and (q.device.type != "cpu" or k_bNsH.shape[2] > MAX_PLAIN_KEYS.get(q.dtype, 0))):
+        out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask, dropout_p=p)
+    else:
+        scores_bNqs = (q_bNqH / math.sqrt(q.shape[-1])) @ k_bNsH.mT
+        probs_bNqs = (scores_bNqs if mask is None else scores_bNqs + mask).softmax(dim=-1)
+        out_bNqH = dropout(probs_bNqs, p) @ v_bNsH
+    return out_bNqH.transpose(1, 2).flatten(0, 1)

@@ -1,0 +1,158 @@
+"""What is in the data, before anything is trained on it: one report for all kinds of tasks.
+
+Of each split a kind notes facts by name, for programs, and lines for people; a line with capitals should make a reader
+stop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from bertkit.errors import counted
+from bertkit.tasks.examples import Located
+from bertkit.tasks.reading.cells import looks_missing
+
+Fact = int | float | str | None | Mapping[str, int] | Mapping[str, float] | Sequence[float]
+RowT = TypeVar("RowT", bound=Located)
+
+
+class SplitFacts:
+    """Facts about one split, and the lines that tell them.
+
+    Args:
+        rows: the examples of the split; also tell the file they are from and the rows that were left out.
+        unit: what an example is called.
+        about: more for the first line.
+
+    Attributes:
+        facts: plain values by name, fit for JSON.
+        lines: the text, without the name of the split.
+    """
+
+    def __init__(self, rows: Sequence[Located], unit: str, about: str = "") -> None:
+        path = getattr(rows, "path", None)
+        self._unit, source = unit, "" if path is None else path.name
+        self._skipped = dict(Counter(row.kind for row in getattr(rows, "skipped", ())))
+        self.facts: dict[str, Fact] = {f"{unit}s": len(rows), "source": source, "skipped": self._skipped}
+        self._body = [counted(len(rows), unit) + about + (f" from {source}" if source else "")]
+
+    @property
+    def lines(self) -> list[str]:
+        """The text, rows that were left out last."""
+        return [*self._body, *(f"LEFT OUT: {counted(n, self._unit)}, {kind}" for kind, n in self._skipped.items())]
+
+    def tell(self, line: str, **facts: Fact) -> None:
+        """Note facts, and a line about them unless it is empty."""
+        self.facts.update(facts)
+        self._body += [line] if line else []
+
+    def count(self, name: str, number: int, noun: str, what: str, *, mark: str = "") -> None:
+        """Note a count, and tell it where it is not 0: ``MARK: 3 rows what``."""
+        told = f"{counted(number, noun)} {what}"
+        self.tell((f"{mark}: {told}" if mark else told) if number else "", **{name: number})
+
+    def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
+        """Tell how many rows repeat an earlier one, and how many do so with another meaning.
+
+        Args:
+            keys: rows with equal keys are duplicates.
+            meanings: the label of each row.
+            what: of a row its content and its meanings, in words.
+        """
+        found = grouped(keys, meanings)
+        several = sum(len(found[key]) > 1 for key in keys)
+        duplicates = len(keys) - len(found)
+        told = f"duplicates: {counted(duplicates, self._unit)} with the {what[0]} of an earlier one"
+        self.tell(told, duplicates=duplicates)
+        torn = f"with the same {what[0]} but several {what[1]}"
+        self.count("contradictions", several, self._unit, torn, mark="CONTRADICTIONS")
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """A task's data.
+
+    task: its name. splits: what is in each. notes: sentences about the task.
+    overlap: for each split other than train, the examples that are also in train. leaks: a line on each.
+    """
+
+    task: str
+    splits: dict[str, SplitFacts]
+    overlap: dict[str, int] = field(default_factory=dict)
+    leaks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        splits = {name: split.facts for name, split in self.splits.items()}
+        return {"task": self.task, "splits": splits, "overlap": self.overlap, "notes": list(self.notes)}
+
+    def render(self) -> str:
+        """The report as text, a few lines a split."""
+        lines = [f"data of task {self.task}", *(f"  {note}" for note in self.notes)]
+        for name, split in self.splits.items():
+            first, *rest = split.lines
+            lines += [f"  {name}: {first}", *(f"    {line}" for line in rest)]
+        return "\n".join([*lines, *(f"  {leak}" for leak in self.leaks)])
+
+
+def find_leaks(
+    splits: Mapping[str, Sequence[RowT]],
+    key: Callable[[RowT], Hashable],
+    unit: str,
+    more: Callable[[str], str] = lambda name: "",
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Which examples of the other splits are also in train, and a line on each split.
+
+    Args:
+        splits: examples by the name of their split.
+        key: examples with equal keys are the same.
+        unit: what an example is called.
+        more: what else to tell of a split, at the end of its line.
+    """
+    overlap: dict[str, int] = {}
+    lines = []
+    known = {key(row) for row in splits.get("train", ())}
+    for name, rows in splits.items():
+        if name == "train" or "train" not in splits:
+            continue
+        overlap[name] = sum(key(row) in known for row in rows)
+        total, told = len(rows), more(name)
+        share = f"{overlap[name]:,} of {total:,} {name} {unit}s ({100 * overlap[name] / max(total, 1):.1f} %)"
+        found = overlap[name] or told
+        lines.append(f"LEAK: {share} are also in train{told}" if found else f"no overlap between train and {name}")
+    return overlap, tuple(lines)
+
+
+def grouped(keys: Sequence[Hashable], values: Sequence[Any]) -> dict[Hashable, set[Any]]:
+    """The different values of each key."""
+    found: dict[Hashable, set[Any]] = {}
+    for key, value in zip(keys, values, strict=True):
+        found.setdefault(key, set()).add(value)
+    return found
+
+
+def shares(counts: Mapping[str, int], limit: int = 12) -> str:
+    """``a 3 (75.0 %), b 1 (25.0 %)``: all in their order, or the most frequent ones where there are many."""
+    total = max(1, sum(counts.values()))
+    told = list(counts.items())
+    if len(told) > limit:
+        told = Counter(counts).most_common(limit)
+        told.append((f"and {len(counts) - limit} more", total - sum(count for _, count in told)))
+    return ", ".join(f"{name} {count:,} ({100 * count / total:.1f} %)" for name, count in told)
+
+
+def label_warnings(names: Iterable[str]) -> tuple[str, ...]:
+    """A line for labels that differ only in case and blanks, and for labels that look like a missing value."""
+    listed = list(names)
+    same = grouped([" ".join(name.casefold().split()) for name in listed], listed)
+    lines = [
+        f"NEAR-EQUAL LABELS: {', '.join(map(repr, sorted(group)))} differ only in case or blanks; are they the same?"
+        for group in same.values()
+        if len(group) > 1
+    ]
+    lines += [f"LABEL {name!r} looks like a missing value; is it a label?" for name in listed if looks_missing(name)]
+    return tuple(lines)

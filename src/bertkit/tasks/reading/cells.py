@@ -1,0 +1,33 @@
+"""What the value of a cell means: a missing value, a whole number."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+#: Texts that mean "no value" wherever the other values are numbers.
+_NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
+_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")
+
+
+def is_missing(value: object) -> bool:
+    """True for None, NaN, and text that is empty or white space."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, (float, np.floating)) and math.isnan(value))
+
+
+def looks_missing(text: str) -> bool:
+    """True for texts such as ``NA`` that stand for a missing value."""
+    return text.strip().casefold() in _NO_VALUE
+
+
+def whole_text(value: object) -> str:
+    """``"1"`` for 1, 1.0, ``"1.0"`` and ``" 1 "``; other values, ``"01"`` among them, as stripped text."""
+    text = str(value).strip()
+    if not _WHOLE.fullmatch(text):
+        return text
+    whole = text.partition(".")[0].removeprefix("+")
+    return "0" if whole == "-0" else whole
