@@ -19,16 +19,20 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.models import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, ExampleT, Split
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
 SPECIAL_SETTINGS: Mapping[str, str] = {
@@ -67,17 +71,6 @@ class Encoded(Protocol):
         ...
 
 
-class Report(Protocol):
-    """What is in the data; :class:`bertkit.tasks.DataReport` is one."""
-
-    @property
-    def overlap(self) -> Mapping[str, int]:
-        """For each split other than train, the examples that also stand in train."""
-
-    def render(self) -> str:
-        """As text for people."""
-
-
 @dataclass(frozen=True, slots=True)
 class Card:
     """What the model card says of a kind of task.
@@ -98,6 +91,20 @@ EncodedT = TypeVar("EncodedT", bound=Encoded)
 OutputsT = TypeVar("OutputsT")
 
 
+@dataclass(frozen=True, slots=True)
+class Predicted(Generic[ExampleT, EncodedT, OutputsT]):
+    """What a model said of some examples, and how that is read.
+
+    examples: what was asked. encoded: the same as token ids. outputs: see :meth:`Workflow.outputs`.
+    decision: what was chosen on dev; empty where nothing was, or not yet.
+    """
+
+    examples: Sequence[ExampleT]
+    encoded: EncodedT
+    outputs: OutputsT
+    decision: Decision
+
+
 class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     """One kind of task. What has a body here is a default that a kind may keep.
 
@@ -115,19 +122,19 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def __init__(self, task: Any) -> None:
         self.task = task
 
-    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         """Which of :data:`SPECIAL_SETTINGS` this task has a use for."""
         return ()
 
-    def check_settings(self, config: FinetuneConfig) -> None:
+    def check_settings(self, settings: ReadingSettings) -> None:
         """See that nothing was set that would be recorded but not done.
 
         Raises:
             ConfigError: a setting that this task has no use for has another value than its default.
         """
-        understood, defaults = self.own_settings(config), FinetuneConfig()
+        understood, defaults = self.own_settings(settings), ReadingSettings()
         for name, what in SPECIAL_SETTINGS.items():
-            value = getattr(config, name)
+            value = getattr(settings, name)
             if name not in understood and value != getattr(defaults, name):
                 raise ConfigError(
                     f"{name}={value!r} would do nothing in task {self.task.name}: it is for {what}. Leave {name} out"
@@ -183,22 +190,22 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def report(
-        self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], config: FinetuneConfig
-    ) -> Report:
+        self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], settings: ReadingSettings
+    ) -> DataReport:
         """What is in the data, before anything is trained on it."""
 
     # -------------------------------------------------------------------------------------------------- features
 
     @abstractmethod
     def encode(
-        self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, config: FinetuneConfig, *, labelled: bool
+        self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
     ) -> EncodedT:
         """Token ids of all examples, and with ``labelled`` what the loss compares with.
 
         Args:
             examples: at least one.
             tokenizer: of the start checkpoint.
-            config: resolved; ``max_length`` is set.
+            settings: resolved; ``max_length`` is set.
             labelled: False for prediction: targets are left out, whether the examples have them or not.
         """
 
@@ -208,14 +215,23 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     # ----------------------------------------------------------------------------------------------------- model
 
-    @abstractmethod
+    def head(self) -> dict[str, Any]:
+        """The labels of the head, as keywords of the model class's ``from_pretrained``; none where they are fixed."""
+        return {}
+
     def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+        self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         """The start checkpoint with a head for the task.
 
         A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
         """
+        path, head = resolve(start), self.head()
+        file = BertConfig.from_json_file(config_path(path))
+        kind = self.model_class.__name__.removeprefix("Bert")
+        same = any(name.endswith(kind) for name in file.architectures or ())
+        same = same and head.get("id2label", file.id2label) == file.id2label
+        return self.model_class.from_pretrained(path, **head, new_head=not same, seed=seed, device=device)
 
     def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
         """A checkpoint that has the head already.
@@ -233,7 +249,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
         return
 
-    def set_up(self, model: Any, train: EncodedT, config: FinetuneConfig) -> None:
+    def set_up(self, model: Any, train: EncodedT, settings: ReadingSettings) -> None:
         """What the model's loss has to know of the training rows, such as class weights."""
         return
 
@@ -254,10 +270,8 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
             label: what the progress bar says.
         """
 
-    def decide(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, config: FinetuneConfig
-    ) -> dict[str, Any]:
-        """How input is read, and what is chosen on dev, by labelled examples; applied ever after.
+    def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> dict[str, Any]:
+        """How input is read, and what is chosen on labelled examples of dev; applied from then on.
 
         Plain values for ``decision.json``.
         """
@@ -268,50 +282,35 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return []
 
     @abstractmethod
-    def score(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> dict[str, float]:
+    def score(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> dict[str, float]:
         """Every metric of the task, and ``loss``, the mean loss without class weights."""
 
     @abstractmethod
-    def prediction_rows(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> list[dict[str, Any]]:
-        """One line for each example: where it stands, the input, ``gold`` where it is known, ``predicted``."""
+    def prediction_rows(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[dict[str, Any]]:
+        """One line for each example: where it is, the input, ``gold`` where it is known, ``predicted``."""
 
-    def badness(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> npt.NDArray[np.floating[Any]] | None:
-        """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: there is none."""
+    def badness(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> npt.NDArray[np.float64] | None:
+        """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: not known."""
         return None
 
     def main_metric_of(
-        self,
-        examples: Sequence[ExampleT],
-        encoded: EncodedT,
-        outputs: OutputsT,
-        decision: Decision,
-        draws: npt.NDArray[np.int64],
+        self, given: Predicted[ExampleT, EncodedT, OutputsT], draws: Ints
     ) -> npt.NDArray[np.float64] | None:
-        """The main metric of K sets of examples, drawn with replacement; None: no interval is told.
+        """The main metric of K sets of examples, drawn with replacement; None: this kind of task has no interval.
 
         ``draws`` has the numbers of the examples of each set, ``(K, len(examples))``; the result is ``(K,)``.
         """
         return None
 
-    def diagnose(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> list[str]:
+    def diagnose(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[str]:
         """Sentences about the answers that no score should hide, such as that they are all the same."""
         return []
 
-    def table(self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision) -> str:
+    def table(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> str:
         """More than the metrics for people, such as scores by type: lines of text, or nothing."""
         return ""
 
-    def files(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision, split: str
-    ) -> dict[str, str]:
+    def files(self, given: Predicted[ExampleT, EncodedT, OutputsT], split: str) -> dict[str, str]:
         """Further files of a scored split, content by name, such as predictions in an official format."""
         return {}
 
@@ -325,7 +324,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def card(self) -> Card:
         """What the model card says."""
 
-    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
         """What the protocol block says of this kind of task beside what it says of all."""
         return {}
 

@@ -1,4 +1,4 @@
-"""Pictures of a run: loss curve, confusion matrix, predicted against right scores.
+"""Pictures of a run: loss curve, confusion matrix, predicted against true scores.
 
 Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
 Needs the extra ``plots``.
@@ -126,27 +126,27 @@ def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[li
     """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
     curves = {
         name: [(r["step"], r[f"dev_{key}"]) for r in epochs if r.get(f"dev_{key}") is not None]
-        for name, key in (("masked words right", "masked_lm_accuracy"), ("pairs right", "next_sentence_accuracy"))
+        for name, key in (
+            ("masked-LM accuracy", "masked_lm_accuracy"),
+            ("next-sentence accuracy", "next_sentence_accuracy"),
+        )
     }
     curves = {name: points for name, points in curves.items() if points}
     if not curves:
         return [], []
-    right = axes.twinx()
-    right.spines["top"].set_visible(False)
+    right = _right_axis(axes)
     for (name, points), (color, marker) in zip(curves.items(), ((GREEN, "s"), (BLACK, "^")), strict=False):
         right.plot(*zip(*points, strict=True), color=color, marker=marker, clip_on=False, linewidth=1.5, label=name)
     right.set_ylabel("held-out accuracy")
     right.set_ylim(0, 1)
-    handles, names = right.get_legend_handles_labels()
-    return list(handles), list(names)
+    return _legend_of(right)
 
 
 def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
     scores = [(r["step"], r[f"dev_{metric}"]) for r in epochs if r.get(f"dev_{metric}") is not None]
     if not scores:
         return [], []
-    right = axes.twinx()
-    right.spines["top"].set_visible(False)
+    right = _right_axis(axes)
     right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", clip_on=False, linewidth=1.5, label=f"dev {metric}")
     step, best = max(scores, key=lambda pair: pair[1])
     right.annotate(
@@ -163,15 +163,14 @@ def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> 
     values = [value for _, value in scores]
     room = max(0.02, 0.25 * (max(values) - min(values)))
     right.set_ylim(min(values) - room, max(values) + room)
-    handles, names = right.get_legend_handles_labels()
-    return list(handles), list(names)
+    return _legend_of(right)
 
 
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
-    """A confusion matrix: colour is the share of the right label's rows, the number is the count.
+    """A confusion matrix: colour is the share of the true label's rows, the number is the count.
 
     Args:
-        matrix: counts ``(C, C)``; row = right label, column = predicted label.
+        matrix: counts ``(C, C)``; row = true label, column = predicted label.
         labels: C names.
         path: PNG file to write.
 
@@ -191,7 +190,7 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
     axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
     axes.set_yticks(range(size), names)
     axes.set_xlabel("predicted")
-    axes.set_ylabel("right")
+    axes.set_ylabel("true label")
     if size <= MOST_NUMBERS:
         for row, column in np.ndindex(size, size):
             dark = shares[row, column] > 0.5
@@ -203,7 +202,7 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.grid(visible=False)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the right label's rows")
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true label's rows")
     return _save(figure, path)
 
 
@@ -217,7 +216,7 @@ def confusion_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], 
 
 
 def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
-    """How often the model was right against how sure it was; on the diagonal probabilities mean what they say.
+    """A reliability diagram: accuracy against predicted probability.
 
     Args:
         bins: a curve for each name, from :func:`bertkit.metrics.calibration.reliability`.
@@ -227,7 +226,7 @@ def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
         MissingExtraError: matplotlib is not installed.
     """
     figure, axes = _figure(6.0, 6.0)
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="as sure as right")
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
     for (name, found), color in zip(bins.items(), (BLUE, ORANGE, GREEN, BLACK), strict=False):
         size = 12 + 240 * found.count / found.count.sum()
         axes.plot(found.confidence, found.accuracy, color=color, linewidth=1.4, alpha=0.7)
@@ -235,7 +234,7 @@ def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
             found.confidence, found.accuracy, s=size, color=color, label=f"{name}: error {found.error:.3f}", zorder=3
         )
     axes.set_xlabel("probability")
-    axes.set_ylabel("share that was right")
+    axes.set_ylabel("accuracy")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_aspect("equal")
@@ -271,14 +270,14 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
     axes.set_yticks(places, [f"{_plain(kind)} ({int(by_type[kind]['support']):,})" for kind in kinds])
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.08)
-    axes.set_xlabel("score of the entities of a type (how many there are)")
+    axes.set_xlabel("score by type (number of entities)")
     axes.grid(visible=False, axis="y")
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return _save(figure, path)
 
 
 def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
-    """Predicted against right scores, one point a row of a ``predictions-*.jsonl``.
+    """Predicted against true scores, one point a row of a ``predictions-*.jsonl``.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -288,8 +287,8 @@ def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
     figure, axes = _figure(6.0, 6.0)
     axes.scatter(right, predicted, s=14, color=BLUE, alpha=0.35, linewidths=0)
     low, high = min(right.min(), predicted.min()), max(right.max(), predicted.max())
-    axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1.2, label="predicted = right")
-    axes.set_xlabel("right score")
+    axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1.2, label="predicted = true")
+    axes.set_xlabel("true score")
     axes.set_ylabel("predicted score")
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(frameon=False)
@@ -305,6 +304,17 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     axes.grid(color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+def _right_axis(axes: Any) -> Any:
+    right = axes.twinx()
+    right.spines["top"].set_visible(False)
+    return right
+
+
+def _legend_of(axes: Any) -> tuple[list[Any], list[str]]:
+    handles, names = axes.get_legend_handles_labels()
+    return list(handles), list(names)
 
 
 def _plain(name: str) -> str:

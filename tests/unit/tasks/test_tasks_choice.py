@@ -220,7 +220,7 @@ def test_names_of_choices_must_be_those_of_the_choices(tmp_path: Path, names: An
     rows = [{"question": "q", "choices": {"text": ["a", "b"], "label": given}, "answerKey": "A"}
             for given in (["A", "B"], names)]  # fmt: skip
     path = write(tmp_path / "train.jsonl", *map(json.dumps, rows))
-    with pytest.raises(DataError, match=r":2: column 'choices': .* are no different names of 2 choices"):
+    with pytest.raises(DataError, match=r":2: column 'choices': .* do not name 2 different choices"):
         load_choices(ARC, path, "train")
     assert len(load_choices(ARC, path, "train", on_error="skip")) == 1
 

@@ -122,8 +122,8 @@ def test_rows_of_the_hub_are_read_like_the_json(tmp_path):
         ({"is_impossible": True}, "'is_impossible' is true, but there is the answer 'Gustave Eiffel'"),
         ({"question": " "}, "'question' is empty"),
         ({"question": "Who \ud83d?"}, "'question': .*half of a surrogate pair"),
-        ({"question": 3}, "'question' is a int, not a text"),
-        ({"id": None}, "'id' is a NoneType"),
+        ({"question": 3}, "'question' holds a int, 3, not a text"),
+        ({"id": None}, "'id' is empty"),
         ({"id": "q1"}, "'q1' was that of data.0..paragraphs.0..qas.0. already"),
     ],
 )

@@ -17,6 +17,7 @@ from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import half_pair_at
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
+from bertkit.tasks.reading.cells import text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable, split_path
 from bertkit.tasks.reading.tables import HALF_PAIR, find_column, open_table, read_json
 from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
@@ -139,16 +140,11 @@ def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool
     identity = str(identity) if isinstance(identity, int) else identity
     question, context = fields.get("question"), raw.context
     for name, value in (("id", identity), ("question", question), ("context", context)):
-        if not isinstance(value, str) or not value.strip():
-            got = "is empty" if isinstance(value, str) else f"is a {type(value).__name__}, not a text"
-            raise RowError("empty text" if isinstance(value, str) else "not text", f"{name!r} {got}")
-        if half_pair_at(value) is not None:
+        if half_pair_at(text_in(repr(name), value)) is not None:
             raise RowError("half a character", f"{name!r}: {HALF_PAIR}")
-    assert isinstance(identity, str)
-    assert isinstance(question, str)
     return SpanExample(
-        id=identity,
-        question=question,
+        id=text_in("id", identity),
+        question=text_in("question", question),
         context=context,
         answers=_read_answers(task, fields, context, split) if labelled else None,
         row=raw.row,

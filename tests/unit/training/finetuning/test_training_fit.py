@@ -20,6 +20,7 @@ from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertFor
 from bertkit.optim import AdamWeightDecay
 from bertkit.ragged import Ragged
 from bertkit.tasks.text.workflow import score_logits, text_logits
+from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning import fit as fit_module
 from bertkit.training.finetuning import frozen_encoder as frozen
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -67,7 +68,9 @@ def test_settings_reach_the_optimizer() -> None:
 
 def test_the_original_protocol_has_the_original_optimizer() -> None:
     for protocol, kind in (("sane", torch.optim.AdamW), ("original", AdamWeightDecay)):
-        trainer = fit_module._full_trainer(tiny_model(), toy_task(), TRAIN, DEV, toy_config(protocol=protocol), 0)
+        trainer = fit_module._full_trainer(
+            tiny_model(), workflow_of(toy_task()), TRAIN, DEV, toy_config(protocol=protocol), 0
+        )
         assert type(trainer.optimizer) is kind
         assert [group["weight_decay"] for group in trainer.optimizer.param_groups] == [0.01, 0.0]
         assert {(group["eps"], group["betas"]) for group in trainer.optimizer.param_groups} == {(1e-6, (0.9, 0.999))}
