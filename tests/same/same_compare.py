@@ -1,6 +1,6 @@
 """Where the outputs of two trees differ, and which of the differences were meant.
 
-Times, paths and versions are left out; everything else must be equal to the last bit.
+Times, speeds and versions are left out; everything else must be equal to the last bit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from safetensors.numpy import load
 
-#: Keys whose values differ from run to run.
-VOLATILE = re.compile(
-    r"seconds|_s$|_per_s|^date$|time|bertkit|version|versions|hardware|machine|peak|_mb$|created|host|path|cpu$|threads"
-)
+#: Keys whose values differ from run to run: times, speeds, and the version of this package.
+VOLATILE = re.compile(r"^(seconds|\w+_per_s|peak_share|bertkit|version)$")
 #: Files that are for people, or that hold what changes from run to run.
 LEFT_OUT = ("*.png", "*.md", "*.lock", "*.onnx", "*.onnx.data")
 

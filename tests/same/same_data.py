@@ -64,7 +64,7 @@ def write_corpus(path: Path, num_documents: int, seed: int) -> None:
     documents: list[str] = []
     for number in range(num_documents):
         if number % 20 == 19:
-            documents.append(chance.choice(documents).replace("river", "stream"))
+            documents.append(max(chance.sample(documents, 8), key=len).replace("river", "stream", 1))
             continue
         name = f"{chance.choice(FIRST)} {chance.choice(LAST)}"
         said = []
