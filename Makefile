@@ -2,7 +2,7 @@
 # make test    set up .venv with the dev extras, then lint, types, import direction, all tests
 # make setup   only the environment
 # make check   the fast part of make test
-# make same    the first release and this tree, run side by side: do they compute the same?
+# make same    does this tree compute what the first release computed? both run side by side; some minutes
 # make campaign   the long sweeps
 PYTHON ?= python3
 VENV ?= .venv

@@ -12,6 +12,7 @@ stands in ``expected_differences.toml`` with the number of its finding. Exit cod
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -76,19 +77,28 @@ class Side:
         if not Path(found.strip()).is_relative_to(self.tree):
             raise SystemExit(f"the side {self.name!r} imports {found.strip()}, not the package in {self.tree}")
 
-    def run(self, job: Job, more: str = "") -> float:
-        """Run one job; its exit code and standard output are kept below ``streams``. Returns its seconds."""
+    def serve(self) -> subprocess.Popen[str]:
+        """The process that runs jobs; see :mod:`same_server`."""
+        command = [sys.executable, str(HERE / "same_server.py")]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment(), **pipes)
+
+    def run(self, server: subprocess.Popen[str], job: Job, more: str = "") -> None:
+        """Run one job; its exit code and what it says are kept below ``streams``."""
         arguments = shlex.split(f"{job.command} {more}")
-        command = [sys.executable, "-m", "bertkit", *arguments]
         if job.is_script:
-            command = [sys.executable, str(HERE / arguments[0]), *arguments[1:]]
-        stdin = (self.folder / job.stdin).read_bytes() if job.stdin else b""
-        started = time.monotonic()
-        done = subprocess.run(command, cwd=self.folder, env=self.environment(), input=stdin, capture_output=True)
-        for kind, content in (("out", done.stdout), ("err", done.stderr)):
-            self.stream(job, kind).write_bytes(content.replace(str(self.folder).encode(), b"SIDE"))
-        self.stream(job, "code").write_text(f"{done.returncode}\n")
-        return time.monotonic() - started
+            arguments[0] = str(HERE / arguments[0])
+        out, err = self.stream(job, "out"), self.stream(job, "err")
+        order = {"argv": arguments, "stdin": job.stdin or os.devnull, "stdout": str(out), "stderr": str(err)}
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps(order) + "\n")
+        server.stdin.flush()
+        code = server.stdout.readline()
+        if not code:
+            raise SystemExit(f"the process that runs the jobs of the side {self.name!r} died at {job.item!r}")
+        self.stream(job, "code").write_text(code)
+        out.write_bytes(out.read_bytes().replace(str(self.folder).encode(), b"SIDE"))
 
     def stream(self, job: Job, kind: str) -> Path:
         """Where a job's standard output (out), standard error (err) or exit code is kept."""
@@ -158,9 +168,12 @@ def run_side(side: Side, material: Path, jobs: Sequence[Job], *, broken: bool) -
     """All jobs of one tree, in order. Returns the seconds."""
     started = time.monotonic()
     side.prepare(material, REPOSITORY / "tests" / "golden" / "tensorflow")
-    for job in jobs:
-        seconds = side.run(job, BROKEN.get(job.item, "") if broken and side.name == "now" else "")
-        print(f"{side.name:6} {seconds:5.1f} s  {job.item}", file=sys.stderr, flush=True)
+    with side.serve() as server:
+        for job in jobs:
+            begun = time.monotonic()
+            side.run(server, job, BROKEN.get(job.item, "") if broken and side.name == "now" else "")
+            seconds = time.monotonic() - begun
+            print(f"{side.name:6} {seconds:5.1f} s  {job.item}", file=sys.stderr, flush=True)
     return time.monotonic() - started
 
 
