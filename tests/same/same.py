@@ -5,7 +5,8 @@
     python tests/same/same.py --break                                 shows that the check can fail
 
 The first release is checked out into a temporary folder. Each tree runs the jobs of :mod:`same_jobs` as processes of
-their own with one thread, the two trees side by side, so that nothing depends on the processor. What is meant to differ
+their own with one thread, the two trees side by side, so that nothing depends on the processor. Do not edit the tree
+meanwhile: each job imports it anew. What is meant to differ
 stands in ``expected_differences.toml`` with the number of its finding. Exit code 1 where anything else differs.
 """
 
@@ -83,8 +84,8 @@ class Side:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, cwd=self.folder, env=self.environment(), **pipes)
 
-    def run(self, server: subprocess.Popen[str], job: Job, more: str = "") -> None:
-        """Run one job; its exit code and what it says are kept below ``streams``."""
+    def run(self, server: subprocess.Popen[str], job: Job, more: str = "") -> float:
+        """Run one job; its exit code and what it says are kept below ``streams``. Returns its seconds of CPU time."""
         arguments = shlex.split(f"{job.command} {more}")
         if job.is_script:
             arguments[0] = str(HERE / arguments[0])
@@ -94,11 +95,12 @@ class Side:
         assert server.stdout is not None
         server.stdin.write(json.dumps(order) + "\n")
         server.stdin.flush()
-        code = server.stdout.readline()
-        if not code:
+        answer = server.stdout.readline().split()
+        if not answer:
             raise SystemExit(f"the process that runs the jobs of the side {self.name!r} died at {job.item!r}")
-        self.stream(job, "code").write_text(code)
+        self.stream(job, "code").write_text(f"{answer[0]}\n")
         out.write_bytes(out.read_bytes().replace(str(self.folder).encode(), b"SIDE"))
+        return float(answer[1])
 
     def stream(self, job: Job, kind: str) -> Path:
         """Where a job's standard output (out), standard error (err) or exit code is kept."""
@@ -108,6 +110,7 @@ class Side:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default=BASE, help="commit to compare with")
+    parser.add_argument("--tree", type=Path, default=REPOSITORY, help="what to compare with it; default: this tree")
     parser.add_argument("--only", action="append", help="pattern of items to compare; the jobs they need run as well")
     parser.add_argument("--keep", type=Path, help="new folder for everything that is written")
     parser.add_argument("--break", dest="broken", action="store_true", help="control: change the present tree's jobs")
@@ -118,7 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         tree = Path(temporary) / "tree"
         git("worktree", "add", "--detach", "--quiet", str(tree), arguments.base)
         try:
-            return compare_trees(root.resolve(), tree, arguments.only or ["*"], broken=arguments.broken)
+            return compare_trees(
+                root.resolve(), tree, arguments.tree.resolve(), arguments.only, broken=arguments.broken
+            )
         finally:
             git("worktree", "remove", "--force", str(tree))
 
@@ -127,20 +132,22 @@ def git(*arguments: str) -> None:
     subprocess.run(["git", "-C", str(REPOSITORY), *arguments], check=True)
 
 
-def compare_trees(root: Path, base: Path, patterns: Sequence[str], *, broken: bool) -> int:
+def compare_trees(root: Path, base: Path, present: Path, only: Sequence[str] | None, *, broken: bool) -> int:
     """Run both sides, print the table, and return the exit code."""
+    patterns = only or ["*"]
     started = time.monotonic()
     material = root / "material"
     material.mkdir()
     write_all(material)
-    sides = [Side("before", base, root / "before"), Side("now", REPOSITORY, root / "now")]
-    jobs = JOBS if patterns == ["*"] else needed(patterns)
+    sides = [Side("before", base, root / "before"), Side("now", present, root / "now")]
+    jobs = needed(patterns)
     with ThreadPoolExecutor(len(sides)) as pool:
         seconds = list(pool.map(lambda side: run_side(side, material, jobs, broken=broken), sides))
     differences: dict[str, list[Difference]] = {}
     for job in jobs:
         if any(fnmatchcase(job.item, pattern) for pattern in patterns):
-            differences[job.item] = list(differences_of(job, *sides))
+            found = differences_of(job, *sides)
+            differences[job.item] = [one for one in found if not any(fnmatchcase(one.where, p) for p in job.ignored)]
     expected = read_expected(HERE / "expected_differences.toml")
     every = [one for found in differences.values() for one in found]
     unexpected, meant, useless = judge(every, expected, list(differences))
@@ -155,7 +162,7 @@ def compare_trees(root: Path, base: Path, patterns: Sequence[str], *, broken: bo
     print(
         f"\n{len(differences)} items, {num_same} of them the same. Differences: {len(unexpected)}, and {len(meant)} "
         f"expected. Entries no longer needed: {len(useless)}. Failed jobs: {len(failed)}. "
-        f"{time.monotonic() - started:.0f} s ({seconds[0]:.0f} s before, {seconds[1]:.0f} s now)"
+        f"{time.monotonic() - started:.0f} s (CPU time: {seconds[0]:.0f} s before, {seconds[1]:.0f} s now)"
     )
     if broken:
         missed = sorted(BROKEN.keys() & differences.keys() - {one.item for one in unexpected})
@@ -165,16 +172,15 @@ def compare_trees(root: Path, base: Path, patterns: Sequence[str], *, broken: bo
 
 
 def run_side(side: Side, material: Path, jobs: Sequence[Job], *, broken: bool) -> float:
-    """All jobs of one tree, in order. Returns the seconds."""
-    started = time.monotonic()
+    """All jobs of one tree, in order. Returns their seconds of CPU time."""
+    total = 0.0
     side.prepare(material, REPOSITORY / "tests" / "golden" / "tensorflow")
     with side.serve() as server:
         for job in jobs:
-            begun = time.monotonic()
-            side.run(server, job, BROKEN.get(job.item, "") if broken and side.name == "now" else "")
-            seconds = time.monotonic() - begun
-            print(f"{side.name:6} {seconds:5.1f} s  {job.item}", file=sys.stderr, flush=True)
-    return time.monotonic() - started
+            used = side.run(server, job, BROKEN.get(job.item, "") if broken and side.name == "now" else "")
+            print(f"{side.name:6} {used:5.1f} s CPU  {job.item}", file=sys.stderr, flush=True)
+            total += used
+    return total
 
 
 def needed(patterns: Sequence[str]) -> list[Job]:
