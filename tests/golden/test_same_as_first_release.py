@@ -124,7 +124,10 @@ def test_public_parameters_are_still_there() -> None:
     gone = []
     for words, names in golden("parameters").items():
         for name in names:
-            takes = now.get(RENAMED_NAMES.get(name) or name, [])
+            called = RENAMED_NAMES.get(name, name)
+            if called is None:  # the test of names has seen that the changelog says so
+                continue
+            takes = now.get(called, [])
             for word in words.split():
                 successor = RENAMED_PARAMETERS.get((name, word), word)
                 if successor != word:
