@@ -58,7 +58,7 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
 
 
 def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, unigram_entropy: float) -> Path:
-    """Masked-LM loss of every step and of held-out text against the unigram entropy; accuracies beside it.
+    """Masked-LM loss of every step and of held-out text against the unigram entropy, with accuracies.
 
     A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
 
@@ -318,7 +318,7 @@ def _legend_of(axes: Any) -> tuple[list[Any], list[str]]:
 
 
 def _plain(name: str) -> str:
-    """A user's name as it is: between two dollar signs matplotlib would read mathematics."""
+    """A name with dollar signs escaped, which matplotlib would read as mathematics."""
     return name.replace("$", r"\$")
 
 

@@ -62,7 +62,7 @@ def load_choices(
         task: names the folders to look in.
         data: a file, the task's folder, a folder that contains it, or the common beginning of the files' names.
         split: train, dev or test. Labels may be absent from test alone (no column, or -1 throughout).
-        on_error: "raise" stops at the first bad row; "skip" leaves bad rows out and lists them in ``.skipped``.
+        on_error: "raise" refuses a file with bad rows; "skip" leaves them out and lists them in ``.skipped``.
 
     Returns:
         The examples, in the file's order, all with the same number of choices.
@@ -220,7 +220,7 @@ class _Rows:
         if self._numbers and 0 not in self._numbers and not columns.listed and columns.choices[0].endswith("1"):
             first, last = columns.choices[0], columns.choices[-1]
             raise DataError(
-                self._from_one(f"the choices stand in {first} to {last} and no label is 0")
+                self._from_one(f"the choices are in {first} to {last} and no label is 0")
                 + f". If they are counted from 0, call the columns {first[:-1]}0 and so on"
             )
 
@@ -258,5 +258,5 @@ class _Rows:
         expected = shorten(letters or range(count), limit=8)
         raise RowError(
             "unknown label",
-            f"column {self._columns.label!r}: {value!r} names no choice; expected one of {expected}",
+            f"column {self._columns.label!r}: {value!r} is not a choice; expected one of {expected}",
         )
