@@ -374,7 +374,7 @@ def test_the_chosen_pooling_is_trained_saved_and_evaluated(
     assert protocol["pooling"] == "mean"
     assert ("mean features" in protocol["what_is_trained"]) == frozen
     again = evaluate_run(csv_task(data), data, tmp_path / "run")
-    assert again.metrics["accuracy"] == pytest.approx(result.mean["accuracy"])
+    assert again.scores["accuracy"] == pytest.approx(result.mean["accuracy"])
 
 
 def test_a_start_checkpoint_may_say_how_to_pool(start: Path, data: Path, tmp_path: Path) -> None:
