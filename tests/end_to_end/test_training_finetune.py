@@ -443,7 +443,7 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
     with partial.open("ab") as file:
         file.write(b'{"text": "torn li')
     assert predict_file(run, source, out) == 3 * TEXTS.items
-    assert f"going on after {TEXTS.items:,} finished rows" in capsys.readouterr().err
+    assert f"resuming after {TEXTS.items:,} finished rows" in capsys.readouterr().err
     assert out.read_bytes() == whole
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "parts.jsonl", "whole.jsonl"]
     with pytest.raises(ConfigError, match="exists already"):

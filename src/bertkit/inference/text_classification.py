@@ -75,8 +75,8 @@ class TextClassificationPipeline(Pipeline):
             progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
 
         Returns:
-            As in ``transformers``: ``{"label": ..., "score": ...}`` a text, and a list of those a text when ``top_k``
-            is given. One bare text gives a list of one such dict. With ``truncation=True`` each dict also says
+            As in ``transformers``: ``{"label": ..., "score": ...}`` per text, or a list of those per text
+            when ``top_k`` is given. One bare text gives a list of one such dict. With ``truncation=True`` each dict also says
             ``truncated``.
 
         Raises:
