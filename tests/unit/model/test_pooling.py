@@ -155,7 +155,7 @@ def test_only_sequence_classifiers_choose(pretrained: Path, tmp_path: Path) -> N
 def test_exported_graphs_compute_the_same(pretrained: Path, tmp_path: Path, pooling: str) -> None:
     pytest.importorskip("onnxruntime")
     from bertkit.export.onnx_export import export_onnx
-    from bertkit.export.onnx_model import OnnxModel
+    from bertkit.inference.onnx_model import OnnxModel
 
     torch.manual_seed(1)
     model = BertForSequenceClassification.from_pretrained(pretrained, num_labels=3, pooling=pooling)
