@@ -104,6 +104,7 @@ _MODULE_OF = {
         ),
         "bertkit.config.config_aliases",
     ),
+    "AdamW": "bertkit.optim",
     "BertClassifier": "bertkit.training.finetuning.estimator",
     "pipeline": "bertkit.inference.pipelines",
 }
