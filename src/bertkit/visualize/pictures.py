@@ -1,6 +1,6 @@
-"""Pictures of a run: loss curve, confusion matrix, predicted against right scores.
+"""Pictures of a run: loss curves, confusion matrix, calibration, predicted against true scores.
 
-Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
+Drawn with matplotlib's object interface: no window and no global state, so notebooks and servers are not affected.
 Needs the extra ``plots``.
 """
 
@@ -18,12 +18,12 @@ from bertkit.errors import InputError, require
 from bertkit.metrics.calibration import Bins, confidences
 from bertkit.metrics.calibration import reliability as calibration_bins
 
-#: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
+#: Inches and dots per inch: 8 x 5 at 100 is 800 x 500 pixels.
 WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
-#: Colours that stay apart for colour-blind readers and in grey (Okabe & Ito).
+#: Colours that colour-blind readers can tell apart, also in grey (Okabe & Ito).
 BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#999999", "#000000"
 SCORE_COLOURS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
-#: From this many labels on, the numbers in a confusion matrix would not be readable.
+#: With more labels than this the numbers in a confusion matrix would be unreadable.
 MOST_NUMBERS = 25
 
 
@@ -60,7 +60,7 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
 def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, unigram_entropy: float) -> Path:
     """Masked-LM loss of every step and of held-out text against the unigram entropy; accuracies beside it.
 
-    A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
+    A loss that stays at the line is that of a model that knows word frequencies and nothing about context.
 
     Args:
         records: the lines of a pre-training run's ``log.jsonl``.
@@ -123,10 +123,10 @@ def _draw_losses(
 
 
 def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
-    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
+    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that the pictures of two runs are comparable."""
     curves = {
         name: [(r["step"], r[f"dev_{key}"]) for r in epochs if r.get(f"dev_{key}") is not None]
-        for name, key in (("masked words right", "masked_lm_accuracy"), ("pairs right", "next_sentence_accuracy"))
+        for name, key in (("masked words correct", "masked_lm_accuracy"), ("pairs correct", "next_sentence_accuracy"))
     }
     curves = {name: points for name, points in curves.items() if points}
     if not curves:
@@ -142,13 +142,16 @@ def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[li
 
 
 def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
-    scores = [(r["step"], r[f"dev_{metric}"]) for r in epochs if r.get(f"dev_{metric}") is not None]
+    known = [r for r in epochs if r.get(f"dev_{metric}") is not None]
+    scores = [(r["step"], r[f"dev_{metric}"]) for r in known]
     if not scores:
         return [], []
     right = axes.twinx()
     right.spines["top"].set_visible(False)
     right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", clip_on=False, linewidth=1.5, label=f"dev {metric}")
-    step, best = max(scores, key=lambda pair: pair[1])
+    # As the trainer chooses: of equal scores the one with the lower dev loss.
+    kept = max(known, key=lambda r: (r[f"dev_{metric}"], -_or_inf(r.get("dev_loss"))))
+    step, best = kept["step"], kept[f"dev_{metric}"]
     right.annotate(
         f"best {best:.3f}",
         (step, best),
@@ -167,11 +170,15 @@ def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> 
     return list(handles), list(names)
 
 
+def _or_inf(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
-    """A confusion matrix: colour is the share of the right label's rows, the number is the count.
+    """A confusion matrix: colour is the share of the true label's rows, the number is the count.
 
     Args:
-        matrix: counts ``(C, C)``; row = right label, column = predicted label.
+        matrix: counts ``(C, C)``; row = true label, column = predicted label.
         labels: C names.
         path: PNG file to write.
 
@@ -190,8 +197,8 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
     names = [_plain(label if len(label) <= 18 else label[:17] + "…") for label in labels]
     axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
     axes.set_yticks(range(size), names)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("right")
+    axes.set_xlabel("predicted label")
+    axes.set_ylabel("true label")
     if size <= MOST_NUMBERS:
         for row, column in np.ndindex(size, size):
             dark = shares[row, column] > 0.5
@@ -203,7 +210,7 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.grid(visible=False)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the right label's rows")
+    figure.colorbar(image, ax=axes, shrink=0.8, label="share of the true label's rows")
     return _save(figure, path)
 
 
@@ -217,7 +224,7 @@ def confusion_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], 
 
 
 def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
-    """How often the model was right against how sure it was; on the diagonal probabilities mean what they say.
+    """Reliability diagram: accuracy against predicted probability; on the diagonal the model is calibrated.
 
     Args:
         bins: a curve for each name, from :func:`bertkit.metrics.calibration.reliability`.
@@ -227,15 +234,20 @@ def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
         MissingExtraError: matplotlib is not installed.
     """
     figure, axes = _figure(6.0, 6.0)
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="as sure as right")
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
     for (name, found), color in zip(bins.items(), (BLUE, ORANGE, GREEN, BLACK), strict=False):
         size = 12 + 240 * found.count / found.count.sum()
         axes.plot(found.confidence, found.accuracy, color=color, linewidth=1.4, alpha=0.7)
         axes.scatter(
-            found.confidence, found.accuracy, s=size, color=color, label=f"{name}: error {found.error:.3f}", zorder=3
+            found.confidence,
+            found.accuracy,
+            s=size,
+            color=color,
+            label=f"{name}: calibration error {found.error:.3f}",
+            zorder=3,
         )
-    axes.set_xlabel("probability")
-    axes.set_ylabel("share that was right")
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("accuracy")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_aspect("equal")
@@ -271,14 +283,14 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
     axes.set_yticks(places, [f"{_plain(kind)} ({int(by_type[kind]['support']):,})" for kind in kinds])
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.08)
-    axes.set_xlabel("score of the entities of a type (how many there are)")
+    axes.set_xlabel("score by entity type (number of entities)")
     axes.grid(visible=False, axis="y")
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return _save(figure, path)
 
 
 def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
-    """Predicted against right scores, one point a row of a ``predictions-*.jsonl``.
+    """Predicted against true scores, one point per row of a ``predictions-*.jsonl``.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -288,8 +300,8 @@ def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
     figure, axes = _figure(6.0, 6.0)
     axes.scatter(right, predicted, s=14, color=BLUE, alpha=0.35, linewidths=0)
     low, high = min(right.min(), predicted.min()), max(right.max(), predicted.max())
-    axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1.2, label="predicted = right")
-    axes.set_xlabel("right score")
+    axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=1.2, label="predicted = true")
+    axes.set_xlabel("true score")
     axes.set_ylabel("predicted score")
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(frameon=False)
@@ -308,7 +320,7 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 
 
 def _plain(name: str) -> str:
-    """A user's name as it is: between two dollar signs matplotlib would read mathematics."""
+    """A name with its dollar signs escaped: matplotlib reads what is between two of them as mathematics."""
     return name.replace("$", r"\$")
 
 
