@@ -101,10 +101,10 @@ def test_text_to_adapt_to_does_not_tell_the_label() -> None:
 
 
 def test_dev_is_held_out_by_context(start: Path, tmp_path: Path) -> None:
-    from bertkit.training.finetuning.task_data import read_rows
+    from bertkit.tasks.run_rows import read_rows
 
     path = write_questions(tmp_path / "train.csv", 60, seed=3)
-    rows = read_rows(get_task("swag"), path, FinetuneConfig(dev_share=0.3))
+    rows = read_rows(workflow_of(get_task("swag")), path, FinetuneConfig(dev_share=0.3))
     assert rows.held_out
     assert not {row.context for row in rows.train} & {row.context for row in rows.dev}
     assert len(rows.train) + len(rows.dev) == 60

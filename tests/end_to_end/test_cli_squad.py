@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_the_pipeline_says_what_the_evaluation_said(trained: tuple[str, Path, Pa
 def test_predicting_a_file_goes_on_after_a_stop(trained: tuple[str, Path, Path], tmp_path: Path, capsys: Any) -> None:
     _, data, folder = trained
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "WINDOW_EXAMPLES", 20)
+        patch.setattr(bulk, "QUESTIONS", replace(bulk.QUESTIONS, items=20))
         assert bulk.predict_file(folder, data / "dev.json", tmp_path / "whole.jsonl") == 48
         whole = (tmp_path / "whole.jsonl").read_bytes()
         append, calls = bulk._append, []

@@ -291,7 +291,7 @@ def test_finetune_on_one_file_with_options(start: Path, data: Path, tmp_path: Pa
 
 def test_training_goes_on_from_a_head_for_the_same_tags(run_folder: Path, data: Path, start: Path) -> None:
     def head(folder: Path, task: TokenTask, seed: int) -> torch.Tensor:
-        model = workflow_of(task).new_model(folder, seed=seed, device=None, config=FinetuneConfig())
+        model = workflow_of(task).new_model(folder, seed=seed, device=None, settings=FinetuneConfig())
         return model.classifier.weight.detach()  # type: ignore[no-any-return, union-attr]
 
     task = ner_task(data)

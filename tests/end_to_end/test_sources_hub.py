@@ -148,7 +148,7 @@ def test_a_revision_can_be_named(hub: ModelHub, tmp_path: Path) -> None:
         ("tester/nobody", "CheckpointError", "knows no repository 'tester/nobody'"),
         ("runs/x", "CheckpointError", "there is no folder or file 'runs/x'"),
         ("tester/gated", "CheckpointError", "gated"),
-        ("tester/broken", "ResourceError", "does not answer as it should"),
+        ("tester/broken", "ResourceError", "cannot be fetched from http"),
     ],
 )
 def test_what_the_hub_refuses_is_told(hub: ModelHub, tmp_path: Path, name: str, error: str, said: str) -> None:
@@ -159,16 +159,22 @@ def test_what_the_hub_refuses_is_told(hub: ModelHub, tmp_path: Path, name: str, 
 
 def test_offline_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(failure(REPOSITORY), tmp_path, hub.url, HF_HUB_OFFLINE="1")
-    assert "not (wholly) in the Hub cache" in ran.stdout, ran.stderr
+    told = ran.stdout.splitlines()
+    assert len(told) == 3, ran.stderr
+    assert "does not hold all of it; HF_HUB_OFFLINE forbids fetching it." in told[0]
+    assert told[1] == "Download it where there is a connection, and pass the path of the folder:"
+    assert told[2] == f"  hf download {REPOSITORY} --local-dir {REPOSITORY.rpartition('/')[2]}"
     assert not hub.asked, "offline means no connection"
 
 
 def test_no_server_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     hub.stop()
     ran = client(failure(REPOSITORY, "ResourceError"), tmp_path, hub.url)
-    assert "not in the Hub cache" in ran.stdout, ran.stderr
-    assert hub.url in ran.stdout
-    assert "; there is no folder or file" in ran.stdout, "one sentence, not a new one in lower case"
+    told = ran.stdout.splitlines()
+    assert len(told) == 4, ran.stderr
+    assert "; there is no folder or file" in told[0], "one sentence, not a new one in lower case"
+    assert told[1].startswith(f"It cannot be fetched from {hub.url}: ")
+    assert told[3] == f"  hf download {REPOSITORY} --local-dir {REPOSITORY.rpartition('/')[2]}"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from bertkit import pipeline
 from bertkit.cli import main
-from bertkit.inference.evaluate import load_run, predict_run
+from bertkit.inference.runs import load_run, predict_run
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 from pipeline_helpers import save_tiny
 

@@ -17,9 +17,11 @@ import pytest
 import torch
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.engine.rows import TEXTS
 from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
-from bertkit.inference.evaluate import WINDOW, evaluate_run, load_run, predict_run
+from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.predict_files import predict_file
+from bertkit.inference.runs import load_run, predict_run
 from bertkit.model.models import BertForSequenceClassification, BertModel
 from bertkit.tasks import csv_task, get_task, load_split
 from bertkit.tokenization import BertTokenizer
@@ -401,7 +403,7 @@ def test_predict_is_lazy_and_ordered(run: Path) -> None:
             yield "the film was good"
 
     next(predict_run(loaded, endless()))
-    assert len(read_so_far) == WINDOW
+    assert len(read_so_far) == TEXTS.items
     assert list(predict_run(loaded, [])) == []
 
 
@@ -417,10 +419,10 @@ def test_predict_refuses_what_is_not_text(run: Path) -> None:
 
 
 def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_csv(tmp_path / "in.csv", texts(3 * WINDOW, seed=3))
-    assert predict_file(run, source, tmp_path / "whole.jsonl") == 3 * WINDOW
+    source = write_csv(tmp_path / "in.csv", texts(3 * TEXTS.items, seed=3))
+    assert predict_file(run, source, tmp_path / "whole.jsonl") == 3 * TEXTS.items
     whole = (tmp_path / "whole.jsonl").read_bytes()
-    assert [json.loads(line)["text"] for line in whole.splitlines()] == [t for t, _ in texts(3 * WINDOW, seed=3)]
+    assert [json.loads(line)["text"] for line in whole.splitlines()] == [t for t, _ in texts(3 * TEXTS.items, seed=3)]
 
     out, partial = tmp_path / "parts.jsonl", tmp_path / "parts.jsonl.partial"
     with pytest.MonkeyPatch.context() as patch:
@@ -440,8 +442,8 @@ def test_predict_file_goes_on_after_a_kill(run: Path, tmp_path: Path, capsys: py
     assert not out.exists()
     with partial.open("ab") as file:
         file.write(b'{"text": "torn li')
-    assert predict_file(run, source, out) == 3 * WINDOW
-    assert f"going on after {WINDOW:,} finished rows" in capsys.readouterr().err
+    assert predict_file(run, source, out) == 3 * TEXTS.items
+    assert f"going on after {TEXTS.items:,} finished rows" in capsys.readouterr().err
     assert out.read_bytes() == whole
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "parts.jsonl", "whole.jsonl"]
     with pytest.raises(ConfigError, match="exists already"):

@@ -7,21 +7,39 @@ import re
 from collections.abc import Iterable, Sequence
 
 from bertkit.checkpoints.match import PROBLEMS, Match, Row, Status
-from bertkit.checkpoints.rules import layer_number
+from bertkit.checkpoints.rules import ClassSpec, layer_number
 
 #: Lines shown for one kind of difference. Layers are taken together, so real checkpoints stay far below it.
 MAX_LINES = 60
 _LAYER = re.compile(r"(?:(?<=\.layer\.)|(?<=\.albert_layer_groups\.))\d+(?=\.)")
 
 
-def explain(match: Match, where: str, *, file_labels: int | None = None) -> str:
+#: Ending of a class's name -> what such a model is, and the command and the pipeline that use it.
+_USES = {
+    "Model": ("an encoder without a head", "embed", "feature-extraction"),
+    "ForMaskedLM": ("a masked language model", "fill-mask", "fill-mask"),
+    "ForPreTraining": ("a model with the heads of pre-training", "fill-mask", "fill-mask"),
+    "ForNextSentencePrediction": ("a next-sentence model", "next-sentence", "next-sentence"),
+    "ForSequenceClassification": ("a text classifier", "classify", "text-classification"),
+    "ForTokenClassification": ("a tagger", "tag", "token-classification"),
+    "ForQuestionAnswering": ("a question-answering model", "answer", "question-answering"),
+    "ForMultipleChoice": ("a multiple-choice model", "predict", "multiple-choice"),
+}
+_DETECTOR = ("a detector of replaced tokens", "embed", "feature-extraction")
+
+
+def explain(match: Match, where: str, *, file_labels: int | None = None, own: ClassSpec | None = None) -> str:
     """The message of the error for a checkpoint that does not fit.
 
     Args:
         match: the table, with at least one problem.
         where: the file.
         file_labels: labels in the file's own config.
+        own: the class it was saved from, where that is known.
     """
+    parts = {*match.spec.heads, "pooler"}
+    if own is not None and all(row.status is Status.MISSING and row.part in parts for row in match.problems):
+        return f"{where} {_another_kind(match, own)}"
     groups = {status: _group(match.of(status)) for status in (*PROBLEMS, Status.UNUSED)}
     spare = [line[0] for status in (Status.UNEXPECTED, Status.UNUSED) for line in groups[status]]
     wanted = [line[0] for line in groups[Status.MISSING]]
@@ -31,6 +49,27 @@ def explain(match: Match, where: str, *, file_labels: int | None = None) -> str:
         told.extend(_section(status, match.of(status), groups[status], others))
     told.extend(_hints(match, file_labels))
     return "\n".join(told)
+
+
+def _another_kind(match: Match, own: ClassSpec) -> str:
+    """A whole model, but of another kind than was asked for: what it is, and what uses it."""
+    spec = match.spec
+    is_one, command, task = _use(own)
+    parts = " and no ".join(dict.fromkeys(row.part for row in match.problems))
+    return (
+        f"is {is_one} ({own.name}), not {_use(spec)[0]}: it has no {parts} for {spec.name}. Use 'bertkit {command}' or "
+        f"pipeline({task!r}); or train a new head, after {spec.name}.from_pretrained(..., {_request(spec)})"
+    )
+
+
+def _use(spec: ClassSpec) -> tuple[str, str, str]:
+    if spec.name.startswith("Electra"):
+        return _DETECTOR
+    return next(use for ending, use in _USES.items() if spec.name.endswith(ending))
+
+
+def _request(spec: ClassSpec) -> str:
+    return "num_labels=N (or id2label=...)" if spec.label_head else "new_head=True"
 
 
 def _group(rows: Iterable[Row]) -> list[tuple[str, str]]:
@@ -92,10 +131,9 @@ def _hints(match: Match, file_labels: int | None) -> list[str]:
     absent = [row for row in head_rows if row.status is Status.MISSING]
     misfit = [row for row in head_rows if row.status is Status.MISSHAPED and "classifier" in row.part]
     if absent:
-        ask = "num_labels=N (or id2label=...)" if spec.label_head else "new_head=True"
         hints.append(
             f"The file has no {' and no '.join(dict.fromkeys(row.part for row in absent))} that {spec.name} can use. "
-            f"To train a new one, ask for it: {spec.name}.from_pretrained(..., {ask})."
+            f"To train a new one, ask for it: {spec.name}.from_pretrained(..., {_request(spec)})."
         )
     elif any(row.part == "pooler" and row.status is Status.MISSING for row in problems) and spec.heads:
         hints.append(f"The file has no pooler, which {spec.name} needs; new_head=True makes pooler and head new.")

@@ -32,11 +32,6 @@ class Status(Enum):
     WRONG_TYPE = "of a wrong type"
     UNEXPECTED = "unexpected"
 
-    @property
-    def is_problem(self) -> bool:
-        """Whether such a row forbids to load."""
-        return self in PROBLEMS
-
 
 PROBLEMS = (Status.MISSING, Status.MISSHAPED, Status.WRONG_TYPE, Status.UNEXPECTED)
 
@@ -135,6 +130,12 @@ def match(
         One row for each tensor of the model and of the file. What does not fit is in ``problems``; nothing raises.
     """
     return _Matcher(tensors, config, spec, table).match(request)
+
+
+def saved_as(tensors: Mapping[str, TensorInfo], config: BertConfig, table: NameTable) -> ClassSpec | None:
+    """The class that a file was saved from, where its config says so and the tensors bear it out."""
+    specs = (table.classes[name] for name in config.architectures or () if name in table.classes)
+    return next((spec for spec in specs if not match(tensors, config, spec, table).problems), None)
 
 
 class _Matcher:

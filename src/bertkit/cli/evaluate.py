@@ -21,7 +21,7 @@ from bertkit.cli.task_options import (
 )
 
 if TYPE_CHECKING:
-    from bertkit.inference.evaluate import Run
+    from bertkit.inference.runs import Run
     from bertkit.tasks import Task as AnyTask
     from bertkit.tasks.reading.bad_rows import OnError
 
@@ -57,7 +57,8 @@ def evaluate(
         bertkit evaluate csv --data new-reviews.csv --model run
     """
     common.begin()
-    from bertkit.inference.evaluate import evaluate_run, ner_task_of, open_run
+    from bertkit.inference.evaluate import evaluate_run
+    from bertkit.inference.runs import ner_task_of, open_run
     from bertkit.system.device import find_device
 
     check_columns(task, columns, tags)
@@ -69,7 +70,7 @@ def evaluate(
         known = None if task == "csv" else find_task(task, data, columns, on_error, tags)
         run = open_run(model, known, device=device)
         chosen = _task_of_run(task, data, run, columns, on_error)
-    result = evaluate_run(chosen, data, model, split or _split_of(data, run), device=device, on_error=on_error)
+    result = evaluate_run(chosen, data, run, split or _split_of(data, run), device=device, on_error=on_error)
     if common.json:
         write_json(result.to_dict())
     else:

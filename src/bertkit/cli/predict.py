@@ -39,31 +39,21 @@ def predict(
         cat lines.txt | bertkit predict --model run --json -
     """
     common.begin()
-    from bertkit.cli.prediction_tables import check_format, write_table
     from bertkit.inference.predict_files import predict_file
+    from bertkit.inference.prediction_tables import check_format
     from bertkit.system.console import say
     from bertkit.system.device import find_device
 
     device = str(find_device(common.device))
-    from_stdin = str(file) == STANDARD_STREAM
     if out is None:
         for row in _predicted(file, model, columns, device):
             _show(row, common)
         return
     check_format(out)
-    if out.exists():
-        raise ConfigError(f"{out} exists already; remove it or choose another name")
-    if from_stdin:
-        count = write_table(_predicted(file, model, columns, device), out)
-    elif out.suffix == ".jsonl":
-        count = predict_file(model, file, out, **_places(columns), device=device)
+    if str(file) == STANDARD_STREAM:
+        count = _write_from_stdin(_predicted(file, model, columns, device), out)
     else:
-        # Finished rows are kept as JSON lines, which an interrupted run can append to, and become a table at the end.
-        lines = out.with_name(f".{out.name}.rows.jsonl")
-        lines.unlink(missing_ok=True)
-        predict_file(model, file, lines, **_places(columns), device=device)
-        count = write_table(_read_lines(lines), out)
-        lines.unlink()
+        count = predict_file(model, file, out, **_places(columns), device=device)
     say(f"wrote {count:,} rows to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count})
@@ -80,23 +70,33 @@ def _places(columns: TextColumns) -> dict[str, Any]:
 
 
 def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Iterator[dict[str, Any]]:
-    from bertkit.inference.evaluate import Classifier, open_run, predict_run
-    from bertkit.inference.predict_files import columns_of, predict_examples
-    from bertkit.inference.predict_files import read_texts as read_rows
+    """The rows, and at the end what is marked in them."""
+    from bertkit.inference.predict_files import columns_of, predicted_rows, tell_marked
+    from bertkit.inference.runs import Classifier, open_run, predict_run
 
     run = open_run(model, device=device)
-    if not isinstance(run, Classifier):
-        if str(file) == STANDARD_STREAM:
-            raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
-        return predict_examples(run, file)
     if str(file) == STANDARD_STREAM:
+        if not isinstance(run, Classifier):
+            raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
         if columns != TEXT_COLUMNS:
             raise ConfigError("standard input holds one text per line and has no columns")
-        return predict_run(run, read_texts((STANDARD_STREAM,), None))
-    if not file.is_file():
+        rows = predict_run(run, read_texts((STANDARD_STREAM,), None))
+    elif not file.is_file():
         raise DataError(f"{file} does not exist")
-    rows = read_rows(file, columns_of(run, **_places(columns)))
-    return predict_run(run, (first if second is None else (first, second) for first, second in rows))  # type: ignore[arg-type]
+    else:
+        rows = predicted_rows(run, file, columns_of(run, **_places(columns)))
+    yield from tell_marked(rows, run.max_length)
+
+
+def _write_from_stdin(rows: Iterator[dict[str, Any]], out: Path) -> int:
+    from bertkit.inference.prediction_tables import write_table
+    from bertkit.system.atomic_files import held_lock
+
+    busy = f"another process is writing {out}; wait for it, or choose another name for the output"
+    with held_lock(out.with_name(f".{out.name}.lock"), busy):
+        if out.exists():
+            raise ConfigError(f"{out} exists already; remove it or choose another name")
+        return write_table(rows, out)
 
 
 def _show(row: dict[str, Any], common: Common) -> None:
@@ -112,9 +112,5 @@ def _show(row: dict[str, Any], common: Common) -> None:
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"
     texts = "\t".join(row[key] for key in ("text", "text_pair") if key in row)
-    write_line(f"{shown}\t{texts}" + ("\t(cut)" if row["truncated"] else ""))
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
+    notes = [note for note, key in (("(cut)", "truncated"), ("(empty)", "empty")) if row.get(key) is True]
+    write_line("\t".join([str(shown), texts, *notes]))

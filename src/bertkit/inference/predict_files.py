@@ -1,31 +1,42 @@
-"""Predict for a whole file: bounded memory, and a stopped run goes on where it was."""
+"""Predict for a whole file: every column kept, bounded memory, and a stopped run goes on where it was."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from bertkit.engine.rows import QUESTIONS, TEXTS, draw_windows
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.evaluate import WINDOW, Classifier, Run, open_run, windows
+from bertkit.inference.prediction_tables import OWN, read_table_lines, write_table
 from bertkit.inference.protocol import model_hash
-from bertkit.system.atomic_files import disk_guard, sha256_file, sync_file, sync_folder, write_atomically
+from bertkit.inference.runs import Classifier, Run, open_run
+from bertkit.system.atomic_files import disk_guard, held_lock, sha256_file, sync_file, sync_folder, write_atomically
 from bertkit.system.console import Progress, quiet, say
 from bertkit.system.interrupts import Interrupted, Interrupts
-from bertkit.tasks.examples import Columns, Examples, Quoting
+from bertkit.tasks.examples import Columns, Quoting
 from bertkit.tasks.prediction_rows import to_jsonl
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import find_column, open_table
+from bertkit.tasks.reading.tables import find_column, open_table, records
 
-#: Questions, sentences and the like that are predicted together, and lost by a stop: each is many tokens.
-WINDOW_EXAMPLES = 256
 
-Row = tuple[str, str | None]
+class TextRow(NamedTuple):
+    """A row of a file.
+
+    columns: all of its values. same: names of our fields that are columns of the file as well, with the same content.
+    """
+
+    text: str
+    pair: str | None
+    columns: dict[str, Any]
+    same: tuple[str, ...] = ()
 
 
 def predict_file(
@@ -40,17 +51,18 @@ def predict_file(
     encoding: str | None = None,
     device: str | None = None,
 ) -> int:
-    """Write one JSON line for each row of a file (see :func:`bertkit.inference.evaluate.predict_run`).
+    """Write one row for each row of a file, with all of its columns and what :func:`predict_run` says.
 
-    Lines go to ``OUT.partial``; when all are there the file gets its name. Called again after a stop, it keeps the
-    finished lines and goes on, if model and input are still the same. Texts are read as a stream; the file of a run of
-    another kind of task (questions, tokens, choices) is read as a whole and predicted part by part.
+    Rows are collected as JSON lines in ``OUT.partial``; when all are there, ``OUT`` is written. Called again after a
+    stop, it keeps the finished rows and goes on, if model and input are still the same. Texts are read as a stream; the
+    file of a run of another kind of task (questions, tokens, choices) is read as a whole and predicted part by part.
 
     Args:
         run: a run folder, or a checkpoint with a sequence classifier.
-        source: ``.txt`` (one text a line), or a table: ``.csv``, ``.tsv``, ``.xlsx``, ``.json``, ``.jsonl`` or
-            ``.parquet``; also compressed. Of another kind of task a file as it was trained on.
-        out: the JSON-lines file to write.
+        source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
+            compressed; of another kind of task a file as it was trained on.
+        out: the file to write: ``.csv``, ``.tsv`` or ``.parquet``, see
+            :func:`bertkit.inference.prediction_tables.write_table`; any other name gets JSON lines.
         text: column of the text; None looks for those of the run's task, then ``text`` and ``sentence``.
         text_pair: column of the second text, for a model of pairs.
         delimiter: between the fields of a line; None takes that of the run's own data, or what the file's name says.
@@ -59,108 +71,138 @@ def predict_file(
         device: ``"cpu"`` (default) or ``"cuda"``.
 
     Returns:
-        Rows predicted in all.
+        Number of rows in ``out``. How many texts were truncated or empty is told on stderr, and marked in the rows.
 
     Raises:
         DataError: the input is wrong; names file and line.
-        ConfigError: ``out`` exists, or its partial file belongs to another model or input.
+        ConfigError: ``out`` exists, another process is writing it, or its partial file belongs to another model or
+            input.
         Interrupted: Ctrl-C or SIGTERM; the same call goes on.
-        ResourceError: the disk is full; finished lines stay.
+        ResourceError: the disk is full; finished rows stay.
     """
     source, out = Path(source), Path(out)
-    if out.exists():
-        raise ConfigError(f"{out} exists already; remove it or choose another name")
     if not source.is_file():
         raise DataError(f"{source} does not exist")
-    loaded = open_run(run, device=device)
-    columns = (
-        columns_of(loaded, text, text_pair, delimiter, quoting, encoding) if isinstance(loaded, Classifier) else None
-    )
     partial = out.with_name(out.name + ".partial")
-    identity = {
-        "input_sha256": sha256_file(source),
-        "model_sha256": model_hash(loaded.path),
-        "max_length": loaded.max_length,
-        "decision": loaded.decision,
-        "columns": columns and [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
-        **({"encoding": encoding} if encoding else {}),
-    }
-    done = _begin(partial, identity)
-    rows: Iterable[Any] = _read_examples(loaded, source) if columns is None else read_texts(source, columns)
-    with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done) as shown:
-        for window in windows(islice(rows, done, None), WINDOW_EXAMPLES if columns is None else WINDOW):
-            _append(partial, loaded, window)
-            done += len(window)
-            shown.advance(len(window))
-            try:
-                signals.check()
-            except Interrupted as stop:
-                raise Interrupted(f"{stop} after {done:,} rows; run the same command to go on", stop.signum) from None
-    sync_file(partial)
-    partial.replace(out)
-    sync_folder(out.parent)
-    _identity_file(partial).unlink(missing_ok=True)
+    busy = f"another process is writing {out}; wait for it, or choose another name for the output"
+    with held_lock(out.with_name(f".{out.name}.lock"), busy):
+        if out.exists():
+            raise ConfigError(f"{out} exists already; remove it or choose another name")
+        loaded = open_run(run, device=device)
+        columns = columns_of(loaded, text, text_pair, delimiter, quoting, encoding)
+        identity = {
+            "input_sha256": sha256_file(source),
+            "model_sha256": model_hash(loaded.path),
+            "max_length": loaded.max_length,
+            "decision": loaded.decision,
+            "columns": columns and [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
+            **({"encoding": encoding} if encoding else {}),
+        }
+        done = _begin(partial, identity)
+        with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done) as shown:
+            for part in _predicted(loaded, source, columns, done):
+                _append(partial, part)
+                done += len(part)
+                shown.advance(len(part))
+                try:
+                    signals.check()
+                except Interrupted as stop:
+                    message = f"{stop} after {done:,} rows; run the same command to go on"
+                    raise Interrupted(message, stop.signum) from None
+        _finish(partial, out, loaded.max_length)
     return done
 
 
-def predict_examples(run: Run, source: Path) -> Iterator[dict[str, Any]]:
-    """Answers for a file of any kind of task, as its workflow reads and writes them; answers in the file may be absent.
+def predicted_rows(run: Run, source: Path, columns: Columns | None) -> Iterator[dict[str, Any]]:
+    """The rows that :func:`predict_file` writes, one by one.
+
+    Args:
+        run: of any kind of task.
+        source: the file.
+        columns: of :func:`columns_of`.
 
     Raises:
-        DataError: the input is wrong; names file and row.
+        DataError: the input is wrong; names file and line.
     """
-    for window in windows(_read_examples(run, source), WINDOW_EXAMPLES):
-        yield from _answers(run, window)
+    for rows in _predicted(run, source, columns, 0):
+        yield from rows
 
 
-def _read_examples(run: Run, source: Path) -> Examples[Any]:
-    return run.workflow.read_unlabelled(source)
+def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> Iterator[list[dict[str, Any]]]:
+    """The rows window by window, without the first ``done``."""
+    if columns is None:
+        for examples in draw_windows(islice(run.workflow.read_unlabelled(source), done, None), QUESTIONS):
+            with quiet():
+                rows = run.answers(examples)
+            yield rows
+        return
+    assert isinstance(run, Classifier)
+    texts = islice(read_texts(source, columns), done, None)
+    for window in draw_windows(texts, TEXTS, weight=lambda row: len(row.text) + len(row.pair or "")):
+        pairs = None if window[0].pair is None else [row.pair or "" for row in window]
+        answers = run.predict([row.text for row in window], pairs)
+        yield [_beside(row, answer) for row, answer in zip(window, answers, strict=True)]
 
 
-def _answers(run: Run, examples: Sequence[Any]) -> list[dict[str, Any]]:
-    """A line for each example, none of which depends on the others."""
-    workflow = run.workflow
-    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
-    with quiet():
-        outputs = workflow.outputs(run.model, encoded, label="predicting")
-    return workflow.prediction_rows(examples, encoded, outputs, run.decision)
+def _beside(row: TextRow, answer: dict[str, Any]) -> dict[str, Any]:
+    """A row's own columns, then our fields; one whose name is taken by another content is called ``bertkit_...``."""
+    taken = row.columns.keys() - set(row.same)
+    ours = {OWN + name if name in taken else name: value for name, value in answer.items()}
+    return {**{name: _plain(value) for name, value in row.columns.items()}, **ours}
 
 
-def read_texts(source: Path, columns: Columns) -> Iterator[Row]:
+def _plain(value: Any) -> Any:
+    """A value of a table as JSON has it: None for NaN and infinity, text for dates and the like."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def read_texts(source: Path, columns: Columns) -> Iterator[TextRow]:
     """The text, or the two texts, of each row of a file, as a stream.
 
     Raises:
-        DataError: a missing column, a row without text.
+        DataError: a missing column, a row without a text, a damaged file.
     """
     if kind_of(source) is None:
-        yield from _plain_lines(source, columns.encoding)
+        for text in Lines(source, BadRows(), columns.encoding):
+            yield TextRow(text.removesuffix("\n").removesuffix("\r"), None, {})
         return
     table = open_table(source, columns, BadRows())
     names = [find_column(source, table.columns, columns.text, "text", "--text")]
     if columns.text_pair:
         names.append(find_column(source, table.columns, columns.text_pair, "second text", "--text-pair"))
-    for line, values in table.rows(names):
-        for name, value in zip(names, values, strict=True):
+    fields = ("text", "text_pair")
+    same = tuple(field for column, field in zip(names, fields, strict=False) if column == field)
+    for line, record in records(table):
+        texts = [record.get(name) for name in names]
+        for column, value in zip(names, texts, strict=True):
             if not isinstance(value, str):
-                raise DataError(f"{source}:{line}: column {name!r} holds {value!r:.40}, expected a text")
-        yield values[0], values[1] if len(values) == 2 else None
-
-
-def _plain_lines(source: Path, encoding: str | None) -> Iterator[Row]:
-    for line in Lines(source, BadRows(), encoding):
-        yield line.removesuffix("\n").removesuffix("\r"), None
+                raise DataError(f"{source}:{line}: column {column!r} holds {value!r:.40}, expected a text")
+        yield TextRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record, same)
 
 
 def columns_of(
-    classifier: Classifier,
+    run: Run,
     text: str | None = None,
     text_pair: str | None = None,
     delimiter: str | None = None,
     quoting: Quoting | None = None,
     encoding: str | None = None,
-) -> Columns:
-    """Where the texts stand: as was said, else as in the data of the run's task, else in columns of the usual names."""
-    known = Columns(text=("text", "sentence")) if classifier.task is None else classifier.task.columns
+) -> Columns | None:
+    """Where the texts are: as given, else as in the data of the run's task, else in columns of the usual names.
+
+    None for a run of another kind of task, whose files say it themselves.
+    """
+    if not isinstance(run, Classifier):
+        return None
+    known = Columns(text=("text", "sentence")) if run.task is None else run.task.columns
     first = known.text if text is None else (text,)
     return Columns(
         text=first,
@@ -177,7 +219,7 @@ def _identity_file(partial: Path) -> Path:
 
 
 def _begin(partial: Path, identity: dict[str, Any]) -> int:
-    """Rows that are finished already; a last line that was cut off is removed."""
+    """Number of rows that are finished already; a last line that was cut off is removed."""
     note = _identity_file(partial)
     if not partial.exists():
         write_atomically(note, json.dumps(identity, indent=2) + "\n")
@@ -199,12 +241,21 @@ def _begin(partial: Path, identity: dict[str, Any]) -> int:
     return done
 
 
-def _append(partial: Path, run: Run, window: Sequence[Any]) -> None:
-    if isinstance(run, Classifier):
-        pairs = None if window[0][1] is None else [row[1] or "" for row in window]
-        rows = run.predict([row[0] for row in window], pairs)
+def _finish(partial: Path, out: Path, max_length: int) -> None:
+    """Make the whole file of the finished rows."""
+    sync_file(partial)
+    rows = tell_marked(read_table_lines(partial), max_length)
+    if out.suffix in (".csv", ".tsv", ".parquet"):
+        write_table(rows, out)
+        partial.unlink()
     else:
-        rows = _answers(run, window)
+        deque(rows, maxlen=0)
+        partial.replace(out)
+    sync_folder(out.parent)
+    _identity_file(partial).unlink(missing_ok=True)
+
+
+def _append(partial: Path, rows: Sequence[dict[str, Any]]) -> None:
     lines = to_jsonl(rows).encode("utf-8")
     advice = "Make room and run the same command to go on"
     with (
@@ -212,3 +263,24 @@ def _append(partial: Path, run: Run, window: Sequence[Any]) -> None:
         partial.open("ab") as file,
     ):
         file.write(lines)
+
+
+def tell_marked(rows: Iterable[dict[str, Any]], max_length: int) -> Iterator[dict[str, Any]]:
+    """The rows unchanged, and at their end on stderr how many texts were truncated, and how many have no text."""
+    count = truncated = empty = 0
+    for row in rows:
+        count += 1
+        truncated += row.get(OWN + "truncated", row.get("truncated")) is True
+        empty += row.get(OWN + "empty", row.get("empty")) is True
+        yield row
+    if truncated:
+        were = "was" if truncated == 1 else "were"
+        say(
+            f"WARNING: {truncated:,} of {count:,} inputs {were} longer than {max_length:,} tokens and {were} truncated "
+            "as in training; their rows say truncated"
+        )
+    if empty:
+        say(
+            f"WARNING: {empty:,} of {count:,} texts {'is' if empty == 1 else 'are'} empty; their rows say empty, and "
+            "what is predicted for them means nothing"
+        )

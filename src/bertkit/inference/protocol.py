@@ -1,11 +1,10 @@
-"""The protocol block of ``metrics.json``: without it, a score cannot be compared with another (design D9)."""
+"""What computed a number: the model's weights, the software, the machine."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
-from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,6 @@ import torch
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.registry import Task
-from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-
-#: What is trained with ``freeze_encoder``, by whether the head needs no more than [CLS] vectors.
-FROZEN = {True: "classification head on frozen [CLS] features", False: "head on a frozen encoder"}
 
 
 def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
@@ -45,62 +39,3 @@ def hardware(device: torch.device | str | None) -> dict[str, Any]:
     kind = torch.device(device or "cpu")
     name = torch.cuda.get_device_name(kind) if kind.type == "cuda" else platform.machine()
     return {"device": str(kind), "name": name, "num_threads": torch.get_num_threads(), "num_cpus": os.cpu_count()}
-
-
-def protocol_block(
-    task: Task,
-    config: FinetuneConfig,
-    *,
-    start: dict[str, Any],
-    data: dict[str, Any],
-    seeds: Sequence[int],
-    device: torch.device | str | None,
-    facts: Mapping[str, Any],
-    reads_vectors: bool = True,
-    search: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Everything that went into the scores.
-
-    Args:
-        task: names the metrics.
-        config: resolved settings.
-        start: the start checkpoint: name and ``sha256`` of its weights.
-        data: see :meth:`bertkit.training.finetuning.task_data.TaskData.facts`.
-        seeds: the seeds that ran.
-        device: where.
-        facts: see :meth:`bertkit.tasks.workflow.Workflow.facts`.
-        reads_vectors: whether a frozen encoder ran once, and the head was trained on its vectors.
-        search: what was tried before these settings were chosen, and on what.
-    """
-    original = config.protocol == "original"
-    return {
-        "protocol": config.protocol,
-        "split": "dev",
-        "metrics": list(task.metrics),
-        "main_metric": task.main_metric,
-        **facts,
-        "selection": f"epoch with the best dev {task.main_metric}, of each seed"
-        if config.keeps_best_epoch
-        else "last epoch of each seed",
-        "seeds": list(seeds),
-        "start_checkpoint": start,
-        "data": data,
-        "what_is_trained": "all parameters" if not config.freeze_encoder else FROZEN[reads_vectors],
-        "learning_rate": config.learning_rate,
-        "epochs": config.epochs,
-        "batch_size": config.batch_size * config.accumulation,
-        "optimizer": "Adam with decoupled weight decay, " + ("no bias correction" if original else "bias-corrected"),
-        "betas": [0.9, 0.999],
-        "eps": 1e-6,
-        "weight_decay": config.weight_decay,
-        "layer_decay": config.layer_decay,
-        "warmup": config.warmup,
-        "schedule": "linear warm-up from 0, linear decay" if original else "linear warm-up, linear decay to 0",
-        "max_grad_norm": config.max_grad_norm,
-        "precision": config.precision,
-        "class_weights": config.class_weights,
-        "patience": config.patience,
-        "search": search,
-        "versions": versions(),
-        "hardware": hardware(device),
-    }

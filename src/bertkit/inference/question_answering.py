@@ -122,34 +122,38 @@ class QuestionAnsweringPipeline(Pipeline):
             truncation,
         )
 
-        one = isinstance(given, Mapping | Asked) or _is_example(given)
-        request = request_of(given, _read, "question", one=one)
+        request = request_of(given, _read, "question", one=isinstance(given, Mapping | Asked) or _is_example(given))
 
-        def encode(questions: list[Asked], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
-            windows = featurize_spans(questions, self.tokenizer, options.settings)
-            if not options.truncate:
-                _check_questions(windows, options.settings, first)
-
-            def answers(values: list[Floats]) -> Iterator[Any]:
-                logits = np.concatenate(values)
-                best = find_answers(windows, logits[:, 0], logits[:, 1], options.search)
-                for number, (asked, answer) in enumerate(zip(questions, best, strict=True)):
-                    cut = bool(windows.truncated[windows.first_rows[number]])
-                    note = {"truncated": cut} if options.truncate else {}
-                    found = _present(asked, answer, options, note, first + number)
-                    yield found[0] if top_k is None else found
-
-            return windows.rows, answers
+        def present(found: list[dict[str, Any]]) -> Any:
+            return found[0] if top_k is None else found
 
         return self._answer(
             request,
-            encode,
+            lambda questions, first: self._windows(questions, first, options, present),
             _logits,
             lambda asked: len(asked.context),
             progress=progress,
             size=QUESTIONS,
             unit="questions",
         )
+
+    def _windows(
+        self, questions: list[Asked], first: int, options: _Options, present: Callable[[list[dict[str, Any]]], Any]
+    ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
+        """The rows of some questions, and what makes answers of the logits of each row."""
+        windows = featurize_spans(questions, self.tokenizer, options.settings)
+        if not options.truncate:
+            _check_questions(windows, options.settings, first)
+
+        def answers(values: list[Floats]) -> Iterator[Any]:
+            logits = np.concatenate(values)
+            best = find_answers(windows, logits[:, 0], logits[:, 1], options.search)
+            for number, (asked, answer) in enumerate(zip(questions, best, strict=True)):
+                cut = bool(windows.truncated[windows.first_rows[number]])
+                note = {"truncated": cut} if options.truncate else {}
+                yield present(_present(asked, answer, options, note, first + number))
+
+        return windows.rows, answers
 
     def _read_options(
         self,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bertkit.checkpoints.huggingface import config_path, find_weights
-from bertkit.checkpoints.match import match
+from bertkit.checkpoints.match import saved_as
 from bertkit.checkpoints.names import TABLES
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
@@ -188,12 +188,8 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
 def _load(path: Path) -> Any:
     """The class the checkpoint was saved from, if its heads are in the file; else the bare encoder."""
     config = BertConfig.from_json_file(config_path(path))
-    table, weights = TABLES[config.model_type], find_weights(path)
-    for name in config.architectures or ():
-        spec = table.classes.get(name)
-        if spec is not None and not match(weights.tensors, config, spec, table).problems:
-            return load_model(MODEL_CLASSES[name], path)
-    return load_model(MODEL_CLASSES["BertModel"], path)
+    spec = saved_as(find_weights(path).tensors, config, TABLES[config.model_type])
+    return load_model(MODEL_CLASSES["BertModel" if spec is None else spec.name], path)
 
 
 def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]:

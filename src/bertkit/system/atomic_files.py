@@ -169,6 +169,30 @@ def try_lock(file: IO[Any]) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def held_lock(path: Path, busy: str) -> Iterator[None]:
+    """Hold a lock file during a ``with`` block, so that one process at a time writes something; removed at the end.
+
+    The lock ends with this process at the latest, and what a killed process left of it binds nobody.
+
+    Args:
+        path: the file, in a folder that exists.
+        busy: what to say if another process holds it.
+
+    Raises:
+        ConfigError: another process holds it.
+        OSError: the file cannot be written.
+    """
+    with path.open("ab") as lock:
+        # Between opening and locking, another process may have finished and removed the file.
+        if not try_lock(lock) or not path.exists() or path.stat().st_ino != os.fstat(lock.fileno()).st_ino:
+            raise ConfigError(busy)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:

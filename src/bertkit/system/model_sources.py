@@ -120,19 +120,27 @@ def hub_errors(name: str, revision: str | None, not_here: str, *, what: str = "r
     except errors.HFValidationError as error:
         raise CheckpointError(f"{where} it cannot be a name on the Hub either: {error}") from None
     except errors.LocalEntryNotFoundError as error:
+        missing = f"{where} the Hub cache {constants.HF_HUB_CACHE} does not hold all of it"
         if constants.HF_HUB_OFFLINE:
-            raise CheckpointError(
-                f"{where} it is not (wholly) in the Hub cache {constants.HF_HUB_CACHE}, while HF_HUB_OFFLINE forbids "
-                "to fetch it. Run once without HF_HUB_OFFLINE, or give the path of a folder"
-            ) from None
+            raise CheckpointError(f"{missing}; HF_HUB_OFFLINE forbids fetching it.\n{_elsewhere(name, what)}") from None
         raise ResourceError(
-            f"{where} it is not in the Hub cache {constants.HF_HUB_CACHE}, and {hub} does not answer as it should: "
-            f"{_first_line(error.__cause__ or error).rstrip('.')}; {not_here}"
+            f"{missing}; {not_here}.\n"
+            f"It cannot be fetched from {hub}: {_first_line(error.__cause__ or error).rstrip('.')}.\n"
+            f"{_elsewhere(name, what)}"
         ) from None
     except (OSError, http_error) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise ResourceError(f"cannot store {name!r} in {constants.HF_HUB_CACHE}: {error.strerror}") from error
         raise ResourceError(f"fetching {name!r} from {hub} failed: {_first_line(error)}") from error
+
+
+def _elsewhere(name: str, what: str) -> str:
+    """What to do where there is no connection."""
+    kind = "" if what == "repository" else " --repo-type dataset"
+    return (
+        "Download it where there is a connection, and pass the path of the folder:\n"
+        f"  hf download {name}{kind} --local-dir {name.rpartition('/')[2]}"
+    )
 
 
 def _first_line(error: BaseException) -> str:

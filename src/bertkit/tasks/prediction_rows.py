@@ -54,10 +54,15 @@ def prediction_rows(
 def with_texts(
     rows: Iterable[Mapping[str, Any]], texts: Sequence[str], pairs: Sequence[str] | None
 ) -> list[dict[str, Any]]:
-    """The rows with ``text`` (and ``text_pair``) in front."""
+    """The rows with ``text`` (and ``text_pair``) in front; those without any text are marked as ``empty``."""
     second: Sequence[str | None] = pairs if pairs is not None else [None] * len(texts)
     return [
-        {"text": text, **({} if pair is None else {"text_pair": pair}), **row}
+        {
+            "text": text,
+            **({} if pair is None else {"text_pair": pair}),
+            **row,
+            **({} if text.strip() else {"empty": True}),
+        }
         for row, text, pair in zip(rows, texts, second, strict=True)
     ]
 

@@ -26,9 +26,9 @@ from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.examples import Examples, ExampleT, Split
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
 SPECIAL_SETTINGS: Mapping[str, str] = {
@@ -98,6 +98,20 @@ EncodedT = TypeVar("EncodedT", bound=Encoded)
 OutputsT = TypeVar("OutputsT")
 
 
+@dataclass(frozen=True, slots=True)
+class Predicted(Generic[ExampleT, EncodedT, OutputsT]):
+    """What a model said of some examples, and how that is read.
+
+    examples: what was asked. encoded: the same as token ids. outputs: see :meth:`Workflow.outputs`.
+    decision: what was chosen on dev; empty where nothing was, or not yet.
+    """
+
+    examples: Sequence[ExampleT]
+    encoded: EncodedT
+    outputs: OutputsT
+    decision: Decision
+
+
 class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     """One kind of task. What has a body here is a default that a kind may keep.
 
@@ -115,19 +129,19 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def __init__(self, task: Any) -> None:
         self.task = task
 
-    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         """Which of :data:`SPECIAL_SETTINGS` this task has a use for."""
         return ()
 
-    def check_settings(self, config: FinetuneConfig) -> None:
+    def check_settings(self, settings: ReadingSettings) -> None:
         """See that nothing was set that would be recorded but not done.
 
         Raises:
             ConfigError: a setting that this task has no use for has another value than its default.
         """
-        understood, defaults = self.own_settings(config), FinetuneConfig()
+        understood, defaults = self.own_settings(settings), ReadingSettings()
         for name, what in SPECIAL_SETTINGS.items():
-            value = getattr(config, name)
+            value = getattr(settings, name)
             if name not in understood and value != getattr(defaults, name):
                 raise ConfigError(
                     f"{name}={value!r} would do nothing in task {self.task.name}: it is for {what}. Leave {name} out"
@@ -183,7 +197,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def report(
-        self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], config: FinetuneConfig
+        self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], settings: ReadingSettings
     ) -> Report:
         """What is in the data, before anything is trained on it."""
 
@@ -191,14 +205,14 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def encode(
-        self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, config: FinetuneConfig, *, labelled: bool
+        self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
     ) -> EncodedT:
         """Token ids of all examples, and with ``labelled`` what the loss compares with.
 
         Args:
             examples: at least one.
             tokenizer: of the start checkpoint.
-            config: resolved; ``max_length`` is set.
+            settings: resolved; ``max_length`` is set.
             labelled: False for prediction: targets are left out, whether the examples have them or not.
         """
 
@@ -210,7 +224,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         """The start checkpoint with a head for the task.
 
@@ -233,7 +247,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
         return
 
-    def set_up(self, model: Any, train: EncodedT, config: FinetuneConfig) -> None:
+    def set_up(self, model: Any, train: EncodedT, settings: ReadingSettings) -> None:
         """What the model's loss has to know of the training rows, such as class weights."""
         return
 
@@ -254,10 +268,8 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
             label: what the progress bar says.
         """
 
-    def decide(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, config: FinetuneConfig
-    ) -> dict[str, Any]:
-        """How input is read, and what is chosen on dev, by labelled examples; applied ever after.
+    def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> dict[str, Any]:
+        """How input is read, and what is chosen on labelled examples of dev; applied from then on.
 
         Plain values for ``decision.json``.
         """
@@ -268,50 +280,35 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return []
 
     @abstractmethod
-    def score(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> dict[str, float]:
+    def score(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> dict[str, float]:
         """Every metric of the task, and ``loss``, the mean loss without class weights."""
 
     @abstractmethod
-    def prediction_rows(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> list[dict[str, Any]]:
-        """One line for each example: where it stands, the input, ``gold`` where it is known, ``predicted``."""
+    def prediction_rows(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[dict[str, Any]]:
+        """One line for each example: where it is, the input, ``gold`` where it is known, ``predicted``."""
 
-    def badness(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> npt.NDArray[np.floating[Any]] | None:
-        """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: there is none."""
+    def badness(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> npt.NDArray[np.float64] | None:
+        """How wrong each line of :meth:`prediction_rows` is, for the listing of the worst; None: not known."""
         return None
 
     def main_metric_of(
-        self,
-        examples: Sequence[ExampleT],
-        encoded: EncodedT,
-        outputs: OutputsT,
-        decision: Decision,
-        draws: npt.NDArray[np.int64],
+        self, given: Predicted[ExampleT, EncodedT, OutputsT], draws: Ints
     ) -> npt.NDArray[np.float64] | None:
-        """The main metric of K sets of examples, drawn with replacement; None: no interval is told.
+        """The main metric of K sets of examples, drawn with replacement; None: this kind of task has no interval.
 
         ``draws`` has the numbers of the examples of each set, ``(K, len(examples))``; the result is ``(K,)``.
         """
         return None
 
-    def diagnose(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision
-    ) -> list[str]:
+    def diagnose(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[str]:
         """Sentences about the answers that no score should hide, such as that they are all the same."""
         return []
 
-    def table(self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision) -> str:
+    def table(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> str:
         """More than the metrics for people, such as scores by type: lines of text, or nothing."""
         return ""
 
-    def files(
-        self, examples: Sequence[ExampleT], encoded: EncodedT, outputs: OutputsT, decision: Decision, split: str
-    ) -> dict[str, str]:
+    def files(self, given: Predicted[ExampleT, EncodedT, OutputsT], split: str) -> dict[str, str]:
         """Further files of a scored split, content by name, such as predictions in an official format."""
         return {}
 
@@ -325,7 +322,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def card(self) -> Card:
         """What the model card says."""
 
-    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
         """What the protocol block says of this kind of task beside what it says of all."""
         return {}
 

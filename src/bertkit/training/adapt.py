@@ -36,13 +36,13 @@ from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task, task_to_dict
+from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.task_data import read_rows
 from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
@@ -190,8 +190,8 @@ def _store(
     task: Task, data: str | Path, config: FinetuneConfig, start: Path, folder: Path, more: Sequence[str | Path]
 ) -> tuple[TokenStore, int]:
     """The training texts as a token store, and how many there are."""
-    rows = read_rows(task, data, config.model_copy(update={"max_train_rows": None}))  # labels are cut, not texts
     workflow = workflow_of(task)
+    rows = read_rows(workflow, data, config.model_copy(update={"max_train_rows": None}))  # labels are cut, not texts
     found = list(dict.fromkeys(text for example in rows.train for text in workflow.texts_of(example)))
     if not found:
         raise ConfigError(f"task {task.name} has no texts that a masked language model could be trained on")

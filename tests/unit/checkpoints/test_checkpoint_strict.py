@@ -25,7 +25,9 @@ from bertkit import (
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
+    BertTokenizer,
 )
+from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, InputError
 
 CONFIG = BertConfig(
@@ -222,7 +224,7 @@ def test_another_number_of_labels_needs_new_head(tuned: Path) -> None:
 
 def test_a_classifier_of_another_task_is_not_taken_for_ours(tuned: Path) -> None:
     """Token and sequence classifiers have the same names and shapes, but mean different things."""
-    with pytest.raises(CheckpointError, match="belongs to BertForSequenceClassification"):
+    with pytest.raises(CheckpointError, match=r"is a text classifier .*, not a tagger"):
         BertForTokenClassification.from_pretrained(tuned)
     model = BertForTokenClassification.from_pretrained(tuned, num_labels=3)
     assert model.load_report.new == ("classifier.weight", "classifier.bias")
@@ -248,12 +250,50 @@ def refusal(load: Callable[[], Any]) -> str:
 
 def test_a_head_that_is_not_there_tells_how_to_ask(bare: Path) -> None:
     said = refusal(lambda: BertForSequenceClassification.from_pretrained(bare))
+    assert "BertForSequenceClassification.from_pretrained(..., num_labels=N" in said
+    said = refusal(lambda: BertForMaskedLM.from_pretrained(bare))
+    assert "BertForMaskedLM.from_pretrained(..., new_head=True)" in said
+    edit(bare, lambda t: t.pop("encoder.layer.1.output.dense.bias"))  # then it is not only of another kind
+    said = refusal(lambda: BertForSequenceClassification.from_pretrained(bare))
+    assert "missing (3)" in said
     assert "classifier.weight  [2, 8]" in said
     assert "classifier.bias  [2]" in said
     assert "BertForSequenceClassification.from_pretrained(..., num_labels=N" in said
-    said = refusal(lambda: BertForMaskedLM.from_pretrained(bare))
-    assert "missing (5)" in said
-    assert "BertForMaskedLM.from_pretrained(..., new_head=True)" in said
+
+
+KINDS = {
+    BertModel: ("an encoder without a head", "embed"),
+    BertForMaskedLM: ("a masked language model", "fill-mask"),
+    BertForSequenceClassification: ("a text classifier", "classify"),
+    BertForTokenClassification: ("a tagger", "tag"),
+    BertForQuestionAnswering: ("a question-answering model", "answer"),
+    BertForNextSentencePrediction: ("a next-sentence model", "next-sentence"),
+}
+
+
+@pytest.mark.parametrize("wanted", [kind for kind in KINDS if kind is not BertModel])
+@pytest.mark.parametrize("own", KINDS)
+def test_a_model_of_another_kind_is_called_by_its_name(own: Any, wanted: Any, tmp_path: Path) -> None:
+    """One sentence that says what it is and which command takes it, not a list of tensors."""
+    folder = saved(own(CONFIG), tmp_path / "m")
+    if own is wanted:
+        assert wanted.from_pretrained(folder)
+        return
+    what, command = KINDS[own]
+    said = refusal(lambda: wanted.from_pretrained(folder))
+    assert f"is {what} ({own.__name__}), not {KINDS[wanted][0]}" in said
+    assert f"Use 'bertkit {command}'" in said
+    assert "\n" not in said
+    assert "weight" not in said
+
+
+def test_the_command_line_names_the_command_that_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(BertForTokenClassification(CONFIG), tmp_path / "m")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    BertTokenizer({token: number for number, token in enumerate(tokens)}).save_pretrained(folder)
+    assert main(["classify", "--model", str(folder), "a"]) == 4
+    assert "is a tagger (BertForTokenClassification), not a text classifier" in (said := capsys.readouterr().err)
+    assert "Use 'bertkit tag'" in said
 
 
 def test_labels_do_not_ask_for_anything_else(bare: Path) -> None:

@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "in a file that is not": (tensor_is(entry(shard=1)), "lies in data file 1, and there are 1"),
     "overlap": (entries_are((b"", header()), (b"a", entry()), (b"b", entry(start=4))), "'b' overlaps 'a'"),
     "the same place": (entries_are((b"", header()), (b"a", entry()), (b"b", entry())), "'b' overlaps 'a'"),
-    "in slices": (tensor_is(entry(more=field(7, b""))), "stored in slices"),
+    "in slices of nothing": (tensor_is(entry(more=field(7, b""))), "do not lie along one axis"),
     "described by rubbish": (
         tensor_is(b"\x0b\x0c"),
         "'a' is not described properly: field 1 has the unknown wire type 3",

@@ -20,6 +20,7 @@ from bertkit.tasks import Columns, Example, TextTask, score
 from bertkit.tasks.text.decoding import LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.tasks.text.features import featurize_texts
 from bertkit.tasks.text.workflow import TextWorkflow, class_weights, encode_texts, label_entropy
+from bertkit.tasks.workflow import Predicted
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
@@ -179,8 +180,11 @@ def test_a_decision_is_kept_applied_and_measured_on_other_rows() -> None:
     workflow = TextWorkflow(task)
     encoded = replace(toy_features(400), labels=right)
     config = FinetuneConfig(calibrate=True, tune_thresholds=True)
-    decision = workflow.decide((), encoded, logits, config)
-    assert workflow.decide((), encoded, logits, FinetuneConfig()) == {"max_length": None, "long_texts": "cut"}
+    decision = workflow.decide(Predicted((), encoded, logits, {}), config)
+    assert workflow.decide(Predicted((), encoded, logits, {}), FinetuneConfig()) == {
+        "max_length": None,
+        "long_texts": "cut",
+    }
     assert decision["temperature"] > 2
     measured = decision["measured"]
     assert measured["cross_fitted"]["calibration_error"] < measured["as_trained"]["calibration_error"] / 2
@@ -188,10 +192,10 @@ def test_a_decision_is_kept_applied_and_measured_on_other_rows() -> None:
     tuned = decision["tuned"]
     assert tuned["fitted"] >= tuned["as_trained"]
     assert tuned["cross_fitted"] <= tuned["fitted"] + 1e-12
-    assert workflow.score((), encoded, logits, decision)["f1"] == tuned["fitted"]
-    assert workflow.score((), encoded, logits, {})["f1"] == tuned["as_trained"]
+    assert workflow.score(Predicted((), encoded, logits, decision))["f1"] == tuned["fitted"]
+    assert workflow.score(Predicted((), encoded, logits, {}))["f1"] == tuned["as_trained"]
     examples = [Example("t", None, int(label)) for label in right]
-    for row in workflow.prediction_rows(examples, encoded, logits, decision)[:50]:
+    for row in workflow.prediction_rows(Predicted(examples, encoded, logits, decision))[:50]:
         share = row["probabilities"]["b"]
         assert row["predicted"] == ("b" if share >= decision["thresholds"]["b"] else "a")
 
@@ -209,7 +213,9 @@ def test_decisions_of_several_labels() -> None:
     apart = cross_fitted_labels(logits, right, "micro_f1")
     assert score(macro, apart, right)["macro_f1"] <= score(macro, found, right)["macro_f1"]
     examples = [Example("t", None, tuple(np.flatnonzero(row).tolist())) for row in right]
-    rows = TextWorkflow(SEVERAL).prediction_rows(examples, replace(toy_features(300), labels=right), logits, decision)
+    rows = TextWorkflow(SEVERAL).prediction_rows(
+        Predicted(examples, replace(toy_features(300), labels=right), logits, decision)
+    )
     for row, example, given in zip(rows, examples, found, strict=True):
         assert row["predicted"] == [name for name, yes in zip("pqr", given, strict=True) if yes]
         assert row["gold"] == ["pqr"[number] for number in example.label]
@@ -227,6 +233,8 @@ def test_three_labels_have_no_threshold_but_a_temperature() -> None:
     features = toy_features(60)
     logits = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     workflow = TextWorkflow(toy_task())
-    decision = workflow.decide((), features, logits, FinetuneConfig(calibrate=True, tune_thresholds=True))
+    decision = workflow.decide(
+        Predicted((), features, logits, {}), FinetuneConfig(calibrate=True, tune_thresholds=True)
+    )
     assert "temperature" in decision
     assert "thresholds" not in decision

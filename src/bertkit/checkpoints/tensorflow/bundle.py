@@ -7,9 +7,9 @@ Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from math import prod
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from bertkit.checkpoints.safetensors_header import ITEM_BYTES, TensorInfo
 from bertkit.checkpoints.tensorflow.crc import crc32c, masked
 from bertkit.checkpoints.tensorflow.index_table import read_table
+from bertkit.checkpoints.tensorflow.partitions import PREFIX, Extents, part_shapes, read_extents, slice_key
 from bertkit.errors import CheckpointError
 from bertkit.system.protobuf import bytes_of, fields, number_of, varint
 from bertkit.system.untrusted_files import open_regular, read_at
@@ -41,13 +42,16 @@ class Bundle:
     """What an index says; no value is read yet.
 
     index: the ``.index`` file.
-    tensors: by name; those that hold text are not among them.
-    checksums: masked CRC-32C of each tensor's bytes.
+    tensors: by name; those that hold text are not among them. The place of one that is stored in slices is that of the
+        first.
+    slices: by name, of those stored in slices: the axis along which they lie, and the slices in order.
+    checksums: masked CRC-32C of each tensor's, or slice's, bytes.
     graph: where the description of the objects lies that TensorFlow 2 saves beside the values; None in others.
     """
 
     index: Path
     tensors: Mapping[str, TensorInfo]
+    slices: Mapping[str, tuple[int, Sequence[TensorInfo]]]
     checksums: Mapping[str, int]
     graph: TensorInfo | None
 
@@ -60,7 +64,7 @@ class _Entry:
     start: int
     size: int
     checksum: int
-    in_slices: bool
+    slices: tuple[Extents, ...]
 
 
 def open_bundle(index: Path) -> Bundle:
@@ -78,14 +82,37 @@ def open_bundle(index: Path) -> Bundle:
         if not entries or entries[0][0]:
             raise ValueError("it does not begin with the header of a checkpoint")
         files = _data_files(index, _num_shards(entries[0][1]))
-        found = {key.decode("utf-8"): _entry(key.decode("utf-8", "replace"), value) for key, value in entries[1:]}
+        parts = {key: value for key, value in entries[1:] if key.startswith(PREFIX)}
+        names = [(key.decode("utf-8"), value) for key, value in entries[1:] if key not in parts]
+        found = {name: _entry(name, value) for name, value in names}
+        slices: dict[str, tuple[int, Sequence[TensorInfo]]] = {}
+        infos: dict[str, TensorInfo] = {}
+        for name, entry in [*found.items()]:
+            if not entry.slices:
+                infos[name] = _info(name, entry, files)
+                continue
+            axis, shapes = part_shapes(entry.shape, entry.slices)
+            inside = []
+            for number, (extents, shape) in enumerate(zip(entry.slices, shapes, strict=True), 1):
+                part = f"{name} (slice {number} of {len(shapes)})"
+                found[part] = _entry(part, parts.pop(slice_key(name, extents), memoryview(b"")))
+                if (found[part].shape, found[part].dtype) != (shape, entry.dtype):
+                    raise ValueError(f"{part} is not there, or not of shape {list(shape)} as its tensor says")
+                inside.append(_info(part, found[part], files))
+            slices[name], infos[name] = (axis, inside), replace(inside[0], name=name, shape=entry.shape)
+        if parts:
+            raise ValueError(f"{next(iter(parts))!r:.80} is a slice of no tensor")
+        _check_places([*(infos[name] for name in infos if name not in slices), *_flat(slices)])
     except ValueError as error:
-        raise _damaged(index, str(error)) from None
-    infos = {name: _info(index, name, entry, files) for name, entry in found.items()}
-    _check_places(infos.values(), index)
+        raise CheckpointError(f"{index} is not a whole TensorFlow checkpoint: {error}") from None
     tensors = {name: info for name, info in infos.items() if found[name].dtype != _STRING}
     graph = infos.get(_GRAPH) if _GRAPH not in tensors else None
-    return Bundle(index, tensors, {name: entry.checksum for name, entry in found.items()}, graph)
+    return Bundle(index, tensors, slices, {name: entry.checksum for name, entry in found.items()}, graph)
+
+
+def _flat(slices: Mapping[str, tuple[int, Sequence[TensorInfo]]]) -> Iterator[TensorInfo]:
+    for _, inside in slices.values():
+        yield from inside
 
 
 class BundleReader:
@@ -101,7 +128,8 @@ class BundleReader:
         self._streams: dict[Path, BufferedReader] = {}
 
     def __enter__(self) -> Self:
-        for file in sorted({info.file for info in self._bundle.tensors.values()}):
+        infos = [*self._bundle.tensors.values(), *_flat(self._bundle.slices)]
+        for file in sorted({info.file for info in infos}):
             self._streams[file] = self._stack.enter_context(open_regular(file))
         return self
 
@@ -119,10 +147,24 @@ class BundleReader:
             CheckpointError: the checksum is wrong, or the file was cut off.
         """
         info = self._bundle.tensors[name]
+        if name not in self._bundle.slices:
+            return self._read(info, out)
+        axis, inside = self._bundle.slices[name]
+        whole, start = out.reshape(*info.shape, ITEM_BYTES[info.dtype]), 0
+        for part in inside:
+            values = np.empty(part.end - part.start, np.uint8)
+            self._read(part, values)
+            place = (*[slice(None)] * axis, slice(start, start + part.shape[axis]))
+            whole[place] = values.reshape(*part.shape, ITEM_BYTES[info.dtype])
+            start += part.shape[axis]
+        return None
+
+    def _read(self, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
         fill(self._streams[info.file], info, out)
-        if masked(crc32c(out)) != self._bundle.checksums[name]:
+        if masked(crc32c(out)) != self._bundle.checksums[info.name]:
             raise CheckpointError(
-                f"{info.file}: the checksum of tensor {name!r} is wrong: the file is damaged. Fetch or copy it again"
+                f"{info.file}: the checksum of tensor {info.name!r} is wrong: the file is damaged. Fetch or copy it "
+                "again"
             )
 
 
@@ -194,7 +236,7 @@ def _data_files(index: Path, count: int) -> list[Path]:
 def _entry(name: str, message: memoryview) -> _Entry:
     shape: tuple[int, ...] = ()
     numbers: dict[int, int] = {}
-    in_slices = False
+    slices: list[Extents] = []
     try:
         for number, value in fields(message):
             if number == 2:
@@ -202,13 +244,13 @@ def _entry(name: str, message: memoryview) -> _Entry:
             elif number == 6:
                 numbers[number] = int.from_bytes(bytes_of(value, 4), "little")
             elif number == 7:
-                in_slices = True
+                slices.append(read_extents(value))
             else:
                 numbers[number] = number_of(value)
     except ValueError as error:
         raise ValueError(f"tensor {name!r} is not described properly: {error}") from None
     dtype, shard, start, size, checksum = (numbers.get(number, 0) for number in (1, 3, 4, 5, 6))
-    return _Entry(dtype, shape, shard, start, size, checksum, in_slices)
+    return _Entry(dtype, shape, shard, start, size, checksum, tuple(slices))
 
 
 def _shape(message: memoryview) -> tuple[int, ...]:
@@ -223,39 +265,36 @@ def _shape(message: memoryview) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _info(index: Path, name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
-    if entry.in_slices:
-        raise _damaged(index, f"tensor {name!r} is stored in slices (a partitioned variable), which is not read here")
+def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
+    """Where the bytes of a tensor lie.
+
+    Raises:
+        ValueError: it holds no weights, its bytes do not fit its shape, or reach out of the file.
+    """
     if entry.shard >= len(files):
-        raise _damaged(index, f"tensor {name!r} lies in data file {entry.shard}, and there are {len(files)}")
+        raise ValueError(f"tensor {name!r} lies in data file {entry.shard}, and there are {len(files)}")
     if entry.dtype == _STRING:
         if (entry.shape and name == _GRAPH) or entry.size > _MAX_GRAPH_BYTES:
-            raise _damaged(index, f"the text {name!r} has {entry.size:,} bytes in the shape {list(entry.shape)}")
+            raise ValueError(f"the text {name!r} has {entry.size:,} bytes in the shape {list(entry.shape)}")
     elif entry.dtype not in DTYPES:
-        raise _damaged(index, f"tensor {name!r} has the type number {entry.dtype}, which holds no weights")
+        raise ValueError(f"tensor {name!r} has the type number {entry.dtype}, which holds no weights")
     else:
         needed = prod(entry.shape) * ITEM_BYTES[DTYPES[entry.dtype]]
         if needed != entry.size:
-            shape, dtype = list(entry.shape), DTYPES[entry.dtype]
-            raise _damaged(
-                index, f"tensor {name!r} of shape {shape} and type {dtype} needs {needed} bytes, has {entry.size}"
-            )
+            described = f"of shape {list(entry.shape)} and type {DTYPES[entry.dtype]}"
+            raise ValueError(f"tensor {name!r} {described} needs {needed} bytes, has {entry.size}")
     file, end = files[entry.shard], entry.start + entry.size
     if end > file.stat().st_size:
-        raise _damaged(
-            index, f"tensor {name!r} ends at byte {end:,} of {file.name}, which has {file.stat().st_size:,} bytes"
+        raise ValueError(
+            f"tensor {name!r} ends at byte {end:,} of {file.name}, which has {file.stat().st_size:,} bytes"
         )
     return TensorInfo(name, DTYPES.get(entry.dtype, "text"), entry.shape, file, entry.start, end)
 
 
-def _check_places(infos: Iterable[TensorInfo], index: Path) -> None:
+def _check_places(infos: Iterable[TensorInfo]) -> None:
     """No two tensors may share bytes; between them there may be gaps, which some writers leave for alignment."""
     before: TensorInfo | None = None
     for info in sorted(infos, key=lambda info: (str(info.file), info.start, info.end)):
         if before is not None and before.file == info.file and info.start < before.end:
-            raise _damaged(index, f"tensor {info.name!r} overlaps {before.name!r}")
+            raise ValueError(f"tensor {info.name!r} overlaps {before.name!r}")
         before = info
-
-
-def _damaged(index: Path, what: str) -> CheckpointError:
-    return CheckpointError(f"{index} is not a whole TensorFlow checkpoint: {what}")

@@ -20,7 +20,7 @@ from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
 from bertkit.model.models import BertForMultipleChoice
 from bertkit.model.padded import PackedModel
-from bertkit.ragged import Floats, GroupSet
+from bertkit.ragged import Floats, GroupSet, Ints
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import load_choices, read_choices
@@ -30,11 +30,13 @@ from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tasks.workflow import Card, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+ChoicesPredicted = Predicted[ChoiceExample, GroupSet, Floats]
 
 
 class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
@@ -78,7 +80,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         self,
         splits: Mapping[str, Examples[ChoiceExample]],
         encoded: Mapping[str, GroupSet],
-        config: FinetuneConfig,
+        settings: ReadingSettings,
     ) -> DataReport:
         most = max(len(example.choices) for examples in splits.values() for example in examples)
         lengths = {name: features.sequences.num_tokens_before for name, features in encoded.items()}
@@ -88,23 +90,23 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             self.task.name, names, ("accuracy",), "accuracy", Columns(("context",), ("choices",)), notes=notes
         )
         rows = cast(Mapping[str, Examples[Any]], splits)  # with a text, a second text and a label, as a text task's
-        return data_report(shown, rows, lengths=lengths, max_length=config.max_length)
+        return data_report(shown, rows, lengths=lengths, max_length=settings.max_length)
 
     def encode(
         self,
         examples: Sequence[ChoiceExample],
         tokenizer: PreTrainedTokenizer,
-        config: FinetuneConfig,
+        settings: ReadingSettings,
         *,
         labelled: bool,
     ) -> GroupSet:
-        return featurize_choices(examples, tokenizer, config.max_length, labelled=labelled)
+        return featurize_choices(examples, tokenizer, settings.max_length, labelled=labelled)
 
     def collate(self, encoded: GroupSet, rows: Sequence[int], *, labelled: bool) -> Batch:
         return collate_groups(encoded, rows, labelled=labelled)
 
     def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         file = BertConfig.from_json_file(config_path(start))
         same = any(name.endswith("ForMultipleChoice") for name in file.architectures or ())
@@ -124,23 +126,17 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         scores = row_outputs(model, encoded.sequences, forward, check=check, label=label)
         return scores.reshape(len(encoded), -1)
 
-    def decide(
-        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, config: FinetuneConfig
-    ) -> dict[str, Any]:
-        return {"max_length": config.max_length}
+    def decide(self, given: ChoicesPredicted, settings: ReadingSettings) -> dict[str, Any]:
+        return {"max_length": settings.max_length}
 
-    def score(
-        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
-    ) -> dict[str, float]:
-        assert encoded.labels is not None
-        predicted = outputs.argmax(axis=1)
-        scores = {name: METRICS[name](predicted, encoded.labels) for name in self.task.metrics}
-        return {**scores, "loss": log_loss(outputs, encoded.labels)}
+    def score(self, given: ChoicesPredicted) -> dict[str, float]:
+        assert given.encoded.labels is not None
+        predicted = given.outputs.argmax(axis=1)
+        scores = {name: METRICS[name](predicted, given.encoded.labels) for name in self.task.metrics}
+        return {**scores, "loss": log_loss(given.outputs, given.encoded.labels)}
 
-    def prediction_rows(
-        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
-    ) -> list[dict[str, Any]]:
-        shares, cut = softmax(outputs.astype(np.float64)), encoded.truncated.tolist()
+    def prediction_rows(self, given: ChoicesPredicted) -> list[dict[str, Any]]:
+        shares, cut = softmax(given.outputs.astype(np.float64)), given.encoded.truncated.tolist()
         return [
             {
                 "row": example.row,
@@ -152,25 +148,16 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
                 "probabilities": share.tolist(),
                 "truncated": truncated,
             }
-            for example, share, truncated in zip(examples, shares, cut, strict=True)
+            for example, share, truncated in zip(given.examples, shares, cut, strict=True)
         ]
 
-    def badness(
-        self, examples: Sequence[ChoiceExample], encoded: GroupSet, outputs: Floats, decision: Decision
-    ) -> npt.NDArray[np.floating[Any]] | None:
-        return None if encoded.labels is None else log_losses(outputs, encoded.labels)
+    def badness(self, given: ChoicesPredicted) -> npt.NDArray[np.float64] | None:
+        return None if given.encoded.labels is None else log_losses(given.outputs, given.encoded.labels)
 
-    def main_metric_of(
-        self,
-        examples: Sequence[ChoiceExample],
-        encoded: GroupSet,
-        outputs: Floats,
-        decision: Decision,
-        draws: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.float64] | None:
-        assert encoded.labels is not None
-        metric, predicted = METRICS[self.task.main_metric], outputs.argmax(axis=1)
-        return np.array([metric(predicted[draw], encoded.labels[draw]) for draw in draws])
+    def main_metric_of(self, given: ChoicesPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+        assert given.encoded.labels is not None
+        metric, predicted = METRICS[self.task.main_metric], given.outputs.argmax(axis=1)
+        return np.array([metric(predicted[draw], given.encoded.labels[draw]) for draw in draws])
 
     def baseline(
         self, train: Examples[ChoiceExample], dev: Examples[ChoiceExample], seed: int
@@ -185,7 +172,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             limits="A context and one choice are cut together after {max_length} word pieces; the context first.",
         )
 
-    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
         return {
             "what_it_predicts": "choice",
             "text_pairs": True,

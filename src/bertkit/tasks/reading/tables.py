@@ -91,6 +91,15 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     return table
 
 
+def records(table: Table) -> Iterator[tuple[int, dict[str, Any]]]:
+    """``(line, values by column)`` of each row, with all that the file holds; see :meth:`Table.rows`."""
+    if isinstance(table, JsonTable):  # an object may have more keys than the first one
+        yield from table.objects()
+        return
+    for line, values in table.rows(table.columns):
+        yield line, dict(zip(table.columns, values, strict=True))
+
+
 def names_of(columns: Sequence[str]) -> str:
     """The names of columns for a message, shortened where there are very many."""
     return str(list(columns)) if len(columns) <= SHOWN_COLUMNS else shorten(columns, limit=SHOWN_COLUMNS)
@@ -248,6 +257,10 @@ class JsonTable:
         """As :meth:`Table.rows`; None for a name that an object does not have."""
         for line, record in self._objects(self._bad):
             yield line, tuple(record.get(name) for name in names)
+
+    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The whole object of each row."""
+        return self._objects(self._bad)
 
     def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
         for row, is_suspect, record in self._records(bad):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,12 @@ from bertkit.engine.scoring import Check, stop_nothing, token_outputs
 from bertkit.errors import DataError
 from bertkit.model.models import BertForQuestionAnswering
 from bertkit.model.padded import PackedModel
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
@@ -32,9 +33,8 @@ from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
 from bertkit.tasks.spans.reading import load_questions, question_rules, read_questions
 from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
-from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: Answers kept for each question, as in the paper's code.
 N_BEST = 20
@@ -52,6 +52,18 @@ class SpanOutputs:
     answers: list[Answers]
 
 
+class Final(NamedTuple):
+    """An answer: its text, the characters of the context, and its probability."""
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+AnswersPredicted = Predicted[SpanExample, SpanWindows, SpanOutputs]
+
+
 class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     """Answers of :class:`bertkit.tasks.spans.task.SpanTask`; a row is a window.
 
@@ -62,7 +74,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     model_class = BertForQuestionAnswering
     default_max_length = 384
 
-    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("doc_stride", "max_query_length", "max_answer_length")
 
     def splits(self, data: str | Path) -> Collection[Split]:
@@ -95,21 +107,26 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             raise DataError(f"{name}: none of {len(train):,} training questions has an answer to learn from")
 
     def report(
-        self, splits: Mapping[str, Examples[SpanExample]], encoded: Mapping[str, SpanWindows], config: FinetuneConfig
+        self, splits: Mapping[str, Examples[SpanExample]], encoded: Mapping[str, SpanWindows], settings: ReadingSettings
     ) -> DataReport:
         return question_report(self.task, splits, encoded)
 
     def encode(
-        self, examples: Sequence[SpanExample], tokenizer: PreTrainedTokenizer, config: FinetuneConfig, *, labelled: bool
+        self,
+        examples: Sequence[SpanExample],
+        tokenizer: PreTrainedTokenizer,
+        settings: ReadingSettings,
+        *,
+        labelled: bool,
     ) -> SpanWindows:
-        return featurize_spans(examples, tokenizer, _settings(config), labelled=labelled)
+        return featurize_spans(examples, tokenizer, _span_settings(settings), labelled=labelled)
 
     def collate(self, encoded: SpanWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
         targets = {"start_positions": encoded.starts, "end_positions": encoded.ends}
         return collate(encoded.rows, rows, targets if labelled else None)
 
     def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         file = BertConfig.from_json_file(config_path(start))
         same = any(name.endswith("ForQuestionAnswering") for name in file.architectures or ())
@@ -137,13 +154,11 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
         return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
 
-    def decide(
-        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, config: FinetuneConfig
-    ) -> dict[str, Any]:
-        decision: dict[str, Any] = asdict(encoded.settings)
+    def decide(self, given: AnswersPredicted, settings: ReadingSettings) -> dict[str, Any]:
+        decision: dict[str, Any] = asdict(given.encoded.settings)
         if self.task.no_answers:
-            texts, margins = _best_texts(examples, outputs), _margins(outputs)
-            decision["null_threshold"] = score_answers(self.task, examples, texts, margins).threshold
+            texts, margins = _best_texts(given), _margins(given.outputs)
+            decision["null_threshold"] = score_answers(self.task, given.examples, texts, margins).threshold
         return decision
 
     def notes_on(self, decision: Decision) -> list[str]:
@@ -155,71 +170,52 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             "on others"
         ]
 
-    def score(
-        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, decision: Decision
-    ) -> dict[str, float]:
-        texts, margins = _best_texts(examples, outputs), _margins(outputs)
+    def score(self, given: AnswersPredicted) -> dict[str, float]:
+        texts, margins = _best_texts(given), _margins(given.outputs)
         nulls = margins if self.task.no_answers else None
-        scores = score_answers(self.task, examples, texts, nulls, self._threshold(decision)).scores
-        return {**scores, "loss": span_loss_of(encoded, outputs.logits)}
+        scores = score_answers(self.task, given.examples, texts, nulls, self._threshold(given.decision)).scores
+        return {**scores, "loss": span_loss_of(given.encoded, given.outputs.logits)}
 
-    def prediction_rows(
-        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, decision: Decision
-    ) -> list[dict[str, Any]]:
-        points = self._points(examples, outputs, decision) if self.has_labels(examples) else None
+    def prediction_rows(self, given: AnswersPredicted) -> list[dict[str, Any]]:
+        points = self._points(given) if self.has_labels(given.examples) else None
+        windows = np.diff(given.encoded.first_rows).tolist()
         rows = []
-        for number, (example, found) in enumerate(zip(examples, outputs.answers, strict=True)):
-            predicted, start, end, probability = self._final(example, found, decision)
-            row = {
+        for number, (example, final) in enumerate(zip(given.examples, self._finals(given), strict=True)):
+            row: dict[str, Any] = {
                 "row": example.row,
                 "id": example.id,
                 "question": example.question,
                 "context": example.context,
                 "gold": None if example.answers is None else list(dict.fromkeys(a.text for a in example.answers)),
-                "predicted": predicted,
-                "start": start,
-                "end": end,
-                "probability": probability,
+                "predicted": final.text,
+                "start": final.start,
+                "end": final.end,
+                "probability": final.probability,
             }
             if self.task.no_answers:
-                row["null_margin"] = _finite(found.margin)
+                row["null_margin"] = _finite(given.outputs.answers[number].margin)
             if points is not None:
                 row |= {"exact_match": float(points.exact[number]), "f1": float(points.f1[number])}
-            rows.append({**row, "windows": int(encoded.first_rows[number + 1] - encoded.first_rows[number])})
+            rows.append({**row, "windows": windows[number]})
         return rows
 
-    def badness(
-        self, examples: Sequence[SpanExample], encoded: SpanWindows, outputs: SpanOutputs, decision: Decision
-    ) -> npt.NDArray[np.floating[Any]] | None:
+    def badness(self, given: AnswersPredicted) -> npt.NDArray[np.float64] | None:
         """What is missing to full points; of equally bad answers the surer one is worse."""
-        if not self.has_labels(examples):
+        if not self.has_labels(given.examples):
             return None
-        final = [self._final(*pair, decision) for pair in zip(examples, outputs.answers, strict=True)]
-        missing = 1.0 - self._points(examples, outputs, decision).f1
-        return np.asarray(missing * (1.0 + np.array([probability for *_, probability in final])))
+        missing = 1.0 - self._points(given).f1
+        return np.asarray(missing * (1.0 + np.array([answer.probability for answer in self._finals(given)])))
 
-    def main_metric_of(
-        self,
-        examples: Sequence[SpanExample],
-        encoded: SpanWindows,
-        outputs: SpanOutputs,
-        decision: Decision,
-        draws: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.float64] | None:
-        return np.asarray(self._points(examples, outputs, decision).f1[draws].mean(axis=1))
+    def main_metric_of(self, given: AnswersPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+        return np.asarray(self._points(given).f1[draws].mean(axis=1))
 
-    def files(
-        self,
-        examples: Sequence[SpanExample],
-        encoded: SpanWindows,
-        outputs: SpanOutputs,
-        decision: Decision,
-        split: str,
-    ) -> dict[str, str]:
+    def files(self, given: AnswersPredicted, split: str) -> dict[str, str]:
         """What the official scripts read, and the n best answers of each question."""
-        pairs = list(zip(examples, outputs.answers, strict=True))
+        pairs = list(zip(given.examples, given.outputs.answers, strict=True))
         written: dict[str, Any] = {
-            f"answers-{split}.json": {pair[0].id: self._final(*pair, decision)[0] for pair in pairs},
+            f"answers-{split}.json": {
+                example.id: final.text for example, final in zip(given.examples, self._finals(given), strict=True)
+            },
             f"n-best-{split}.json": {example.id: self._n_best(example, found) for example, found in pairs},
         }
         if self.task.no_answers:
@@ -238,8 +234,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             limits="Contexts of any length are read in windows of {max_length} word pieces that overlap.",
         )
 
-    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
-        known = asdict(_settings(config))
+    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
+        known = asdict(_span_settings(settings))
         del known["max_length"]
         tuned = {"null_threshold": "tuned on dev for the highest F1"} if self.task.no_answers else {}
         return {"what_it_predicts": "span of the context", **known, "n_best": N_BEST, **tuned}
@@ -248,16 +244,20 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         """What was tuned on dev; of a model without a decision the original's default."""
         return float(decision.get("null_threshold", 0.0))
 
-    def _final(self, example: SpanExample, found: Answers, decision: Decision) -> tuple[str, int, int, float]:
-        """Text, start, end and probability of the answer that counts."""
-        if not found.spans or (self.task.no_answers and found.is_null(self._threshold(decision))):
-            return "", 0, 0, found.null_probability
-        best = found.spans[0]
-        return example.context[best.start : best.end], best.start, best.end, best.probability
+    def _finals(self, given: AnswersPredicted) -> list[Final]:
+        """The answer of each question that counts: the best span, or "no answer"."""
+        threshold, finals = self._threshold(given.decision), []
+        for example, found in zip(given.examples, given.outputs.answers, strict=True):
+            if not found.spans or (self.task.no_answers and found.is_null(threshold)):
+                finals.append(Final("", 0, 0, found.null_probability))
+            else:
+                best = found.spans[0]
+                finals.append(Final(example.context[best.start : best.end], best.start, best.end, best.probability))
+        return finals
 
-    def _points(self, examples: Sequence[SpanExample], outputs: SpanOutputs, decision: Decision) -> AnswerPoints:
-        final = [self._final(*pair, decision)[0] for pair in zip(examples, outputs.answers, strict=True)]
-        references = [[answer.text for answer in example.answers or ()] for example in examples]
+    def _points(self, given: AnswersPredicted) -> AnswerPoints:
+        final = [answer.text for answer in self._finals(given)]
+        references = [[answer.text for answer in example.answers or ()] for example in given.examples]
         return answer_points(final, references, no_answers=self.task.no_answers)
 
     def _n_best(self, example: SpanExample, found: Answers) -> list[dict[str, Any]]:
@@ -289,16 +289,16 @@ def span_loss_of(windows: SpanWindows, logits: Floats) -> float:
     return float((masses - chosen).mean())
 
 
-def _settings(config: FinetuneConfig) -> SpanSettings:
-    assert config.max_length is not None, "settings must be resolved"
-    return SpanSettings(config.max_length, config.doc_stride, config.max_query_length, config.max_answer_length)
+def _span_settings(settings: ReadingSettings) -> SpanSettings:
+    assert settings.max_length is not None, "settings must be resolved"
+    return SpanSettings(settings.max_length, settings.doc_stride, settings.max_query_length, settings.max_answer_length)
 
 
-def _best_texts(examples: Sequence[SpanExample], outputs: SpanOutputs) -> list[str]:
+def _best_texts(given: AnswersPredicted) -> list[str]:
     """The best answer of each question that is not "no answer"."""
     return [
         example.context[found.spans[0].start : found.spans[0].end] if found.spans else ""
-        for example, found in zip(examples, outputs.answers, strict=True)
+        for example, found in zip(given.examples, given.outputs.answers, strict=True)
     ]
 
 

@@ -22,7 +22,7 @@ from bertkit.metrics.probabilities import predictions_of
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
-from bertkit.ragged import Floats, GroupSet, Labels, Ragged
+from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import (
     DataReport,
@@ -40,16 +40,18 @@ from bertkit.tasks.hold_out import carve
 from bertkit.tasks.prediction_rows import prediction_rows, with_examples
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
+from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
 from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
+from bertkit.tasks.text.label_weights import class_weights, label_entropy
 from bertkit.tasks.text.reading import read_examples
-from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.training.finetuning.finetune_settings import LONG_TEXT_TASKS, FinetuneConfig
 
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
 TextRows = Ragged | GroupSet
+TextsPredicted = Predicted[Example, TextRows, Floats]
 
 
 class TextWorkflow(Workflow[Example, TextRows, Floats]):
@@ -67,14 +69,14 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         super().__init__(task)
         self.default_max_length = LONG_TEXT_TASKS.get(task.name, 128)
 
-    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         task, own = self.task, []
         if not task.is_regression:
             own += ["class_weights", "calibrate"]
         if task.multi_label or (task.num_labels == 2 and task.main_metric in TUNABLE):
             own += ["tune_thresholds"]
         if not task.is_pair:
-            own += ["long_texts", *(["overlap"] if config.long_texts == "windows" else [])]
+            own += ["long_texts", *(["overlap"] if settings.long_texts == "windows" else [])]
         return own
 
     def splits(self, data: str | Path) -> Collection[Split]:
@@ -113,17 +115,17 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             )
 
     def report(
-        self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], config: FinetuneConfig
+        self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], settings: ReadingSettings
     ) -> DataReport:
         lengths = {name: features.num_tokens_before for name, features in encoded.items()}
-        limit = None if config.long_texts == "windows" else config.max_length
+        limit = None if settings.long_texts == "windows" else settings.max_length
         return data_report(self.task, splits, lengths=lengths, max_length=limit)
 
     def encode(
-        self, examples: Sequence[Example], tokenizer: PreTrainedTokenizer, config: FinetuneConfig, *, labelled: bool
+        self, examples: Sequence[Example], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
     ) -> TextRows:
         pairs = [example.text_pair or "" for example in examples] if self.task.is_pair else None
-        rows = encode_texts([example.text for example in examples], pairs, tokenizer, config)
+        rows = encode_texts([example.text for example in examples], pairs, tokenizer, settings)
         if not labelled:
             return rows
         return replace(rows, labels=self.task.label_array([example.label for example in examples]))
@@ -134,7 +136,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
 
     def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         return new_classifier(start, self.task, seed=seed, device=device)
 
@@ -148,8 +150,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
                 f"{list(self.task.id2label.values())[:10]}; both must be the same, in the same order"
             )
 
-    def set_up(self, model: BertForSequenceClassification, train: TextRows, config: FinetuneConfig) -> None:
-        model.class_weights = class_weights(self.task, train, config)
+    def set_up(self, model: BertForSequenceClassification, train: TextRows, settings: ReadingSettings) -> None:
+        model.class_weights = class_weights(self.task, train, settings)
 
     def loss_floor(self, model: BertForSequenceClassification, train: TextRows) -> float:
         return label_entropy(self.task, train, model.class_weights)
@@ -159,24 +161,22 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     ) -> Floats:
         return text_logits(model, encoded, check=check, label=label)
 
-    def decide(
-        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, config: FinetuneConfig
-    ) -> dict[str, Any]:
-        reading = reading_of(config)
-        if self.task.is_regression or not (config.calibrate or config.tune_thresholds):
+    def decide(self, given: TextsPredicted, settings: ReadingSettings) -> dict[str, Any]:
+        reading = reading_of(settings)
+        if self.task.is_regression or not (settings.calibrate or settings.tune_thresholds):
             return reading
-        labels, names, metric = encoded.labels, self._names, self.task.main_metric
+        labels, names, metric = given.encoded.labels, self._names, self.task.main_metric
         assert labels is not None
         decision = decide_labels(
-            outputs, labels, names, metric=metric, calibrate=config.calibrate, tune=config.tune_thresholds
+            given.outputs, labels, names, metric=metric, calibrate=settings.calibrate, tune=settings.tune_thresholds
         )
         if "thresholds" in decision:
-            given = {
-                "as_trained": LabelDecision().labels(outputs, several=self.task.multi_label),
-                "fitted": self._labels(outputs, decision),
-                "cross_fitted": cross_fitted_labels(outputs, labels, metric) if len(labels) > 1 else None,
+            ways = {
+                "as_trained": LabelDecision().labels(given.outputs, several=self.task.multi_label),
+                "fitted": self._labels(replace(given, decision=decision)),
+                "cross_fitted": cross_fitted_labels(given.outputs, labels, metric) if len(labels) > 1 else None,
             }
-            told = {name: score(self.task, found, labels)[metric] for name, found in given.items() if found is not None}
+            told = {name: score(self.task, found, labels)[metric] for name, found in ways.items() if found is not None}
             decision = {**decision, "tuned": {"metric": metric, **told}}
         return {**reading, **decision}
 
@@ -191,42 +191,27 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             f"folder is {tuned['as_trained']:.4f} without them, {tuned['fitted']:.4f} with them{apart}"
         ]
 
-    def score(
-        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
-    ) -> dict[str, float]:
-        assert encoded.labels is not None
-        return score_logits(self.task, outputs, encoded.labels, self._labels(outputs, decision))
+    def score(self, given: TextsPredicted) -> dict[str, float]:
+        assert given.encoded.labels is not None
+        return score_logits(self.task, given.outputs, given.encoded.labels, self._labels(given))
 
-    def prediction_rows(
-        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
-    ) -> list[dict[str, Any]]:
-        chosen = LabelDecision.of(decision, self._names)
-        rows = prediction_rows(outputs, self._shape(), encoded.truncated, chosen)
-        return with_examples(rows, examples, self.task.id2label)
+    def prediction_rows(self, given: TextsPredicted) -> list[dict[str, Any]]:
+        chosen = LabelDecision.of(given.decision, self._names)
+        rows = prediction_rows(given.outputs, self._shape(), given.encoded.truncated, chosen)
+        return with_examples(rows, given.examples, self.task.id2label)
 
-    def diagnose(
-        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
-    ) -> list[str]:
-        assert encoded.labels is not None
-        return diagnose(self.task, self._labels(outputs, decision), encoded.labels)
+    def diagnose(self, given: TextsPredicted) -> list[str]:
+        assert given.encoded.labels is not None
+        return diagnose(self.task, self._labels(given), given.encoded.labels)
 
-    def badness(
-        self, examples: Sequence[Example], encoded: TextRows, outputs: Floats, decision: Decision
-    ) -> npt.NDArray[np.floating[Any]] | None:
-        return None if encoded.labels is None else row_losses(self.task, outputs, encoded.labels)
+    def badness(self, given: TextsPredicted) -> npt.NDArray[np.float64] | None:
+        return None if given.encoded.labels is None else row_losses(self.task, given.outputs, given.encoded.labels)
 
-    def main_metric_of(
-        self,
-        examples: Sequence[Example],
-        encoded: TextRows,
-        outputs: Floats,
-        decision: Decision,
-        draws: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.float64] | None:
-        assert encoded.labels is not None
-        predicted = self._labels(outputs, decision)
+    def main_metric_of(self, given: TextsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
+        assert given.encoded.labels is not None
+        predicted = self._labels(given)
         only = replace(self.task, metrics=(self.task.main_metric,))
-        found = [score(only, predicted[draw], encoded.labels[draw])[self.task.main_metric] for draw in draws]
+        found = [score(only, predicted[draw], given.encoded.labels[draw])[self.task.main_metric] for draw in draws]
         return np.array(found)
 
     def baseline(self, train: Examples[Example], dev: Examples[Example], seed: int) -> dict[str, Any] | None:
@@ -244,15 +229,15 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             "`metrics.json` (`long_texts`).",
         )
 
-    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
         what = {"regression": "score", "classification": "label", "multi_label": "any number of labels"}
         return {
             "what_it_predicts": what[self.task.kind],
             "text_pairs": self.task.is_pair,
-            "long_texts": config.long_texts,
-            **({"overlap": config.overlap} if config.long_texts == "windows" else {}),
-            "calibrated": config.calibrate,
-            "thresholds_tuned": config.tune_thresholds,
+            "long_texts": settings.long_texts,
+            **({"overlap": settings.overlap} if settings.long_texts == "windows" else {}),
+            "calibrated": settings.calibrate,
+            "thresholds_tuned": settings.tune_thresholds,
         }
 
     def draw(self, folder: Path) -> tuple[str, ...]:
@@ -273,11 +258,11 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def _names(self) -> list[str]:
         return list(self.task.id2label.values())
 
-    def _labels(self, outputs: Floats, decision: Decision) -> npt.NDArray[Any]:
+    def _labels(self, given: TextsPredicted) -> npt.NDArray[Any]:
         """What is predicted: labels under the decision, or scores."""
         if self.task.is_regression:
-            return predictions_of(outputs, self.task.problem_type)
-        return LabelDecision.of(decision, self._names).labels(outputs, several=self.task.multi_label)
+            return predictions_of(given.outputs, self.task.problem_type)
+        return LabelDecision.of(given.decision, self._names).labels(given.outputs, several=self.task.multi_label)
 
     def _shape(self) -> BertConfig:
         """The labels as :func:`bertkit.tasks.prediction_rows.prediction_rows` reads them."""
@@ -306,18 +291,18 @@ def new_classifier(
     )
 
 
-def reading_of(config: FinetuneConfig) -> dict[str, Any]:
+def reading_of(settings: ReadingSettings) -> dict[str, Any]:
     """How texts are read, for ``decision.json``; a pipeline reads them so, unless it is told otherwise."""
-    windows = config.long_texts == "windows" and config.overlap is not None
-    known = {"max_length": config.max_length, "long_texts": config.long_texts}
-    return {**known, "overlap": config.overlap} if windows else known
+    windows = settings.long_texts == "windows" and settings.overlap is not None
+    known = {"max_length": settings.max_length, "long_texts": settings.long_texts}
+    return {**known, "overlap": settings.overlap} if windows else known
 
 
 def encode_texts(
     texts: Sequence[str],
     pairs: Sequence[str] | None,
     tokenizer: PreTrainedTokenizer,
-    config: FinetuneConfig,
+    settings: ReadingSettings,
     truncation: Truncation = "longest_first",
 ) -> TextRows:
     """Token ids of texts or pairs, long ones treated as the settings say.
@@ -326,19 +311,19 @@ def encode_texts(
         texts: one or more.
         pairs: the second texts, or None.
         tokenizer: gives ``encode_ragged``.
-        config: ``max_length``, ``long_texts`` and ``overlap``.
-        truncation: anything but "longest_first" is done in place of what ``config.long_texts`` says.
+        settings: ``max_length``, ``long_texts`` and ``overlap``.
+        truncation: anything but "longest_first" is done in place of what ``settings.long_texts`` says.
 
     Raises:
         ConfigError: pairs of texts in windows, or cut in the middle.
     """
-    if truncation == "longest_first" and config.long_texts != "cut":
+    if truncation == "longest_first" and settings.long_texts != "cut":
         if pairs is not None:
-            raise ConfigError(f"long_texts={config.long_texts!r} is for single texts; pairs of texts are cut")
-        if config.long_texts == "windows":
-            return featurize_windows(texts, tokenizer, config.max_length, overlap=config.overlap)
+            raise ConfigError(f"long_texts={settings.long_texts!r} is for single texts; pairs of texts are cut")
+        if settings.long_texts == "windows":
+            return featurize_windows(texts, tokenizer, settings.max_length, overlap=settings.overlap)
         truncation = "head_tail"
-    return featurize_texts(texts, pairs, tokenizer, max_length=config.max_length, truncation=truncation)
+    return featurize_texts(texts, pairs, tokenizer, max_length=settings.max_length, truncation=truncation)
 
 
 def text_logits(
@@ -380,44 +365,3 @@ def score_logits(
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
     scores = score(task, predictions_of(logits, task.problem_type) if predicted is None else predicted, labels)
     return {**scores, "loss": float(term.total) / term.num_targets}
-
-
-def class_weights(task: TextTask, train: TextRows, config: FinetuneConfig) -> Tensor | None:
-    """``n / (C * count)`` for each label under ``class_weights="balanced"`` (scikit-learn's rule), else None.
-
-    Of several labels a row it is how many rows do not have the label for each that has it. A label that no training row
-    has, or of several that all have, gets 1: the rule would give it an infinite weight, or none.
-    """
-    if config.class_weights == "none" or task.is_regression:
-        return None
-    if task.multi_label:
-        have = np.asarray(train.labels).sum(axis=0)
-        lack = len(train) - have
-        return torch.tensor(np.where(have * lack > 0, lack / np.maximum(have, 1), 1.0), dtype=torch.float32)
-    counts = np.bincount(np.asarray(train.labels), minlength=task.num_labels)
-    weights = len(train) / (np.count_nonzero(counts) * np.maximum(counts, 1))
-    return torch.tensor(np.where(counts > 0, weights, 1.0), dtype=torch.float32)
-
-
-def label_entropy(task: TextTask, train: TextRows, weights: Tensor | None = None) -> float:
-    """Loss of the best answer that ignores the text: entropy of the weighted label frequencies in nats, or variance."""
-    labels = np.asarray(train.labels)
-    if isinstance(train, GroupSet):  # the loss counts windows
-        labels = np.repeat(labels, train.sizes, axis=0)
-    if task.multi_label:
-        return _entropy_of_each(labels, weights)
-    if task.is_regression:
-        return float(labels.astype(np.float64).var())
-    mass = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
-    if weights is not None:
-        mass *= weights.numpy()
-    shares = mass[mass > 0] / mass.sum()
-    return float(-(shares * np.log(shares)).sum())
-
-
-def _entropy_of_each(labels: npt.NDArray[Any], weights: Tensor | None) -> float:
-    """Mean over labels of the best constant answer's binary cross-entropy; a label that is there weighs its weight."""
-    there = labels.astype(np.float64).mean(axis=0)
-    weighted = there if weights is None else there * weights.numpy()
-    share = np.clip(weighted / np.maximum(weighted + 1 - there, 1e-12), 1e-12, 1 - 1e-12)
-    return float(-(weighted * np.log(share) + (1 - there) * np.log(1 - share)).mean())

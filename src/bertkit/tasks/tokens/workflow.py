@@ -20,10 +20,11 @@ from bertkit.errors import ConfigError, DataError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import shares_piece, word_labels
 from bertkit.tasks.tokens.features import (
@@ -37,9 +38,10 @@ from bertkit.tasks.tokens.metrics import Found, entity_scores
 from bertkit.tasks.tokens.reading import load_tagged, read_tagged, tagged_files
 from bertkit.tasks.tokens.report import PieceCounts, tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
-from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tasks.workflow import Card, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+TagsPredicted = Predicted[TaggedExample, TokenWindows, Floats]
 
 
 class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
@@ -53,7 +55,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     # ------------------------------------------------------------------------------------------------------ data
 
-    def own_settings(self, config: FinetuneConfig) -> Collection[str]:
+    def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("label_all_pieces",)
 
     def splits(self, data: str | Path) -> Collection[Split]:
@@ -91,9 +93,9 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         self,
         splits: Mapping[str, Examples[TaggedExample]],
         encoded: Mapping[str, TokenWindows],
-        config: FinetuneConfig,
+        settings: ReadingSettings,
     ) -> DataReport:
-        assert config.max_length is not None
+        assert settings.max_length is not None
         counts = {
             name: PieceCounts(
                 windows.text_tokens,
@@ -103,7 +105,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             )
             for name, windows in encoded.items()
         }
-        return tagged_report(self.task, splits, counts, max_length=config.max_length)
+        return tagged_report(self.task, splits, counts, max_length=settings.max_length)
 
     # -------------------------------------------------------------------------------------------------- features
 
@@ -111,18 +113,18 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         self,
         examples: Sequence[TaggedExample],
         tokenizer: PreTrainedTokenizer,
-        config: FinetuneConfig,
+        settings: ReadingSettings,
         *,
         labelled: bool,
     ) -> TokenWindows:
-        assert config.max_length is not None
+        assert settings.max_length is not None
         return windows_of_words(
             [example.text for example in examples],
             [example.spans for example in examples],
             tokenizer,
-            max_length=config.max_length,
+            max_length=settings.max_length,
             labels=[self.task.numbers_of(example.tags) for example in examples] if labelled else None,
-            inner_labels=self._inner_labels() if config.label_all_pieces else None,
+            inner_labels=self._inner_labels() if settings.label_all_pieces else None,
         )
 
     def _inner_labels(self) -> list[int]:
@@ -135,7 +137,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     # ----------------------------------------------------------------------------------------------------- model
 
     def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, config: FinetuneConfig
+        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         file = BertConfig.from_json_file(config_path(start))
         tagger = any(name.endswith("ForTokenClassification") for name in file.architectures or ())
@@ -172,21 +174,15 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         number = {name: index for index, name in model.config.id2label.items()}
         return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
 
-    def decide(
-        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, config: FinetuneConfig
-    ) -> dict[str, Any]:
-        return {"max_length": config.max_length}
+    def decide(self, given: TagsPredicted, settings: ReadingSettings) -> dict[str, Any]:
+        return {"max_length": settings.max_length}
 
-    def score(
-        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
-    ) -> dict[str, float]:
-        predicted, right = self._tags(encoded, outputs), [example.tags for example in examples]
-        losses, targets = _piece_losses(encoded, outputs)
+    def score(self, given: TagsPredicted) -> dict[str, float]:
+        predicted, right = self._tags(given), [example.tags for example in given.examples]
+        losses, targets = _piece_losses(given)
         return {**score_tags(self.task, predicted, right), "loss": float(losses[targets].mean())}
 
-    def prediction_rows(
-        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
-    ) -> list[dict[str, Any]]:
+    def prediction_rows(self, given: TagsPredicted) -> list[dict[str, Any]]:
         return [
             {
                 "row": example.row,
@@ -196,52 +192,34 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
                 "predicted": tags,
                 "entities": _in_text(example, tags),
             }
-            for example, tags in zip(examples, self._tags(encoded, outputs), strict=True)
+            for example, tags in zip(given.examples, self._tags(given), strict=True)
         ]
 
-    def badness(
-        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
-    ) -> npt.NDArray[np.floating[Any]] | None:
-        if encoded.labels is None:
+    def badness(self, given: TagsPredicted) -> npt.NDArray[np.float64] | None:
+        if given.encoded.labels is None:
             return None
-        losses, _ = _piece_losses(encoded, outputs)
+        losses, _ = _piece_losses(given)
         ends = np.concatenate([[0.0], np.cumsum(losses)])
-        return np.diff(ends[encoded.pieces.boundaries])
+        return np.diff(ends[given.encoded.pieces.boundaries])
 
-    def main_metric_of(
-        self,
-        examples: Sequence[TaggedExample],
-        encoded: TokenWindows,
-        outputs: Floats,
-        decision: Decision,
-        draws: npt.NDArray[np.int64],
-    ) -> npt.NDArray[np.float64] | None:
+    def main_metric_of(self, given: TagsPredicted, draws: Ints) -> npt.NDArray[np.float64] | None:
         main = self.task.main_metric
         if main not in ("f1", "precision", "recall"):
             return None
         found = [
             entity_scores([tags], [example.tags]).micro if example.words else Found(0, 0, 0)
-            for example, tags in zip(examples, self._tags(encoded, outputs), strict=True)
+            for example, tags in zip(given.examples, self._tags(given), strict=True)
         ]
         counts = np.array([(f.right, f.predicted, f.support) for f in found], dtype=np.int64)
         return np.array([getattr(Found(*counts[draw].sum(axis=0).tolist()), main) for draw in draws])
 
-    def table(
-        self, examples: Sequence[TaggedExample], encoded: TokenWindows, outputs: Floats, decision: Decision
-    ) -> str:
-        return entity_scores(self._tags(encoded, outputs), [example.tags for example in examples]).render()
+    def table(self, given: TagsPredicted) -> str:
+        return entity_scores(self._tags(given), [example.tags for example in given.examples]).render()
 
-    def files(
-        self,
-        examples: Sequence[TaggedExample],
-        encoded: TokenWindows,
-        outputs: Floats,
-        decision: Decision,
-        split: str,
-    ) -> dict[str, str]:
-        if not self.has_labels(examples):
+    def files(self, given: TagsPredicted, split: str) -> dict[str, str]:
+        if not self.has_labels(given.examples):
             return {}
-        predicted, right = self._tags(encoded, outputs), [example.tags for example in examples]
+        predicted, right = self._tags(given), [example.tags for example in given.examples]
         table = {
             "task": self.task.name,
             "split": split,
@@ -252,7 +230,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             "".join(
                 f"{_one_field(word)}\t{gold}\t{tag}\n" for word, gold, tag in zip(e.words, e.tags, tags, strict=True)
             )
-            for e, tags in zip(examples, predicted, strict=True)
+            for e, tags in zip(given.examples, predicted, strict=True)
         )
         return {
             f"entities-{split}.json": json.dumps(table, indent=2, ensure_ascii=False) + "\n",
@@ -282,19 +260,19 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         visualize.scores_by_type(table["by_type"], folder / "types.png")
         return ("types.png",)
 
-    def facts(self, config: FinetuneConfig) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
         return {
             "what_it_predicts": "entities",
             "tagging": "BIO",
             "entity_scores": "seqeval default (conlleval); strict_f1: seqeval strict, IOB2",
-            "labelled_pieces": "all of a word" if config.label_all_pieces else "first of a word",
+            "labelled_pieces": "all of a word" if settings.label_all_pieces else "first of a word",
             "predicted_pieces": "first of a word",
             "window_overlap": OVERLAP,
         }
 
-    def _tags(self, encoded: TokenWindows, outputs: Floats) -> list[list[str]]:
+    def _tags(self, given: TagsPredicted) -> list[list[str]]:
         """The tag of each word as the model says it, not repaired."""
-        numbers = word_labels(outputs, encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
+        numbers = word_labels(given.outputs, given.encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
         return [[self.task.labels[number] for number in row.tolist()] for row in numbers]
 
 
@@ -303,12 +281,13 @@ def _first_pieces(windows: TokenWindows) -> npt.NDArray[np.int64]:
     return windows.first_pieces
 
 
-def _piece_losses(encoded: TokenWindows, outputs: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """Loss of each piece ``(P,)``, 0 where there is no target, and where there is one."""
+    encoded = given.encoded
     assert encoded.labels is not None, "rows were encoded with labels"
     labels_P = encoded.labels[encoded.places]
     targets = labels_P != IGNORED
-    x_PC = outputs.astype(np.float64)
+    x_PC = given.outputs.astype(np.float64)
     x_PC -= x_PC.max(axis=1, keepdims=True)
     right_P = x_PC[np.arange(len(x_PC)), np.where(targets, labels_P, 0)]
     losses = np.where(targets, np.log(np.exp(x_PC).sum(axis=1)) - right_P, 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, MissingExtraError
-from bertkit.inference.protocol import model_hash, protocol_block
+from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
@@ -19,6 +19,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks import task_of
 from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.registry import Task, task_to_dict
+from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune_folder import EXAMPLES, FinetuneFolder
@@ -34,8 +35,9 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import cache_folder
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.finetuning.model_card import model_card
+from bertkit.training.finetuning.protocol_block import protocol_block
 from bertkit.training.finetuning.seed_run import Job, run_seed, settings_of_seed
-from bertkit.training.finetuning.task_data import encode, read_rows
+from bertkit.training.finetuning.task_data import encode
 from bertkit.training.trainer.run_log import LOG, read_log
 
 
@@ -77,7 +79,7 @@ def finetune(
         ResourceError: the disk is full; what was saved before is intact.
     """
     task = task_of(task, data) if isinstance(task, str) else task
-    config = config or FinetuneConfig()
+    config, workflow = config or FinetuneConfig(), workflow_of(task)
     run = FinetuneFolder(out)
     start = resolve(model, revision=revision)
     with run.claimed():
@@ -96,8 +98,8 @@ def finetune(
         if run.is_finished and len((finished := run.result()).seeds) == config.seeds:
             say(f"{run.path} is finished; nothing to do")
             return finished
-        job = _prepare(task, data, config, run, start, sha256, device, cache)
-        settings[EXAMPLES] = job.data.rows.hashes(job.workflow)
+        job = _prepare(workflow, data, config, run, start, sha256, device, cache)
+        settings[EXAMPLES] = job.data.rows.hashes
         run.check(settings, resume=resume, free=free)
         run.begin(settings)
         space = space_of(config, job.config)
@@ -122,7 +124,7 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
 
 
 def _prepare(
-    task: Task,
+    workflow: AnyWorkflow,
     data: str | Path,
     config: FinetuneConfig,
     run: FinetuneFolder,
@@ -132,18 +134,19 @@ def _prepare(
     cache: str | Path | None,
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
-    workflow = workflow_of(task)
     workflow.check_settings(config)
-    rows = read_rows(task, data, config)
+    rows = read_rows(workflow, data, config)
     shape = BertConfig.from_json_file(config_path(start))
 
     def resolved(num_rows: int) -> FinetuneConfig:
         longest = workflow.default_max_length
         kind = workflow.model_class.kind
-        return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind)
+        return config.resolved(
+            task=workflow.task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind
+        )
 
     tokenizer = AutoTokenizer.from_pretrained(start if start.is_dir() else start.parent)
-    encoded = encode(rows, task, tokenizer, resolved(len(rows.train)))
+    encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)))
     config = resolved(len(encoded.train))
     say(encoded.report.render())
     if rows.num_before_cut > len(rows.train):
@@ -155,12 +158,12 @@ def _prepare(
     )
     identity = {
         "config": settings_of_seed(config),
-        "task": task.name,
+        "task": workflow.task.name,
         "model_sha256": sha256,
         "data_sha256": rows.sha256,
     }
     folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-    return Job(task, workflow, encoded, config, run, start, tokenizer, identity, device, folder)
+    return Job(workflow, encoded, config, run, start, tokenizer, identity, device, folder)
 
 
 def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedResult]]:
@@ -186,7 +189,8 @@ def _finish(
     job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found: Search | None, model: str, sha256: str
 ) -> FinetuneResult:
     """Baseline, mean and sd, the chosen model at the top of the folder, pictures and card; ``metrics.json`` last."""
-    task, workflow, config, rows = job.task, job.workflow, job.config, job.data.rows
+    workflow, config, rows = job.workflow, job.config, job.data.rows
+    task: Task = workflow.task
     assert config.max_length is not None
     baseline = workflow.baseline(rows.train, rows.dev, config.seed) if config.baseline else None
     mean, sd = summarize(seeds)

@@ -27,12 +27,13 @@ from typing import Any
 
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SEARCH, SETTINGS
 from bertkit.system.json_files import parsed, read_json
+from bertkit.tasks.run_rows import ALL
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 
 #: Name of the setting that tells which examples a run was trained and scored on: a hash of each part.
-EXAMPLES, ALL = "examples", "hash of all"
+EXAMPLES = "examples"
 
 
 class FinetuneFolder(RunFolder):

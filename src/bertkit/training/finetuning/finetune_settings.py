@@ -9,10 +9,8 @@ from pydantic import Field, model_validator
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
-from bertkit.system.validated_settings import Settings
+from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 
-#: Tokens of the longest input by task, where 128 (the paper's GLUE setting) would cut most texts.
-LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
 #: Fewest updates a run makes, because small data sets fail from too few steps (Zhang et al. 2021), and the most epochs
 #: this rule may ask for.
 MIN_UPDATES, MAX_EPOCHS = 1000, 20
@@ -20,7 +18,7 @@ MIN_UPDATES, MAX_EPOCHS = 1000, 20
 MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
 
 
-class FinetuneConfig(Settings):
+class FinetuneConfig(ReadingSettings):
     """Settings of one fine-tuning run. ``None`` means "choose for me"; :meth:`resolved` shows the choice.
 
     Raises:
@@ -43,10 +41,6 @@ class FinetuneConfig(Settings):
     ] = None
     batch_size: Annotated[int, Field(ge=1, le=65_536, description="sequences in a batch")] = 32
     accumulation: Annotated[int, Field(ge=1, le=4096, description="batches in one optimizer step")] = 1
-    max_length: Annotated[
-        int | None,
-        Field(ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, squad 384, csv 256"),
-    ] = None
     max_tokens: Annotated[
         int, Field(ge=1, description="tokens in memory at once; larger batches are split, with the same result")
     ] = 4096
@@ -58,25 +52,11 @@ class FinetuneConfig(Settings):
         float | None, Field(gt=0, le=1, description="learning-rate factor from a layer to the one below")
     ] = None
     max_grad_norm: Annotated[float, Field(gt=0, description="gradients longer than this are scaled down to it")] = 1.0
-    seed: Annotated[int, Field(ge=0, lt=2**31, description="first seed: data order, new head, dropout")] = 0
     seeds: Annotated[int, Field(ge=1, le=1000, description="runs, with seed, seed + 1, ...")] = 1
-    class_weights: Annotated[
-        Literal["none", "balanced"], Field(description="balanced: rare labels weigh more in the loss")
-    ] = "none"
     freeze_encoder: Annotated[bool, Field(description="train only the head, on features computed once")] = False
     patience: Annotated[
         int | None, Field(ge=1, description="stop after this many epochs without a better dev score")
     ] = None
-    max_train_rows: Annotated[
-        int | None, Field(ge=1, description="use a random sample of the training rows; metrics.json states it")
-    ] = None
-    on_error: Annotated[
-        Literal["raise", "skip"],
-        Field(description="raise: stop at the first bad row; skip: leave it out and report it"),
-    ] = "raise"
-    dev_share: Annotated[
-        float, Field(gt=0, le=0.5, description="share of the training rows kept for dev when there is no dev split")
-    ] = 0.1
     baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
     search: Annotated[
         int | None,
@@ -90,32 +70,6 @@ class FinetuneConfig(Settings):
         int,
         Field(ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"),
     ] = 3
-    worst: Annotated[int, Field(ge=0, description="worst dev examples that errors-dev.jsonl lists")] = 50
-    doc_stride: Annotated[
-        int, Field(ge=1, description="squad: tokens from one window of a long context to the next")
-    ] = 128
-    max_query_length: Annotated[int, Field(ge=1, description="squad: tokens of a question; the rest is cut off")] = 64
-    max_answer_length: Annotated[int, Field(ge=1, description="squad: most tokens of an answer")] = 30
-    long_texts: Annotated[
-        Literal["cut", "head_tail", "windows"],
-        Field(
-            description="texts over max_length: cut; keep beginning and end; or read all in windows, whose logits are "
-            "averaged"
-        ),
-    ] = "cut"
-    overlap: Annotated[
-        int | None, Field(ge=0, description="tokens that two neighbouring windows share; default 128 or a quarter")
-    ] = None
-    calibrate: Annotated[
-        bool,
-        Field(description="fit a temperature on dev, so that probabilities mean what they say; kept with the model"),
-    ] = False
-    tune_thresholds: Annotated[
-        bool, Field(description="choose on dev from which probability on a label is given; kept with the model")
-    ] = False
-    label_all_pieces: Annotated[
-        bool, Field(description="ner: the loss looks at every piece of a word; otherwise at the first only")
-    ] = False
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"],
         Field(description="number format of the products in training; weights and every evaluation stay fp32"),

@@ -21,8 +21,9 @@ from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.tasks import TextTask
 from bertkit.tasks.registry import Task
-from bertkit.tasks.text.workflow import class_weights, label_entropy, new_classifier
-from bertkit.tasks.workflow import AnyWorkflow, workflow_of
+from bertkit.tasks.text.label_weights import class_weights, label_entropy
+from bertkit.tasks.text.workflow import new_classifier
+from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (
     FrozenHead,
@@ -80,12 +81,12 @@ def fit_classifier(
 ) -> Fit:
     """:func:`fit` for a text task whose rows are at hand as features; ``options`` are those of :func:`fit`."""
     assert train.labels is not None, "training rows have labels"
-    return fit(model, task, train, None if dev is None else Dev((), dev), config, **options)
+    return fit(model, workflow_of(task), train, None if dev is None else Dev((), dev), config, **options)
 
 
 def fit(
     model: Any,
-    task: Task,
+    workflow: AnyWorkflow,
     train: Any,
     dev: Dev | None,
     config: FinetuneConfig,
@@ -104,7 +105,7 @@ def fit(
 
     Args:
         model: from :meth:`Workflow.new_model`.
-        task: its workflow knows the rest.
+        workflow: of the task.
         train: encoded, labelled.
         dev: chooses the best epoch; None keeps the last.
         config: resolved settings; its own ``seed`` is not read.
@@ -123,16 +124,15 @@ def fit(
     Raises:
         TrainingError, Interrupted, ResourceError, CheckpointError: see :meth:`Trainer.run`.
     """
-    workflow = workflow_of(task)
     workflow.set_up(model, train, config)
     floor = workflow.loss_floor(model, train)
     seed_generators(seed)
     if config.freeze_encoder and workflow.reads_vectors:
-        trainer = _frozen_trainer(model, task, train, dev, config, seed, cache)
+        trainer = _frozen_trainer(model, workflow, train, dev, config, seed, cache)
     else:
         if config.freeze_encoder:
             freeze_encoder(model)
-        trainer = _full_trainer(model, task, train, dev, config, seed)
+        trainer = _full_trainer(model, workflow, train, dev, config, seed)
     trainer.log, trainer.folder = log, folder
     if end_when_dead:
         trainer.log = _ending_dead_runs(trainer, log, floor)
@@ -177,17 +177,15 @@ def _evaluate(
         return None
 
     def evaluate(check: Check) -> dict[str, float]:
-        found = outputs(dev, check)
-        decision = workflow.decide(dev.examples, dev.encoded, found, config)
-        return workflow.score(dev.examples, dev.encoded, found, decision)
+        found = Predicted(dev.examples, dev.encoded, outputs(dev, check), {})
+        return workflow.score(replace(found, decision=workflow.decide(found, config)))
 
     return evaluate
 
 
 def _full_trainer(
-    model: Any, task: Task, train: Any, dev: Dev | None, config: FinetuneConfig, seed: int
+    model: Any, workflow: AnyWorkflow, train: Any, dev: Dev | None, config: FinetuneConfig, seed: int
 ) -> Trainer[Any]:
-    workflow = workflow_of(task)
     plan = EpochPlan(
         train.lengths.tolist(),
         lambda rows: workflow.collate(train, rows, labelled=True),
@@ -199,12 +197,12 @@ def _full_trainer(
     def outputs(dev: Dev, check: Check) -> Any:
         return workflow.outputs(model, dev.encoded, check=check, label="evaluating")
 
-    return _trainer(model, plan, task, config, _evaluate(workflow, dev, config, outputs))
+    return _trainer(model, plan, workflow.task, config, _evaluate(workflow, dev, config, outputs))
 
 
 def _frozen_trainer(
     model: BertForSequenceClassification,
-    task: Task,
+    workflow: AnyWorkflow,
     train: Ragged | GroupSet,
     dev: Dev | None,
     config: FinetuneConfig,
@@ -238,7 +236,7 @@ def _frozen_trainer(
         assert dev_vectors is not None
         return head.logits(dev_vectors, dev.encoded)
 
-    return _trainer(head, plan, task, config, _evaluate(workflow_of(task), dev, config, outputs))
+    return _trainer(head, plan, workflow.task, config, _evaluate(workflow, dev, config, outputs))
 
 
 def _trainer(

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.evaluate import Classifier, load_run
+from bertkit.inference.runs import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
+from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.text.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.task_data import read_rows
 
 #: Name of each submission file, as the GLUE server expects it.
 SUBMISSION_FILES: Mapping[str, str] = {
@@ -169,8 +169,9 @@ def finetune_glue(
     if not tasks:
         raise DataError(f"{data} has no task of GLUE to train: {'; '.join(f'{k}: {v}' for k, v in missing.items())}")
     for task in tasks:
-        workflow_of(task).check_settings(config)
-        read_rows(task, data, config)
+        workflow = workflow_of(task)
+        workflow.check_settings(config)
+        read_rows(workflow, data, config)
     for name, why in missing.items():
         say(f"not run: {name}: {why}")
     trained = {task.name for task in tasks}
@@ -238,11 +239,7 @@ def write_submission(
 
 def submission_text(task: TextTask, examples: Examples[Example], run: Classifier) -> str:
     """One file of a submission, for all rows of a test file: skipping one would shift the answers."""
-    workflow = run.workflow
-    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=False)
-
-    outputs = workflow.outputs(run.model, encoded, label=f"predicting {task.name}")
-    predicted = [row["predicted"] for row in workflow.prediction_rows(examples, encoded, outputs, run.decision)]
+    predicted = [row["predicted"] for row in run.answers(examples, label=f"predicting {task.name}")]
     if task.is_regression:
         low, high = STSB.score_range or (0.0, 5.0)
         answers = [f"{min(max(value, low), high):.3f}" for value in predicted]

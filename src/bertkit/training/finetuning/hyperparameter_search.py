@@ -89,7 +89,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     Raises:
         MissingExtraError: ``num_trials`` is given and Optuna is not installed.
     """
-    file, metric = job.run.path / SEARCH, job.task.main_metric
+    file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
     known = read_json(file, Search).trials if resume and file.exists() else []
     trials: list[Trial] = []
     settings = _grid(space) if num_trials is None else _sampled(space, num_trials, job.config.seed, trials)
@@ -142,10 +142,10 @@ def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
     changed = job.with_config(job.config.model_copy(update=dict(setting)))
     seed, folder = job.config.seed, _folder(job, number)
     with seeded(seed):
-        model = job.workflow.new_model(job.start, seed=seed, device=job.device, config=changed.config)
+        model = job.workflow.new_model(job.start, seed=seed, device=job.device, settings=changed.config)
         trained = fit(
             model,
-            job.task,
+            job.workflow,
             job.data.train,
             Dev(job.data.rows.dev, job.data.dev),
             changed.config,
@@ -161,7 +161,7 @@ def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
     shutil.rmtree(folder, ignore_errors=True)
     # Of the weights that such a run keeps: the best epoch's, or with protocol original the last.
     kept = next((epoch for epoch in at.epochs if epoch["step"] == at.best_step), {})
-    score = kept.get(f"dev_{job.task.main_metric}")
+    score = kept.get(f"dev_{job.workflow.task.main_metric}")
     return Trial(number, dict(setting), float("-1e9") if score is None else score, round(at.seconds, 2))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import torch
 
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
-from bertkit.metrics.intervals import bootstrap_draws, interval_of
+from bertkit.metrics.intervals import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import write_json
 from bertkit.tasks.decision_file import write_decision
-from bertkit.tasks.prediction_rows import to_jsonl, worst_rows
-from bertkit.tasks.registry import Task
-from bertkit.tasks.workflow import AnyWorkflow
+from bertkit.tasks.scored_set import score_set
+from bertkit.tasks.workflow import AnyWorkflow, Decision, Predicted
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -34,7 +32,6 @@ _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts",
 class Job:
     """All that the seeds of one run share."""
 
-    task: Task
     workflow: AnyWorkflow
     data: TaskData
     config: FinetuneConfig
@@ -55,22 +52,6 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
     return config.model_dump(exclude=_NOT_OF_A_SEED)
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A scored set: metrics, a line for each example, files by name, the main metric of resampled examples, a table.
-
-    remarks: what no score should hide.
-    """
-
-    scores: dict[str, float]
-    rows: list[dict[str, Any]]
-    files: dict[str, str]
-    decision: dict[str, Any]
-    bootstrap: list[float] | None
-    table: str = ""
-    remarks: Sequence[str] = ()
-
-
 def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
     """One run, or its result where it is already finished.
 
@@ -85,11 +66,11 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
         return finished
     label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
     with seeded(seed):
-        model = job.workflow.new_model(job.start, seed=seed, device=job.device, config=job.config)
+        model = job.workflow.new_model(job.start, seed=seed, device=job.device, settings=job.config)
         with RunLog(folder / LOG) as log:
             trained = fit(
                 model,
-                job.task,
+                job.workflow,
                 job.data.train,
                 Dev(job.data.rows.dev, job.data.dev),
                 job.config,
@@ -104,7 +85,7 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
                 end_when_dead=replaceable,
             )
     result = _save(job, seed, trained)
-    main = job.task.main_metric
+    main = job.workflow.task.main_metric
     say(f"{label}: dev {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
     return result
 
@@ -112,16 +93,16 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
 def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     """Write models, predictions and scores of a finished seed; ``metrics.json`` last, then the state is not needed."""
     folder, at = job.run.seed(seed), trained.progression
-    given = (job.workflow, trained.model, job.data.rows.dev, job.data.dev, "dev")
-    scored = score_set(*given, worst=job.config.worst, config=job.config)
+    workflow, model, data = job.workflow, trained.model, job.data
+    dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
+    scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
     if scored.table:
         say(scored.table)
     scores, files = dict(scored.scores), dict(scored.files)
-    for name, encoded in job.data.more.items():
-        examples, where = job.data.rows.more[name], f"dev-{name}"
-        more = score_set(
-            job.workflow, trained.model, examples, encoded, where, decision=scored.decision, resample=False
-        )
+    for name, encoded in data.more.items():
+        outputs = workflow.outputs(model, encoded, label=f"scoring dev-{name}")
+        found = Predicted(data.rows.more[name], encoded, outputs, scored.decision)
+        more = score_set(workflow, found, f"dev-{name}", resample=False)
         scores |= {f"{metric}_{name}": value for metric, value in more.scores.items() if metric != "loss"}
         files |= more.files
     for name, text in files.items():
@@ -150,50 +131,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     return result
 
 
-def score_set(
-    workflow: AnyWorkflow,
-    model: Any,
-    examples: Any,
-    encoded: Any,
-    split: str,
-    *,
-    worst: int = 0,
-    decision: dict[str, Any] | None = None,
-    config: FinetuneConfig | None = None,
-    resample: bool = True,
-) -> Scored:
-    """Score a labelled set and say what is written of it.
-
-    Args:
-        workflow: of the task.
-        model: put into eval mode.
-        examples: labelled.
-        encoded: the same, with targets.
-        split: names the files: ``predictions-SPLIT.jsonl`` and, of the ``worst`` examples, ``errors-SPLIT.jsonl``.
-        worst: examples to list; 0 lists none.
-        decision: made on dev; None means that these examples are dev and decide.
-        config: settings of the run, which say what is decided; needed where there is no decision.
-        resample: also score the examples drawn with replacement.
-    """
-    outputs = workflow.outputs(model, encoded, label=f"scoring {split}")
-    if decision is None:
-        assert config is not None, "the settings say what is decided"
-        decision = workflow.decide(examples, encoded, outputs, config)
-    chosen = decision
-    given = (examples, encoded, outputs, chosen)
-    rows = workflow.prediction_rows(*given)
-    files = {f"predictions-{split}.jsonl": to_jsonl(rows), **workflow.files(*given, split)}
-    badness = workflow.badness(*given) if worst else None
-    if badness is not None:
-        files[f"errors-{split}.jsonl"] = to_jsonl(worst_rows(rows, badness, worst))
-    drawn = workflow.main_metric_of(*given, bootstrap_draws(len(examples))) if resample else None
-    values = None if drawn is None else [round(value, 6) for value in drawn.tolist()]
-    return Scored(
-        workflow.score(*given), rows, files, dict(chosen), values, workflow.table(*given), workflow.diagnose(*given)
-    )
-
-
-def _save_models(job: Job, trained: Fit, folder: Path, decision: dict[str, Any]) -> None:
+def _save_models(job: Job, trained: Fit, folder: Path, decision: Decision) -> None:
     """The best model, and the last one where it is another."""
     model = trained.model
     _save_model(model, job.tokenizer, folder / "best")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
-from bertkit.system.atomic_files import try_lock
+from bertkit.system.atomic_files import held_lock
 from bertkit.system.json_files import as_stored, read_json, write_json
 from bertkit.training.trainer.run_log import LOG
 from bertkit.training.trainer.snapshot import remove_remains
@@ -56,17 +55,9 @@ class RunFolder:
             ConfigError: another process is training into it, or it is a file.
             ResourceError: it cannot be written.
         """
-        name = self.path / ".lock"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = name.open("w")
-        except (FileExistsError, NotADirectoryError):
-            raise ConfigError(f"--out {self.path} is a file, or is inside one; choose a folder") from None
-        except OSError as error:
-            raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
-        with lock:
-            if not try_lock(lock) or not name.exists() or name.stat().st_ino != os.fstat(lock.fileno()).st_ino:
-                raise ConfigError(f"another process is training into {self.path}; wait for it or choose another --out")
+        busy = f"another process is training into {self.path}; wait for it or choose another --out"
+        with contextlib.ExitStack() as stack:
+            self._lock(stack, busy)
             try:
                 for folder in self.path.glob(self.states):
                     remove_remains(folder)
@@ -74,9 +65,18 @@ class RunFolder:
                     unfinished.unlink(missing_ok=True)
                 yield
             finally:
-                name.unlink(missing_ok=True)
+                stack.close()
                 with contextlib.suppress(OSError):  # it is not empty
                     self.path.rmdir()
+
+    def _lock(self, stack: contextlib.ExitStack, busy: str) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held_lock(self.path / ".lock", busy))
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(f"--out {self.path} is a file, or is inside one; choose a folder") from None
+        except OSError as error:
+            raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
 
     def check(self, settings: Mapping[str, Any], *, resume: bool, free: Collection[str] = ()) -> None:
         """Make sure that a run with these settings may be written here.

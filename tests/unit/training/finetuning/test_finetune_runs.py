@@ -27,7 +27,7 @@ from bertkit.tasks.prediction_rows import worst_rows
 from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
 from bertkit.tasks.text.workflow import TextWorkflow, row_losses, score_logits, text_logits
 from bertkit.tasks.tokens.task import TokenTask
-from bertkit.tasks.workflow import SPECIAL_SETTINGS, Workflow, workflow_of
+from bertkit.tasks.workflow import SPECIAL_SETTINGS, Predicted, Workflow, workflow_of
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_results import notes_on
@@ -221,7 +221,7 @@ def test_resampled_scores_are_scores_of_resampled_rows() -> None:
     for metric in ("accuracy", "macro_f1", "matthews"):
         task = replace(toy_task(), metrics=(metric,), main_metric=metric)
         draws = bootstrap_draws(30, 5)
-        found = TextWorkflow(task).main_metric_of((), features, logits, {}, draws)
+        found = TextWorkflow(task).main_metric_of(Predicted((), features, logits, {}), draws)
         expected = [score_logits(task, logits[draw], features.labels[draw])[metric] for draw in draws]
         assert found.tolist() == expected
 

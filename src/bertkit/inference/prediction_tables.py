@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,10 @@ from bertkit.errors import ConfigError, DataError
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 ROW_GROUP = 4096
+
+#: What a field of ours is called where the input has a column of its name.
+OWN = "bertkit_"
+_AT_THE_END = ("probabilities", "truncated", "empty")
 
 Row = Mapping[str, Any]
 
@@ -30,41 +34,59 @@ def check_format(out: Path) -> None:
         raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
 
 
-def write_table(rows: Iterator[Row], out: Path) -> int:
+def write_table(rows: Iterable[Row], out: Path) -> int:
     """Write predictions; the file appears when it is complete. Returns the number of rows.
 
-    Columns: ``text``, ``text_pair`` (of pairs), ``predicted``, ``probability`` (of that label), then one column
-    ``p_LABEL`` for each label, and ``truncated``. JSON lines keep the rows as they are.
+    Columns: those of the input, ``text``, ``text_pair`` (of pairs), ``predicted``, ``probability`` (of that label),
+    then one column ``p_LABEL`` for each label, ``truncated`` and ``empty``. JSON lines keep the rows as they are.
 
     Raises:
-        DataError: there are no rows.
+        DataError: there are no rows, or a column holds values of different types, which Parquet cannot.
     """
-    first = next(rows, None)
+    source = iter(rows)
+    first = next(source, None)
     if first is None:
         raise DataError("the input has no rows, so there is nothing to predict")
-    rows = chain([first], rows)
-    partial = out.with_name(f".{out.name}.partial")
+    every = chain([first], source)
+    partial = out.with_name(f".{out.name}.table")
     try:
         if out.suffix == ".jsonl":
-            count = _write_jsonl(rows, partial)
+            count = _write_jsonl(every, partial)
         elif out.suffix == ".parquet":
-            count = _write_parquet(map(flat, rows), partial)
+            count = _write_parquet(map(flat, every), partial)
         else:
-            count = _write_delimited(map(flat, rows), partial, "\t" if out.suffix == ".tsv" else ",")
+            count = _write_delimited(map(flat, every), partial, "\t" if out.suffix == ".tsv" else ",")
         os.replace(partial, out)
     finally:
         partial.unlink(missing_ok=True)
     return count
 
 
+def read_table_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file of JSON lines that this program wrote."""
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
 def flat(row: Row) -> dict[str, Any]:
     """One prediction as the cells of a table row."""
-    cells = {key: row[key] for key in ("text", "text_pair", "predicted") if key in row}
-    shares = row.get("probabilities")
+    ours = {name: key for key in row for name in (key.removeprefix(OWN),)}  # ours come last, under either name
+    cells = {key: _cell(value) for key, value in row.items() if key not in (ours.get(name) for name in _AT_THE_END)}
+    shares = row.get(ours.get("probabilities", ""))
     if shares is not None:
-        cells["probability"] = shares[row["predicted"]]
+        predicted = row[ours["predicted"]]
+        several = isinstance(predicted, list)
+        cells["probability"] = "|".join(f"{shares[label]:.4f}" for label in predicted) if several else shares[predicted]
         cells |= {f"p_{label}": share for label, share in shares.items()}
-    return {**cells, "truncated": row["truncated"]}
+    if "truncated" in ours:
+        cells[ours["truncated"]] = row[ours["truncated"]]
+    return {**cells, ours.get("empty", "empty"): bool(row.get(ours.get("empty", ""), False))}
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "|".join(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _write_jsonl(rows: Iterator[Row], path: Path) -> int:
@@ -80,7 +102,7 @@ def _write_delimited(rows: Iterator[Row], path: Path, delimiter: str) -> int:
     first = next(rows)
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(first), delimiter=delimiter)
+        writer = csv.DictWriter(file, list(first), delimiter=delimiter, extrasaction="ignore")
         writer.writeheader()
         for row in chain([first], rows):
             writer.writerow(row)

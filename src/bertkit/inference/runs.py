@@ -1,0 +1,212 @@
+"""Open a run folder, or any checkpoint with the head of a kind of task, and answer with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.rows import TEXTS, draw_windows
+from bertkit.errors import ConfigError, InputError
+from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
+from bertkit.system.console import quiet
+from bertkit.system.json_files import parsed
+from bertkit.system.model_sources import resolve
+from bertkit.tasks import ner_task
+from bertkit.tasks.decision_file import read_decision
+from bertkit.tasks.examples import Columns
+from bertkit.tasks.prediction_rows import prediction_rows, with_texts
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading_settings import ReadingSettings
+from bertkit.tasks.registry import Task
+from bertkit.tasks.text.decoding import LabelDecision
+from bertkit.tasks.text.features import Truncation
+from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits
+from bertkit.tasks.tokens.task import TokenTask, types_of
+from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A loaded run folder, or any checkpoint with the head of a kind of task.
+
+    workflow: of the kind; its task is the run's, where that is known.
+    config: how the run read its data, ``max_length`` as in training.
+    settings: the run's ``finetune.json``; empty for a checkpoint that bertkit did not train.
+    decision: what was chosen on dev when it was trained.
+    """
+
+    path: Path
+    workflow: AnyWorkflow
+    model: Any
+    tokenizer: PreTrainedTokenizer
+    config: ReadingSettings
+    settings: dict[str, Any] = field(default_factory=dict)
+    decision: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def task(self) -> Any:
+        """The task it was fine-tuned on; None for a checkpoint that bertkit did not train."""
+        return self.workflow.task if self.settings else None
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest input."""
+        assert self.config.max_length is not None
+        return self.config.max_length
+
+    def answers(self, examples: Sequence[Any], *, label: str = "predicting") -> list[dict[str, Any]]:
+        """A line for each example, as the workflow writes them; none depends on the others."""
+        encoded = self.workflow.encode(examples, self.tokenizer, self.config, labelled=False)
+        outputs = self.workflow.outputs(self.model, encoded, label=label)
+        return self.workflow.prediction_rows(Predicted(examples, encoded, outputs, self.decision))
+
+
+class Classifier(Run):
+    """A run or a checkpoint that labels texts or pairs of texts."""
+
+    def predict(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, truncation: Truncation = "longest_first"
+    ) -> list[dict[str, Any]]:
+        """One dictionary for each text; see :func:`predict_run`."""
+        encoded = encode_texts(texts, pairs, self.tokenizer, self.config, truncation)
+        with quiet():
+            logits = text_logits(self.model, encoded)
+        decision = LabelDecision.of(self.decision, list(self.model.config.id2label.values()))
+        rows = prediction_rows(logits, self.model.config, encoded.truncated, decision)
+        return with_texts(rows, texts, pairs)
+
+
+def open_run(
+    run: str | Path, task: Task | None = None, *, device: str | None = None, revision: str | None = None
+) -> Run:
+    """Load a run folder of any kind of task, or a checkpoint that has the head for one.
+
+    Args:
+        run: the folder, or a name on the Hub.
+        task: says what a checkpoint is that bertkit did not train; None means a sequence classifier.
+        device: ``"cpu"`` (default) or ``"cuda"``.
+        revision: branch, tag or commit of a Hub checkpoint.
+
+    Raises:
+        CheckpointError: no model there, one without the head, or a damaged file of the run.
+    """
+    path = resolve(run, revision=revision)
+    folder = path if path.is_dir() else path.parent
+    shape = BertConfig.from_json_file(config_path(path))
+    settings = read_settings(folder)
+    workflow = workflow_of(read_task(folder) or task or _any_texts(shape))
+    # The other settings of the run say how it was trained, which is of no interest here.
+    told = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
+    config = parsed(told, ReadingSettings, str(folder / SETTINGS))
+    longest = shape.max_input_length
+    if (folder / METRICS).exists():
+        longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
+    elif settings or not isinstance(workflow, TextWorkflow):
+        longest = config.max_length or min(workflow.default_max_length, longest)
+    kind = Classifier if isinstance(workflow, TextWorkflow) else Run
+    return kind(
+        path=folder,
+        workflow=workflow,
+        model=workflow.load_model(path, device=device),
+        tokenizer=AutoTokenizer.from_pretrained(folder),
+        config=config.model_copy(update={"max_length": longest}),
+        settings=settings,
+        decision=read_decision(folder),
+    )
+
+
+def load_run(run: str | Path, *, device: str | None = None, revision: str | None = None) -> Classifier:
+    """Load a run folder of a text task, or any checkpoint with a sequence classifier, for prediction.
+
+    Raises:
+        CheckpointError: no model there, or one without a sequence classifier.
+        ConfigError: the run is of another kind of task.
+    """
+    loaded = open_run(run, device=device, revision=revision)
+    if not isinstance(loaded, Classifier):
+        raise ConfigError(
+            f"{loaded.path} is a run of task {loaded.workflow.task.name}, whose input is not one text or a pair; "
+            f"use predict_file, or the pipeline {loaded.workflow.card().pipeline!r}"
+        )
+    return loaded
+
+
+def _any_texts(shape: BertConfig) -> TextTask:
+    """A task for the outputs of a classifier of which nothing is known but its labels."""
+    regression = shape.problem_type == "regression" or shape.num_labels == 1
+    labels = None if regression else tuple(shape.id2label.values())
+    metric = "pearson" if regression else "accuracy"
+    return TextTask("text", labels, (metric,), metric, Columns(text=("text", "sentence")))
+
+
+def ner_task_of(
+    run: str | Path, data: str | Path, *, revision: str | None = None, on_error: OnError = "raise", **columns: Any
+) -> TokenTask:
+    """Task ``ner`` of some files, with the entity types that a model knows, read as its run read its own.
+
+    Args:
+        run: the model: a run folder, or any checkpoint that predicts tags.
+        data: the files.
+        revision: branch, tag or commit of a Hub checkpoint.
+        on_error: see :func:`bertkit.tasks.ner_task`.
+        columns: where words and tags are, see :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own
+            files.
+    """
+    path = resolve(run, revision=revision)
+    shape = BertConfig.from_json_file(config_path(path))
+    known = read_task(path if path.is_dir() else path.parent)
+    if isinstance(known, TokenTask):
+        own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
+        columns = {**own, "delimiter": known.columns.delimiter, "joiner": known.joiner, **columns}
+    return ner_task(data, types=types_of(shape.id2label.values()), on_error=on_error, **columns)
+
+
+def predict_run(
+    run: str | Path | Classifier,
+    texts: Iterable[str] | Iterable[tuple[str, str]],
+    *,
+    truncation: Truncation = "longest_first",
+    device: str | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Predict for any number of texts, lazily and in their order.
+
+    Args:
+        run: a run folder, or one that :func:`load_run` returned.
+        texts: texts, or pairs of texts; drawn as they are needed, some thousand at a time.
+        truncation: how a text longer than in training is cut; ``"error"`` refuses it.
+        device: ``"cpu"`` (default) or ``"cuda"``.
+
+    Yields:
+        ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to
+        probability), ``truncated``; and ``empty``, true, for a text without anything but white space.
+
+    Raises:
+        InputError: single texts and pairs mixed, something that is not text, one text given as a plain string.
+    """
+    if isinstance(texts, str):
+        raise InputError("texts must be a list or another iterable of texts, got one string: put it in a list")
+    classifier = run if isinstance(run, Classifier) else load_run(run, device=device)
+    rest = iter(texts)
+    first = next(rest, None)
+    if first is None:
+        return
+    for window in draw_windows(chain([first], rest), TEXTS):
+        yield from classifier.predict(*_columns(window, pairs=not isinstance(first, str)), truncation)
+
+
+def _columns(window: Sequence[Any], *, pairs: bool) -> tuple[list[str], list[str] | None]:
+    for row in window:
+        parts = row if pairs and isinstance(row, (tuple, list)) else (row,)
+        if len(parts) != 1 + pairs or not all(isinstance(part, str) for part in parts):
+            expected = "a pair of texts, as the first was" if pairs else "a text, as the first was"
+            raise InputError(f"expected {expected}, got {row!r:.80}")
+    if not pairs:
+        return list(window), None
+    return [row[0] for row in window], [row[1] for row in window]

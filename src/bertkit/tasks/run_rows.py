@@ -1,0 +1,114 @@
+"""The labelled rows of a run: read, held out, cut, and hashed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertkit.tasks.examples import Examples
+from bertkit.tasks.reading_settings import ReadingSettings
+from bertkit.tasks.workflow import AnyWorkflow
+
+#: Name of the hash of train and dev together, among those of the parts.
+ALL = "hash of all"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Labelled examples of a run.
+
+    held_out: dev was taken out of the training file, because the task has none.
+    num_before_cut: training examples before ``max_train_rows``, held-out ones not among them.
+    hashes: of what the examples of each part hold, in their order, and of train and dev together (:data:`ALL`): the
+        same for two copies of the same data.
+    more: further labelled sets that finished models are scored on, by name.
+    """
+
+    train: Examples[Any]
+    dev: Examples[Any]
+    held_out: bool
+    num_before_cut: int
+    hashes: dict[str, str]
+    more: dict[str, Examples[Any]] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of train and dev together."""
+        return self.hashes[ALL]
+
+
+def read_rows(workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings) -> Rows:
+    """Read train and dev; hold dev out of train where there is no file for it; cut train to ``max_train_rows``.
+
+    Hold-out and cut depend on ``settings.seed`` and not on the seed of a single run, so all runs see the same examples.
+
+    Raises:
+        DataError: a file that is missing or wrong, too few examples, one label only.
+    """
+    train = workflow.read(data, "train", on_error=settings.on_error)
+    held_out = "dev" not in workflow.splits(data)
+    if held_out:
+        train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
+    else:
+        dev = workflow.read(data, "dev", on_error=settings.on_error)
+    kept = _sample(train, settings.max_train_rows, settings.seed)
+    workflow.check_train(kept)
+    more = workflow.read_more(data, on_error=settings.on_error)
+    return Rows(kept, dev, held_out, len(train), _hashes(workflow, kept, dev, more), more)
+
+
+def held_out_again(
+    workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings, facts: Mapping[str, Any]
+) -> Examples[Any] | None:
+    """The dev rows that a run held out of its training file; None where it held none out, or this is other data.
+
+    Args:
+        workflow: of the run's task.
+        data: what is now said to be the run's data.
+        settings: of the run.
+        facts: the part ``data`` of the run's protocol.
+    """
+    if not facts.get("dev_held_out_of_train") or "train" not in workflow.splits(data):
+        return None
+    train = workflow.read(data, "train", on_error="skip")  # the rows that the run left out, if any, are left out again
+    num_rows = facts["train_rows"] + facts["train_rows_left_out"] + facts["dev_rows"]
+    if len(train) != num_rows or not workflow.has_labels(train):
+        return None
+    train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
+    kept = _sample(train, settings.max_train_rows, settings.seed)
+    return dev if _hashes(workflow, kept, dev, {})[ALL] == facts["data_sha256"] else None
+
+
+def examples_hash(workflow: AnyWorkflow, examples: Sequence[Any]) -> str:
+    """SHA-256 of texts and labels in their order: two data sets with the same hash are the same to a model."""
+    return hashlib.sha256(_content(workflow, examples)).hexdigest()
+
+
+def _hashes(
+    workflow: AnyWorkflow, train: Sequence[Any], dev: Sequence[Any], more: Mapping[str, Sequence[Any]]
+) -> dict[str, str]:
+    parts = {"train": train, "dev": dev, **{f"dev-{name}": rows for name, rows in more.items()}}
+    both, found = hashlib.sha256(), {}
+    for name, examples in parts.items():
+        content = _content(workflow, examples)
+        found[f"hash of {name}"] = hashlib.sha256(content).hexdigest()[:16]
+        if name in ("train", "dev"):
+            both.update(content)
+    return {ALL: both.hexdigest(), **found}
+
+
+def _content(workflow: AnyWorkflow, examples: Sequence[Any]) -> bytes:
+    return b"".join(repr(workflow.content(example)).encode("utf-8", "surrogatepass") + b"\n" for example in examples)
+
+
+def _sample(examples: Examples[Any], num_rows: int | None, seed: int) -> Examples[Any]:
+    if num_rows is None or num_rows >= len(examples):
+        return examples
+    order = np.random.Generator(np.random.PCG64([seed, 0x5A])).permutation(len(examples))
+    chosen = [examples[number] for number in np.sort(order[:num_rows]).tolist()]
+    return Examples(chosen, examples.path, examples.split, examples.skipped)

@@ -1,0 +1,159 @@
+"""Whole files: nothing of the input is lost, what was cut or empty is told, and one process at a time writes."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertkit import BertForSequenceClassification
+from bertkit.errors import ConfigError, DataError
+from bertkit.inference.predict_files import predict_file
+from bertkit.inference.prediction_tables import flat
+from bertkit.system.atomic_files import held_lock
+from pipeline_helpers import save_tiny
+from training_helpers import read_rows
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("model"), BertForSequenceClassification, num_labels=2)
+
+
+def predicted(model: Path, source: Path, name: str = "out.jsonl", **options: Any) -> list[dict[str, Any]]:
+    out = source.parent / name
+    predict_file(model, source, out, **options)
+    return read_rows(out)
+
+
+def test_every_column_of_a_table_is_kept(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text('id,review,stars\n007,"good, film",5\n008,bad,1\n', encoding="utf-8")
+    rows = predicted(model, source, text="review")
+    assert [list(row) for row in rows] == [
+        ["id", "review", "stars", "text", "predicted", "probabilities", "truncated"]
+    ] * 2
+    assert [(row["id"], row["review"], row["stars"]) for row in rows] == [
+        ("007", "good, film", "5"),
+        ("008", "bad", "1"),
+    ]
+
+
+def test_every_key_of_json_lines_is_kept_and_none_is_written_over(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    lines = [{"text": "good", "predicted": "by hand", "n": 3}, {"text": "bad", "predicted": None, "more": {"a": [1]}}]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    rows = predicted(model, source)
+    for row, line in zip(rows, lines, strict=True):
+        assert {name: row[name] for name in line} == line
+        assert row["bertkit_predicted"] in ("LABEL_0", "LABEL_1")
+
+
+def test_values_that_json_does_not_have(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.parquet"
+    days = pa.array([18_000, 18_001], pa.date32())
+    pq.write_table(pa.table({"text": ["good", "bad"], "x": [0.5, float("nan")], "day": days}), source)
+    rows = predicted(model, source)
+    assert [row["x"] for row in rows] == [0.5, None]
+    assert [row["day"] for row in rows] == ["2019-04-14", "2019-04-15"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_keep_the_columns_too(model: Path, tmp_path: Path, suffix: str) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / f"out{suffix}"
+    source.write_text("id,text\na1,good film\na2,\n", encoding="utf-8")
+    assert predict_file(model, source, out) == 2
+    if suffix == ".parquet":
+        rows = pq.read_table(out).to_pylist()
+    else:
+        with out.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t" if suffix == ".tsv" else ","))
+    expected = ["id", "text", "predicted", "probability", "p_LABEL_0", "p_LABEL_1", "truncated", "empty"]
+    assert [list(row) for row in rows] == [expected] * 2
+    assert [row["id"] for row in rows] == ["a1", "a2"]
+    assert [str(row["empty"]) for row in rows] == ["False", "True"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", out.name]
+
+
+def test_a_table_of_answers_of_other_kinds_and_of_several_labels() -> None:
+    several = flat({"text": "a", "predicted": ["x", "y"], "probabilities": {"x": 0.75, "y": 0.5}, "truncated": False})
+    assert (several["predicted"], several["probability"]) == ("x|y", "0.7500|0.5000")
+    answer = flat({"id": "q1", "predicted": "Paris", "start": 3, "words": ["a", "b"], "entities": [{"type": "PER"}]})
+    assert answer == {
+        "id": "q1",
+        "predicted": "Paris",
+        "start": 3,
+        "words": "a|b",
+        "entities": '[{"type": "PER"}]',
+        "empty": False,
+    }
+
+
+def test_long_and_empty_texts_are_told_and_marked(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("good\n" + "good " * 100 + "\n\n \t\n", encoding="utf-8")
+    rows = predicted(model, source)
+    assert [row["truncated"] for row in rows] == [False, True, False, False]
+    assert [row.get("empty", False) for row in rows] == [False, False, True, True]
+    told = capsys.readouterr().err
+    assert "1 of 4 inputs was longer than 64 tokens and was truncated" in told
+    assert "2 of 4 texts are empty" in told
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_text(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes("\ufeffgood\nbad\n".encode())
+    assert [row["text"] for row in predicted(model, tmp_path / "in.txt")] == ["good", "bad"]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("kind", [".txt", ".csv"])
+def test_damaged_compressed_files(model: Path, tmp_path: Path, suffix: str, pack: Any, kind: str) -> None:
+    whole = pack(b"text\n" + b"".join(f"good film {n} {n * 7919 % 10007}\n".encode() for n in range(5000)))
+    for content in (whole[: len(whole) // 2], b"text\nnot compressed at all\n"):
+        source = tmp_path / f"in{kind}{suffix}"
+        source.write_bytes(content)
+        with pytest.raises(DataError, match=r"in\.(txt|csv)\S*: damaged or cut short"):
+            predict_file(model, source, tmp_path / "out.jsonl")
+        for left in tmp_path.glob("out*"):
+            left.unlink()
+
+
+def test_one_process_at_a_time_writes_an_output(model: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text("good\nbad\n", encoding="utf-8")
+    with (
+        held_lock(tmp_path / ".out.jsonl.lock", "held by this test"),
+        pytest.raises(ConfigError, match=r"another process is writing .*out\.jsonl"),
+    ):
+        predict_file(model, source, out)
+    assert predict_file(model, source, out) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl"]
+
+
+def test_two_commands_at_once_lose_no_row(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("".join(f"good film {n}\n" for n in range(3000)), encoding="utf-8")
+    command = [sys.executable, "-m", "bertkit", "predict", source, "--model", model, "--out", tmp_path / "out.jsonl"]
+    running = []
+    for _ in range(2):
+        running.append(subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True))
+        time.sleep(0.2)
+    told = [process.communicate()[1] for process in running]
+    ends = [process.returncode for process in running]
+    assert 0 in ends
+    for code, err in zip(ends, told, strict=True):
+        assert code == 0 or "another process is writing" in err or "exists already" in err
+    assert [row["text"] for row in read_rows(tmp_path / "out.jsonl")] == [f"good film {n}" for n in range(3000)]
