@@ -123,7 +123,7 @@ def _draw_losses(
 
 
 def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
-    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that the pictures of two runs are comparable."""
+    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs can be compared."""
     curves = {
         name: [(r["step"], r[f"dev_{key}"]) for r in epochs if r.get(f"dev_{key}") is not None]
         for name, key in (("masked words correct", "masked_lm_accuracy"), ("pairs correct", "next_sentence_accuracy"))

@@ -79,8 +79,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
         from bertkit.tasks.text.features import featurize_texts
+        from bertkit.tasks.text.workflow import new_classifier
         from bertkit.tokenization import AutoTokenizer
-        from bertkit.training.finetuning.fit import fit_classifier, new_classifier
+        from bertkit.training.finetuning.fit import fit_classifier
         from bertkit.training.trainer.generators import seeded
 
         texts, pairs = _columns(X)
@@ -95,7 +96,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.config_ = self._settings().resolved(task="text", model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             features = _with_labels(features, numbers.astype(np.int64))
-            self.model_ = fit_classifier(model, task, features, None, self.config_, seed=self.seed).model
+            fit_classifier(model, task, features, None, self.config_, seed=self.seed)
+        self.model_ = model
         self.pairs_ = pairs is not None
         return self
 

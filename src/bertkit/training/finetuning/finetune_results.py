@@ -144,14 +144,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def summarize(seeds: Sequence[SeedResult]) -> dict[str, dict[str, float] | None]:
-    """``mean``, ``median``, and ``sd`` (sample standard deviation, None for one seed) of every score."""
+def summarize(seeds: Sequence[SeedResult]) -> tuple[dict[str, float], dict[str, float] | None, dict[str, float]]:
+    """Mean, sample standard deviation (None for one seed) and median of every score."""
     values = {name: [seed.scores[name] for seed in seeds] for name in seeds[0].scores}
-    return {
-        "mean": {name: statistics.fmean(of_seeds) for name, of_seeds in values.items()},
-        "median": {name: statistics.median(of_seeds) for name, of_seeds in values.items()},
-        "sd": {n: statistics.stdev(of_seeds) for n, of_seeds in values.items()} if len(seeds) > 1 else None,
-    }
+    mean, median = ({n: take(v) for n, v in values.items()} for take in (statistics.fmean, statistics.median))
+    return mean, {n: statistics.stdev(v) for n, v in values.items()} if len(seeds) > 1 else None, median
 
 
 def choose_seed(seeds: Sequence[SeedResult], metric: str) -> SeedResult:

@@ -35,9 +35,9 @@ def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures:
         *([f"- {result.spread_line()}"] if result.interval is not None else []),
         *(f"- {note}" for note in result.notes),
         "",
-        f"Measured on {protocol['split']} ({data['dev_rows']:,} rows{held_out}); the model of seed {result.chosen_seed} "
-        "is in this folder. Scores of other publications compare only under the same protocol, which `metrics.json` "
-        "states in full.\n",
+        f"Measured on {protocol['split']} ({data['dev_rows']:,} rows{held_out}). This folder has the model of seed "
+        f"{result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
+        "`metrics.json` states in full.\n",
         *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
         "\n## How it was trained\n",
         _table(("setting", "value"), settings),
