@@ -23,6 +23,7 @@ import transformers
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.data.examples.masking import MaskVocabulary
+from bertkit.data.examples.pairs import Rules
 from bertkit.model.models import BertForPreTraining
 from machine import about, block, publish
 from pretrain_peers import Examples, Job, Precision, compare, flops_a_step, matmul_peak
@@ -116,7 +117,7 @@ def measure(
     data = Examples(
         text,
         MaskVocabulary.of(names),
-        max_seq_length=length,
+        Rules(max_seq_length=length),
         batch_size=size,
         max_tokens=max(length, args.max_tokens or args.tokens),
     )

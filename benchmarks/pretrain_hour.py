@@ -168,6 +168,7 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
 
     from bertkit import BertForPreTraining
     from bertkit.data.examples.masking import MaskVocabulary
+    from bertkit.data.examples.pairs import Rules
     from bertkit.data.examples.pretrain_batches import PretrainData
     from bertkit.data.store.token_store import TokenStore
     from bertkit.training.pretraining.word_statistics import unigram_counts
@@ -180,7 +181,7 @@ def score_held_out(args: argparse.Namespace) -> dict[str, float]:
     model = BertForPreTraining.from_pretrained(args.work / "run" / "model").eval()
     vocabulary = MaskVocabulary.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
     settings = json.loads((args.work / "run" / "metrics.json").read_text(encoding="utf-8"))["settings"]
-    data = PretrainData(dev, vocabulary, max_seq_length=settings["max_seq_length"], batch_size=64)
+    data = PretrainData(dev, vocabulary, Rules(max_seq_length=settings["max_seq_length"]), batch_size=64)
     sums = dict.fromkeys(("masked_lm", "right", "unigram", "words", "follows", "random", "pairs"), 0.0)
     for step in range(data.steps_per_epoch):
         for batch in data.micro_batches(step):

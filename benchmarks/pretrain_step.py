@@ -61,6 +61,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
     from bertkit.config.bert_config import BertConfig
     from bertkit.data.examples.masking import MaskVocabulary
+    from bertkit.data.examples.pairs import Rules
     from bertkit.data.store.token_store import TokenStore
     from bertkit.model.models import BertForPreTraining
     from bertkit.training.pretraining.pretrain_settings import PretrainConfig
@@ -78,7 +79,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     data = Examples(
         store,
         vocabulary,
-        max_seq_length=args.length,
+        Rules(max_seq_length=args.length),
         batch_size=args.batch_size,
         max_tokens=max(args.length, args.max_tokens or PretrainConfig().max_tokens),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bertkit.data.examples.masking import MaskVocabulary
+from bertkit.data.examples.pairs import Rules, SentenceTokens
+from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.data.store.store_manifest import Counts, id_type_for
 from bertkit.data.store.store_writer import StoreWriter, TokenizedChunk
 from bertkit.tokenization import BertTokenizer
@@ -49,6 +52,13 @@ class ToyTokens:
         names = SPECIALS + [f"[unused{n}]" for n in range(FIRST - len(SPECIALS))]
         names += [f"##t{n}" if n % 3 == 2 else f"t{n}" for n in range(self.num_tokens)]
         return MaskVocabulary.of(names)
+
+
+def pretrain_data(tokens: SentenceTokens, vocabulary: MaskVocabulary, **settings: Any) -> PretrainData:
+    """Pre-training data whose rules stand among the other settings."""
+    names = [field.name for field in fields(Rules)]
+    rules = Rules(**{name: settings.pop(name) for name in names if name in settings})
+    return PretrainData(tokens, vocabulary, rules, **settings)
 
 
 def random_tokens(seed: int, num_documents: int, *, max_sentences: int = 30, max_length: int = 40) -> ToyTokens:

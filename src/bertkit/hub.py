@@ -20,11 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.models import BertModel
 from bertkit.tokenization import BertTokenizer
 
-#: The keys of what :class:`Preprocess` gives and :class:`Encoder` takes.
+__all__ = ["INPUTS", "Encoder", "KerasLayer", "Preprocess"]
+
+#: The keys that :class:`Preprocess` returns and :class:`Encoder` takes.
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 
 
@@ -152,6 +155,28 @@ class Encoder(nn.Module):
     def train(self, mode: bool = True) -> Self:
         super().train(mode and self.trainable)
         return self
+
+
+def KerasLayer(handle: str | Path, trainable: bool = False) -> Preprocess | Encoder:  # noqa: N802 (TF-Hub's name)
+    """``hub.KerasLayer(handle)``: a vocabulary becomes a :class:`Preprocess`, a model an :class:`Encoder`.
+
+    Args:
+        handle: a ``vocab.txt`` or a folder that has only a tokenizer; or a model: a folder or a Hub name. In code for
+            TensorFlow Hub both handles are URLs; put the two names of files or checkpoints in their place.
+        trainable: see :class:`Encoder`.
+
+    Raises:
+        CheckpointError: neither a vocabulary nor a model can be read.
+    """
+    path = Path(handle).expanduser()
+    only_words = path.is_file() and path.suffix == ".txt"
+    if only_words or (path.is_dir() and not (path / CONFIG).exists()):
+        return Preprocess(handle)
+    return Encoder(handle, trainable)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def _in_turns(lengths: list[int], room: int) -> list[int]:

@@ -60,7 +60,7 @@ def test_a_store_is_known_in_every_state(store: Path, capsys: pytest.CaptureFixt
         assert "has no manifest.json; a token store is made with" in capsys.readouterr().err
         (store / "progress.json").write_text("{}")
         assert main(["inspect", str(store)]) == 3
-        assert "a token store that is not finished" in capsys.readouterr().err
+        assert "an unfinished token store" in capsys.readouterr().err
     finally:
         (store / "progress.json").unlink(missing_ok=True)
         manifest.write_text(content)

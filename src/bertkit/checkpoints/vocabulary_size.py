@@ -70,7 +70,7 @@ def _bound(file: Path) -> float:
 
 def _highest_id(file: Path) -> int:
     """The highest id in a ``tokenizer.json``, plus one."""
-    content = read_json(file)
+    content: Any = read_json(file)
     try:
         vocab = content["model"]["vocab"]  # of unigram models a list, in the order of the ids
         ids = range(len(vocab)) if isinstance(vocab, list) else vocab.values()

@@ -1,37 +1,37 @@
-"""Pre-training examples as the original BERT code makes them, by its names.
+"""``create_pretraining_data.py`` of google-research/bert: text files to pre-training examples, and these to TFRecords.
 
-The algorithm, the argument names and the order of the calls of ``random.Random`` are those of
-``create_pretraining_data.py`` of google-research/bert (Devlin et al. 2019, sections 3.1 and A.2): with the same seed,
-vocabulary and input the same examples come out, so that old results can be repeated. Everything is held in memory and
-goes through plain Python; for a corpus of any size use :mod:`bertkit.data`, which has none of the weaknesses kept here:
-
-* a "random" second segment comes from the document itself when ten draws in a row hit it (always, where there is only
-  one document), and is labelled random all the same;
-* a chunk of one sentence never gives a true pair, so that more than half of all pairs are random;
-* the draw of a random token may hit special and unused tokens of the vocabulary.
-
-Deviations from the original: whole-word masking is an argument, not a global flag; text that is not UTF-8, a missing
-file and settings that leave no room are errors that say where; ``[CLS]`` and ``[SEP]`` are found by name as there.
+The algorithm is that of :mod:`bertkit.data.examples.original_instances`. Deviations: whole-word masking is an argument,
+not a global flag; text that is not UTF-8 and a missing file are errors that say where.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from bertkit.errors import ConfigError, DataError
+from bertkit.data.examples.original_instances import (
+    InstanceSettings,
+    MaskedLmInstance,
+    Sentence,
+    TokenizedDocument,
+    TrainingInstance,
+    create_masked_lm_predictions,
+    document_instances,
+    instances_from_documents,
+    truncate_seq_pair,
+)
+from bertkit.errors import DataError
 
-#: Tries to find another document for a random second segment.
-RANDOM_DOCUMENT_TRIES = 10
-#: [CLS], two [SEP] and one token on each side.
-MIN_SEQ_LENGTH = 5
-
-#: The tokens of one sentence, and the sentences of one document.
-Sentence = list[str]
-TokenizedDocument = Sequence[Sentence]
+__all__ = [
+    "MaskedLmInstance",
+    "TrainingInstance",
+    "create_instances_from_document",
+    "create_masked_lm_predictions",
+    "create_training_instances",
+    "truncate_seq_pair",
+]
 
 
 class Tokenizer(Protocol):
@@ -47,32 +47,6 @@ class Tokenizer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class TrainingInstance:
-    """One example: a pair of segments with some tokens masked.
-
-    tokens: ``[CLS] A [SEP] B [SEP]`` after masking.
-    segment_ids: 0 up to the first [SEP], 1 behind it; one for each token.
-    is_random_next: whether B was drawn at random instead of following A.
-    masked_lm_positions: places in ``tokens`` to predict, ascending.
-    masked_lm_labels: what stood there before.
-    """
-
-    tokens: list[str]
-    segment_ids: list[int]
-    is_random_next: bool
-    masked_lm_positions: list[int]
-    masked_lm_labels: list[str]
-
-
-@dataclass(frozen=True, order=True)
-class MaskedLmInstance:
-    """One prediction: the place of a token and what stood there."""
-
-    index: int
-    label: str
-
-
 def create_training_instances(
     input_files: Iterable[str | Path],
     tokenizer: Tokenizer,
@@ -85,89 +59,27 @@ def create_training_instances(
     *,
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
-    """Text files to shuffled examples.
+    """Text files to shuffled examples; for the settings see :class:`InstanceSettings`.
 
-    Args:
-        input_files: UTF-8 text, one sentence a line, a blank line between documents; the end of a file does not end a
-            document, as in the original.
-        tokenizer: cuts sentences into word pieces; random tokens are drawn from its vocabulary.
-        max_seq_length: most tokens of an example, special tokens included; at least 5.
-        dupe_factor: how often the corpus is gone through, each time with other pairs and masks.
-        short_seq_prob: share of documents cut into shorter examples.
-        masked_lm_prob: share of tokens to predict.
-        max_predictions_per_seq: most tokens to predict in one example.
-        rng: the only source of chance.
-        do_whole_word_mask: mask all pieces of a word or none.
+    Files are UTF-8, one sentence a line, with a blank line between documents; the end of a file does not end a
+    document, as in the original. Random tokens are drawn from the tokenizer's vocabulary.
 
     Raises:
         ConfigError: a setting out of bounds.
         DataError: a file is missing or not UTF-8, or none has any text.
     """
-    _check(max_seq_length, dupe_factor, short_seq_prob, masked_lm_prob, max_predictions_per_seq)
-    all_documents = _read_documents([Path(file) for file in input_files], tokenizer)
-    instances = list(
-        instances_from_documents(
-            all_documents,
-            list(tokenizer.vocab),
-            max_seq_length,
-            dupe_factor,
-            short_seq_prob,
-            masked_lm_prob,
-            max_predictions_per_seq,
-            rng,
-            do_whole_word_mask=do_whole_word_mask,
-        )
+    settings = InstanceSettings(
+        max_seq_length=max_seq_length,
+        dupe_factor=dupe_factor,
+        short_seq_prob=short_seq_prob,
+        masked_lm_prob=masked_lm_prob,
+        max_predictions_per_seq=max_predictions_per_seq,
+        do_whole_word_mask=do_whole_word_mask,
     )
+    all_documents = _read_documents([Path(file) for file in input_files], tokenizer)
+    instances = list(instances_from_documents(all_documents, list(tokenizer.vocab), settings, rng))
     rng.shuffle(instances)
     return instances
-
-
-def instances_from_documents(
-    all_documents: list[TokenizedDocument],
-    vocab_words: Sequence[str],
-    max_seq_length: int,
-    dupe_factor: int,
-    short_seq_prob: float,
-    masked_lm_prob: float,
-    max_predictions_per_seq: int,
-    rng: Random,
-    *,
-    do_whole_word_mask: bool = False,
-) -> Iterator[TrainingInstance]:
-    """What :func:`create_training_instances` does between reading the text and the last shuffle.
-
-    The original has no such function. It is for text that is tokenized already; the caller may keep the examples in a
-    smaller form, and shuffles them (``rng.shuffle`` of their numbers draws the same as that of the examples).
-
-    Args:
-        all_documents: none of them empty; shuffled in place.
-        vocab_words: where random tokens come from.
-        max_seq_length: as for :func:`create_training_instances`, and so on.
-        dupe_factor: as there.
-        short_seq_prob: as there.
-        masked_lm_prob: as there.
-        max_predictions_per_seq: as there.
-        rng: as there.
-        do_whole_word_mask: as there.
-
-    Raises:
-        ConfigError: a setting out of bounds.
-    """
-    _check(max_seq_length, dupe_factor, short_seq_prob, masked_lm_prob, max_predictions_per_seq)
-    rng.shuffle(all_documents)
-    for _ in range(dupe_factor):
-        for document_index in range(len(all_documents)):
-            yield from create_instances_from_document(
-                all_documents,
-                document_index,
-                max_seq_length,
-                short_seq_prob,
-                masked_lm_prob,
-                max_predictions_per_seq,
-                vocab_words,
-                rng,
-                do_whole_word_mask=do_whole_word_mask,
-            )
 
 
 def create_instances_from_document(
@@ -182,148 +94,19 @@ def create_instances_from_document(
     *,
     do_whole_word_mask: bool = False,
 ) -> list[TrainingInstance]:
-    """The examples of one document; arguments as :func:`create_training_instances`.
+    """The examples of one document; for the settings see :class:`InstanceSettings`.
 
-    Sentences are collected until they fill an example, then cut at a random sentence into A and B; half of the time a
-    stretch of another document takes the place of B, and the sentences that made up B are used again.
+    Raises:
+        ConfigError: a setting out of bounds.
     """
-    document = all_documents[document_index]
-    max_num_tokens = max_seq_length - 3
-    target_seq_length = max_num_tokens
-    if rng.random() < short_seq_prob:
-        target_seq_length = rng.randint(2, max_num_tokens)
-    instances: list[TrainingInstance] = []
-    start = 0
-    while start < len(document):
-        end = _chunk_end(document, start, target_seq_length)
-        a_end = start + 1 if end - start == 1 else start + rng.randint(1, end - start - 1)
-        tokens_a = _joined(document[start:a_end])
-        # The draw must not happen where there is only one sentence: every call moves the generator on.
-        is_random_next = end - start == 1 or rng.random() < 0.5
-        if is_random_next:
-            tokens_b = _random_segment(all_documents, document_index, target_seq_length - len(tokens_a), rng)
-            start = a_end
-        else:
-            tokens_b = _joined(document[a_end:end])
-            start = end
-        truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng)
-        tokens = ["[CLS]", *tokens_a, "[SEP]", *tokens_b, "[SEP]"]
-        masked, positions, labels = create_masked_lm_predictions(
-            tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng, do_whole_word_mask=do_whole_word_mask
-        )
-        segment_ids = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
-        instances.append(TrainingInstance(masked, segment_ids, is_random_next, positions, labels))
-    return instances
-
-
-def create_masked_lm_predictions(
-    tokens: Sequence[str],
-    masked_lm_prob: float,
-    max_predictions_per_seq: int,
-    vocab_words: Sequence[str],
-    rng: Random,
-    *,
-    do_whole_word_mask: bool = False,
-) -> tuple[list[str], list[int], list[str]]:
-    """Choose tokens to predict and hide them: 80 % as ``[MASK]``, 10 % as a random token, 10 % not at all.
-
-    Args:
-        tokens: one example, with ``[CLS]`` and ``[SEP]``, which are never chosen.
-        masked_lm_prob: share of ``tokens`` to predict, at least one token.
-        max_predictions_per_seq: most of them.
-        vocab_words: where random tokens come from.
-        rng: the only source of chance.
-        do_whole_word_mask: choose words, all pieces at once; a word with more pieces than may still be chosen is
-            passed over. Each piece is hidden by a draw of its own.
-
-    Returns:
-        The tokens after hiding, the places chosen in ascending order, and what stood there.
-    """
-    num_to_predict = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
-    candidates = list(_candidates(tokens, do_whole_word_mask))
-    rng.shuffle(candidates)
-    output_tokens = list(tokens)
-    chosen: list[MaskedLmInstance] = []
-    for places in candidates:
-        if len(chosen) >= num_to_predict:
-            break
-        if len(chosen) + len(places) > num_to_predict:
-            continue
-        for index in places:
-            output_tokens[index] = _hidden(tokens[index], vocab_words, rng)
-            chosen.append(MaskedLmInstance(index, tokens[index]))
-    chosen.sort()
-    return output_tokens, [one.index for one in chosen], [one.label for one in chosen]
-
-
-def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_num_tokens: int, rng: Random) -> None:
-    """Shorten two segments in place until together they have ``max_num_tokens``.
-
-    One token at a time goes from the longer segment (from B where both are of one length), from its front or its back
-    with equal chance.
-    """
-    while len(tokens_a) + len(tokens_b) > max_num_tokens:
-        longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
-        del longer[0 if rng.random() < 0.5 else -1]
-
-
-def _candidates(tokens: Sequence[str], whole_words: bool) -> Iterator[list[int]]:
-    """Places that are chosen together: each token for itself, or the pieces of a word.
-
-    As in the original a piece joins the candidate before it, even across a [SEP] that stands between them.
-    """
-    group: list[int] = []
-    for index, token in enumerate(tokens):
-        if token in ("[CLS]", "[SEP]"):
-            continue
-        if whole_words and group and token.startswith("##"):
-            group.append(index)
-            continue
-        if group:
-            yield group
-        group = [index]
-    if group:
-        yield group
-
-
-def _hidden(token: str, vocab_words: Sequence[str], rng: Random) -> str:
-    if rng.random() < 0.8:
-        return "[MASK]"
-    if rng.random() < 0.5:
-        return token
-    return vocab_words[rng.randint(0, len(vocab_words) - 1)]
-
-
-def _chunk_end(document: TokenizedDocument, start: int, target_seq_length: int) -> int:
-    """The number behind the last sentence of a chunk: as many as reach the target, or all that are left."""
-    length = 0
-    for end in range(start, len(document)):
-        length += len(document[end])
-        if length >= target_seq_length:
-            return end + 1
-    return len(document)
-
-
-def _random_segment(
-    all_documents: Sequence[TokenizedDocument], document_index: int, target_length: int, rng: Random
-) -> list[str]:
-    """Whole sentences of some document, from a random one on, until the target is reached; at least one sentence."""
-    drawn = document_index
-    for _ in range(RANDOM_DOCUMENT_TRIES):
-        drawn = rng.randint(0, len(all_documents) - 1)
-        if drawn != document_index:
-            break
-    document = all_documents[drawn]
-    segment: list[str] = []
-    for sentence in document[rng.randint(0, len(document) - 1) :]:
-        segment += sentence
-        if len(segment) >= target_length:
-            break
-    return segment
-
-
-def _joined(sentences: Iterable[Sentence]) -> list[str]:
-    return [token for sentence in sentences for token in sentence]
+    settings = InstanceSettings(
+        max_seq_length=max_seq_length,
+        short_seq_prob=short_seq_prob,
+        masked_lm_prob=masked_lm_prob,
+        max_predictions_per_seq=max_predictions_per_seq,
+        do_whole_word_mask=do_whole_word_mask,
+    )
+    return document_instances(all_documents, document_index, vocab_words, settings, rng)
 
 
 def _read_documents(files: Sequence[Path], tokenizer: Tokenizer) -> list[TokenizedDocument]:
@@ -356,19 +139,3 @@ def _lines(file: Path) -> Iterator[str]:
                     ) from None
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror or error}") from None
-
-
-def _check(
-    max_seq_length: int, dupe_factor: int, short_seq_prob: float, masked_lm_prob: float, max_predictions_per_seq: int
-) -> None:
-    if max_seq_length < MIN_SEQ_LENGTH:
-        raise ConfigError(
-            f"max_seq_length must be at least {MIN_SEQ_LENGTH} ([CLS], two [SEP], a token on each side), "
-            f"got {max_seq_length}"
-        )
-    for name, count in (("dupe_factor", dupe_factor), ("max_predictions_per_seq", max_predictions_per_seq)):
-        if count < 1:
-            raise ConfigError(f"{name} must be at least 1, got {count}")
-    for name, share in (("short_seq_prob", short_seq_prob), ("masked_lm_prob", masked_lm_prob)):
-        if not 0 <= share <= 1:
-            raise ConfigError(f"{name} must be from 0 to 1, got {share}")

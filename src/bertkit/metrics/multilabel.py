@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
+from bertkit.metrics.scores import as_values
 
 Array = npt.NDArray[Any]
 
@@ -73,7 +74,7 @@ MULTILABEL_METRICS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]
 def _pair(predictions: npt.ArrayLike, references: npt.ArrayLike) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     arrays = []
     for name, values in (("predictions", predictions), ("references", references)):
-        array = np.asarray(values)
+        array = as_values(name, values)
         if array.ndim != 2 or array.dtype.kind not in "iubf" or not np.isin(array, (0, 1)).all():
             raise InputError(f"{name} must be 0 or 1 of shape (rows, labels), got {array.dtype} of shape {array.shape}")
         arrays.append(array.astype(np.bool_))

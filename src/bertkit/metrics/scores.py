@@ -31,11 +31,11 @@ def accuracy(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
     """Share of rows whose label is right.
 
     Args:
-        predictions: n labels, of any type that compares with ``==``.
+        predictions: n labels, numbers or text.
         references: n right labels.
 
     Raises:
-        InputError: no rows, different lengths, more than one axis, or a value that is not finite.
+        InputError: no rows, different lengths, more than one axis, or a value that is neither text nor a finite number.
     """
     predicted, right = _pair(predictions, references)
     return float(np.mean(predicted == right))
@@ -188,14 +188,30 @@ def _numbers(
     return predicted.astype(np.float64), right.astype(np.float64)
 
 
+def as_values(name: str, values: npt.ArrayLike) -> Array:
+    """Numbers or texts as an array.
+
+    Raises:
+        InputError: another value, such as None, a value that is not finite, or rows of different lengths.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} cannot be scored: {error}") from None
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        row = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise InputError(f"{name}{row} is {array[tuple(row)]}: a value that is not finite cannot be scored")
+    if array.dtype.kind not in "iubfUS":
+        wrong = next((v for v in array.ravel().tolist() if not isinstance(v, (int, float, str))), array.dtype)
+        raise InputError(f"{name} must be numbers or text, got {wrong!r:.60}")
+    return array
+
+
 def _pair(predictions: npt.ArrayLike, references: npt.ArrayLike) -> tuple[Array, Array]:
-    predicted, right = np.asarray(predictions), np.asarray(references)
+    predicted, right = as_values("predictions", predictions), as_values("references", references)
     for name, values in (("predictions", predicted), ("references", right)):
         if values.ndim != 1:
             raise InputError(f"{name} must have one axis, got shape {values.shape}; take the argmax of logits first")
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            row = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise InputError(f"{name}[{row}] is {values[row]}: a value that is not finite cannot be scored")
     if len(predicted) != len(right):
         raise InputError(f"{len(predicted)} predictions but {len(right)} references")
     if len(predicted) == 0:

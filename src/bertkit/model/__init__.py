@@ -1,1 +1,13 @@
-"""The architecture, and nothing else: read attention, encoder, embeddings, heads, bert, in that order."""
+"""BERT and its descendants. To read the model, read five files in this order:
+
+1. ``embeddings``: ids to vectors
+2. ``attention``: the vectors of a sequence look at each other, with a reference kernel as in the paper
+3. ``encoder``: the layers around it
+4. ``heads``: pooler, masked LM, next sentence, replaced tokens
+5. ``models``: encoder and head put together, one class a task
+
+Together they hold every line from the ids of a packed batch (:mod:`bertkit.batch`) to its logits. Beside them:
+``losses``; ``padded``, for calls with padded tensors; ``output``, what a call returns; ``loading`` and
+``auto`` for checkpoints; ``resize`` for larger vocabularies; ``convert`` and ``fingerprint`` for the command line. What
+makes it fast is in ``kernels``, each a plain function or module with a readable counterpart.
+"""

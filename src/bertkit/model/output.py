@@ -11,11 +11,11 @@ from torch import Tensor
 from bertkit.model.losses import LossTerm
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ModelOutput:
-    """Results of one forward pass; what was not asked for, or what the head does not have, is None.
+    """Results of one forward pass; what was not asked for, or what the head does not compute, is None.
 
-    Shapes are given for a padded call (B sequences of width S); a packed call has ``(T, ...)`` in place of
+    Shapes are those of a padded call (B sequences of width S); a packed call has ``(T, ...)`` in place of
     ``(B, S, ...)``. Padded positions hold zeros.
 
     loss: scalar, mean over the targets, when labels were given.
@@ -58,6 +58,9 @@ class ModelOutput:
     def to_tuple(self) -> tuple[Any, ...]:
         """The present fields, in order."""
         return tuple(getattr(self, name) for name in self.keys())
+
+    def __repr__(self) -> str:
+        return f"ModelOutput({', '.join(f'{name}={getattr(self, name)!r}' for name in self.keys())})"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())

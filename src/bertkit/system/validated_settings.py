@@ -1,4 +1,4 @@
-"""Base of everything that can be set: plain, frozen, checked data. Imports no torch."""
+"""Base class of all settings: frozen, validated data. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertkit.errors import ConfigError, did_you_mean
 
 
 class Settings(BaseModel):
-    """Base of everything a user can set: frozen, checked, and no field that nobody reads.
+    """Base class of all settings: frozen and validated; unknown fields are errors.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), or a value of the wrong type, out of bounds, or not
@@ -26,7 +26,7 @@ class Settings(BaseModel):
         if isinstance(value, bool):
             kind = cls.model_fields[str(info.field_name)].annotation
             if kind is not bool and bool not in get_args(kind):
-                raise ValueError(f"{info.field_name} = {value}: neither true nor false is a value of it")
+                raise ValueError(f"{info.field_name} = {value}: expected {_expected(kind)}, got a boolean")
         return value
 
     def __init__(self, /, **values: Any) -> None:  # "self" may be a key of a file
@@ -36,12 +36,17 @@ class Settings(BaseModel):
             raise ConfigError(explain_validation(error, type(self).model_fields)) from None
 
 
+def _expected(kind: object) -> str:
+    kinds = get_args(kind) or (kind,)
+    return "a number" if {int, float} & set(kinds) else "text" if str in kinds else "another type"
+
+
 def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
-    """Pydantic's findings in one sentence each: field, what was given, what is expected.
+    """Pydantic's findings, one clause each: field, given value, what is expected.
 
     Args:
-        error: what pydantic raised.
-        fields: names of the known fields, for suggestions.
+        error: the error that pydantic raised.
+        fields: names of the known fields, to suggest one.
     """
     told = []
     for finding in error.errors(include_url=False):

@@ -1,19 +1,33 @@
-"""A battery that every task has to pass, in the manner of scikit-learn's ``check_estimator``."""
+"""A battery that every task has to pass, in the manner of scikit-learn's ``check_estimator``.
+
+Labels round-trip, perfect predictions score 1.0, cutting input never loses an answer silently, and files that are
+empty, damaged or wrong in one row are refused by name and place. What differs between kinds of tasks is in their
+``battery.py``.
+"""
 
 from __future__ import annotations
 
 import json
 import lzma
 import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
 from bertkit.errors import DataError
-from bertkit.tasks.examples import Example, Split
-from bertkit.tasks.reading.lines import open_binary
-from bertkit.tasks.reading.splits import kind_of, splits_of
-from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
-from bertkit.tasks.text.reading import load_split
-from bertkit.tasks.text.task import TextTask, score
+from bertkit.tasks.examples import SPLITS, Located, Split
+from bertkit.tasks.reading.bad_rows import BadRows
+from bertkit.tasks.reading.lines import COMPRESSIONS, Lines
+from bertkit.tasks.reading.splits import kind_of
+from bertkit.tasks.registry import Task, load_class, task_from_dict, task_to_dict
+from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
+
+#: Examples of a split that are cut to pieces, the longest tokens that they are cut to, and their common tokens.
+CUT_EXAMPLES, CUT_LENGTH, CUT_OVERLAP = 200, 48, 8
+
+TaskT = TypeVar("TaskT", bound=Task)
+RowT = TypeVar("RowT", bound=Located)
 
 
 def check_task(task: Task, folder: str | Path) -> list[str]:
@@ -30,107 +44,118 @@ def check_task(task: Task, folder: str | Path) -> list[str]:
         AssertionError: a check failed; the task is wrong.
         DataError: the data cannot be read at all.
     """
-    if not isinstance(task, TextTask):
-        from bertkit.tasks.check_kinds import check_other  # it reads files of other kinds, which few need
-
-        return check_other(task, folder)
-    passed = []
-    splits = splits_of(task, folder)
-    for split, path in splits.items():
-        rows = load_split(task, folder, split)
-        passed.append(_check_rows(task, split, rows))
-        if split != "test" or rows[0].label is not None:
-            passed.append(_check_perfect(task, split, rows))
-        passed += _check_files(task, split, path, rows[0])
-    passed += [_check_unknown_label(task), _check_plain_data(task)]
-    return passed
+    battery: Battery[Any, Any] = load_class(task.form, "battery")(task, folder)
+    return battery.run()
 
 
-def _check_rows(task: TextTask, split: Split, rows: list[Example]) -> str:
-    seen = set()
-    for row in rows:
-        assert row.text.strip(), f"{row.where}: empty text"
-        assert (row.text_pair is not None) == task.is_pair, f"{row.where}: a pair where none is due, or none where due"
-        if row.label is None:
-            assert split == "test", f"{row.where}: no label in {split}"
-        elif task.labels is None:
-            low, high = task.score_range or (-float("inf"), float("inf"))
-            assert isinstance(row.label, float), f"{row.where}: score {row.label!r}"
-            assert low <= row.label <= high, f"{row.where}: score {row.label!r}"
-        elif task.multi_label:
-            assert isinstance(row.label, tuple), f"{row.where}: label {row.label!r}"
-            assert task.label_of(_as_written(task, row.label)) == row.label, f"{row.where}: labels do not round-trip"
-        else:
-            assert isinstance(row.label, int), f"{row.where}: label {row.label!r}"
-            assert task.label_of(task.labels[row.label]) == row.label, f"{row.where}: label does not round-trip"
-        seen.add(row.row)
-    assert len(seen) == len(rows), f"{split}: two rows claim one line"
-    return f"{split}: {len(rows):,} rows; labels round-trip through their names"
+class Battery(ABC, Generic[TaskT, RowT]):
+    """The checks of one kind of task.
 
+    Args:
+        task: the task.
+        folder: where its files are.
+    """
 
-def _as_written(task: TextTask, numbers: tuple[int, ...]) -> object:
-    """Several labels as a file of the task holds them."""
-    if task.columns.label_columns:
-        return tuple(int(number in numbers) for number in range(task.num_labels))
-    return task.columns.label_separator.join((task.labels or ())[number] for number in numbers)
+    #: What is said once :meth:`check_rows` and :meth:`check_cut` have passed.
+    rows_told: ClassVar[str] = "examples; labels round-trip"
+    cut_told: ClassVar[str] = ""
 
+    def __init__(self, task: TaskT, folder: str | Path) -> None:
+        self.task = task
+        self.folder = folder
+        self.workflow = load_class(task.form, "workflow")(task)
 
-def _check_perfect(task: TextTask, split: Split, rows: list[Example]) -> str:
-    right = [row.label for row in rows if row.label is not None]
-    assert len(right) == len(rows), f"{split}: some rows have no label"
-    values = score(task, right, right)
-    assert tuple(values) == task.metrics, f"{task.name}: scores {list(values)} are not the metrics {task.metrics}"
-    for name, value in values.items():
-        assert abs(value - 1.0) < 1e-9, f"{task.name}: {name} of perfect predictions is {value}"
-    return f"{split}: perfect predictions score 1.0"
+    def run(self) -> list[str]:
+        """One line for each check that passed.
 
+        Raises:
+            AssertionError: a check failed.
+            DataError: the data cannot be read at all.
+        """
+        passed = []
+        files: Mapping[Split, Path] = self.workflow.splits(self.folder)
+        for split in (split for split in SPLITS if split in files):
+            rows = self.load(self.folder, split)
+            self.check_rows(rows, split)
+            passed.append(f"{split}: {len(rows):,} {self.rows_told}")
+            if self.workflow.has_labels(rows):
+                for name, value in self.perfect(rows).items():
+                    assert abs(value - 1.0) < 1e-9, f"{self.task.name}: {name} of perfect predictions is {value}"
+                passed.append(f"{split}: perfect predictions score 1.0")
+                if self.cut_told:
+                    self.check_cut(rows[:CUT_EXAMPLES])
+                    passed.append(f"{split}: {self.cut_told}")
+            if kind_of(files[split]) not in (".parquet", ".xlsx"):
+                self._check_files(split, files[split], rows[0])
+                passed.append(f"{split}: empty and damaged files, and bad rows by their place, are refused")
+        assert passed, f"{self.task.name}: no split in {self.folder}"
+        passed += self.check_more()
+        again = task_from_dict(json.loads(json.dumps(task_to_dict(self.task))))
+        assert again == self.task, f"{self.task.name}: differs after a round trip through JSON"
+        return [*passed, "the task survives a round trip through JSON"]
 
-def _check_files(task: TextTask, split: Split, path: Path, first: Example) -> list[str]:
-    """Copies of the head of the real file, spoilt in known ways, must be refused by name and line."""
-    kind = kind_of(path)
-    if kind == ".parquet":
+    def load(self, data: str | Path, split: Split) -> Sequence[RowT]:
+        """The examples of one split."""
+        rows: Sequence[RowT] = self.workflow.read(data, split)
+        return rows
+
+    @abstractmethod
+    def check_rows(self, rows: Sequence[RowT], split: Split) -> None:
+        """Look at every example of a split."""
+
+    @abstractmethod
+    def perfect(self, rows: Sequence[RowT]) -> dict[str, float]:
+        """Scores of the right answers."""
+
+    def check_cut(self, rows: Sequence[RowT]) -> None:
+        """Encode with little room, and see that what was lost is told."""
+        return
+
+    @abstractmethod
+    def spoil(self, lines: list[str], path: Path, first: RowT) -> Iterator[tuple[list[str], str]]:
+        """The file's lines with one bad row, and what the message says of its place.
+
+        Args:
+            lines: of the file.
+            path: the file.
+            first: its first example.
+        """
+
+    def check_more(self) -> list[str]:
+        """Further checks of the task itself; a line for each that passed."""
         return []
-    assert kind is not None
-    with open_binary(path) as stream:
-        head = [stream.readline() for _ in range(first.row + 3)]
-    passed = []
+
+    def _check_files(self, split: Split, path: Path, first: RowT) -> None:
+        lines = list(Lines(path, BadRows()))
+        name = path.name
+        for suffix in COMPRESSIONS:
+            name = name.removesuffix(suffix)
+        with tempfile.TemporaryDirectory() as folder:
+            spoilt = Path(folder) / name
+            spoilt.write_bytes(b"")
+            self._refused(spoilt, split, str(spoilt))
+            packed = spoilt.with_name(f"{name}.xz")
+            packed.write_bytes(lzma.compress("".join(lines[:50]).encode())[:-20])
+            self._refused(packed, split, str(packed))
+            for bad, place in self.spoil(lines, path, first):
+                spoilt.write_text("".join(bad), encoding="utf-8", errors="surrogateescape", newline="")
+                self._refused(spoilt, split, f"{spoilt}:{place}")
+
+    def _refused(self, path: Path, split: Split, said: str) -> None:
+        try:
+            self.load(path, split)
+        except DataError as error:
+            told = str(error)
+        else:
+            told = "no error"
+        assert said in told, f"{self.task.name}: a spoilt file gave {told!r}, expected an error that says {said!r}"
+
+
+def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizer:
+    """A tokenizer that knows each character of the texts, so that words are many tokens long."""
+    characters = sorted({character for text in texts for character in text.lower() if not character.isspace()})
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{character}" for character in characters)]
     with tempfile.TemporaryDirectory() as folder:
-        spoilt = Path(folder) / f"{split}{kind}"
-        spoilt.write_bytes(b"")
-        _refused(task, spoilt, split, f"{spoilt} is empty")
-        packed = Path(folder) / f"{split}{kind}.xz"
-        packed.write_bytes(lzma.compress(b"".join(head))[:-20])
-        _refused(task, packed, split, f"{packed}: damaged or cut short")
-        bad_row = (
-            b"{\n" if kind == ".jsonl" else head[first.row].rstrip(b"\r\n") + (b"\tx\n" if kind == ".tsv" else b",x\n")
-        )
-        for spoil in (bad_row, b"caf\xe9" + head[first.row], b"\0" + head[first.row]):
-            spoilt.write_bytes(b"".join([*head[: first.row], spoil, *head[first.row + 1 :]]))
-            _refused(task, spoilt, split, f"{spoilt}:{first.row + 1}: ")
-        passed.append(f"{split}: empty and damaged files, and one bad row by file and line, are refused")
-    return passed
-
-
-def _refused(task: TextTask, path: Path, split: Split, said: str) -> None:
-    try:
-        load_split(task, path, split)
-    except DataError as error:
-        told = str(error)
-    else:
-        told = "no error"
-    assert said in told, f"{task.name}: a spoilt file gave {told!r}, expected an error that says {said!r}"
-
-
-def _check_unknown_label(task: TextTask) -> str:
-    none = ("no such label",) * task.num_labels if task.columns.label_columns else "no such label"
-    try:
-        taken = task.label_of(none)
-    except DataError:
-        return "a label that is none is refused"
-    raise AssertionError(f"{task.name}: takes the label 'no such label' for {taken!r}")
-
-
-def _check_plain_data(task: TextTask) -> str:
-    again = task_from_dict(json.loads(json.dumps(task_to_dict(task))))
-    assert again == task, f"{task.name}: differs after a round trip through JSON"
-    return "the task survives a round trip through JSON"
+        path = Path(folder) / "vocab.txt"
+        path.write_text("\n".join(names) + "\n", encoding="utf-8")
+        return BertTokenizer(vocab_file=path, model_max_length=1 << 20)

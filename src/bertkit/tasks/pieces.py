@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -91,3 +92,16 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     while start < end and text[end - 1].isspace():
         end -= 1
     return start, end
+
+
+def end_of_marks(text: str, end: int, limit: int) -> int:
+    """The end of a piece of text with the combining marks that follow it, which some tokenizers drop.
+
+    Args:
+        text: all of it.
+        end: where the piece ends.
+        limit: where the next one begins.
+    """
+    while end < limit and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    return end

@@ -13,7 +13,7 @@ from tokenizers.models import BPE, Unigram, WordPiece
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization.fast.chunk_cache import Int64
-from bertkit.tokenization.ragged import BERT, Template, kept_lengths
+from bertkit.tokenization.templates import BERT, Template, kept_lengths
 from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, UnigramVocabulary, Vocabulary
 
 _surrogate = re.compile("[\ud800-\udfff]")
@@ -220,7 +220,7 @@ def cut_and_join(
     tells that they are wanted.
 
     Raises:
-        InputError: as :func:`~bertkit.tokenization.ragged.kept_lengths`; ``stride`` not shorter than a window.
+        InputError: as :func:`~bertkit.tokenization.templates.kept_lengths`; ``stride`` not shorter than a window.
     """
     if max_length is not None:
         num_special = engine.num_special_tokens_to_add(second is not None) if add_special_tokens else 0

@@ -12,7 +12,7 @@ from tokenizers import Encoding
 
 from bertkit.errors import InputError
 from bertkit.ragged import Ragged
-from bertkit.tokenization.ragged import Template
+from bertkit.tokenization.templates import Template
 
 
 class CharSpan(NamedTuple):
@@ -30,16 +30,16 @@ class TokenSpan(NamedTuple):
 
 
 class BatchEncoding(dict[str, Any]):
-    """A dict of ``input_ids``, ``token_type_ids``, ``attention_mask`` and what else was asked for.
+    """A dict of ``input_ids``, ``token_type_ids``, ``attention_mask`` and whatever else was asked for.
 
-    Every key is an attribute too, and ``**encoding`` are the arguments of a model. The methods tell which token stands
-    for which word or character; ``row`` is the row of the batch (windows of one long text are rows of their own),
-    ``sequence`` 0 or 1 the text of a pair, and positions count from 0, special tokens and padding included. As in
-    transformers, methods of two positions may be called with one when the batch has one row.
+    Every key is also an attribute, and ``**encoding`` gives the arguments of a model. The methods map tokens to words
+    and characters and back. ``row`` is a row of the batch (each window of a long text is one), ``sequence`` is 0 or 1
+    for the texts of a pair, and positions count from 0, including special tokens and padding. As in transformers,
+    methods that take two positions may be called with one if the batch has a single row.
 
     Args:
         data: the columns.
-        encodings: makes the encodings of the ``tokenizers`` package, one a row, when first needed.
+        encodings: makes the encodings of the ``tokenizers`` package, one for each row, when first needed.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class BatchEncoding(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"no {name!r} here; there are {', '.join(self)}") from None
+            raise AttributeError(f"no column {name!r}; there are {', '.join(self)}") from None
 
-    def __getitem__(self, key: Any) -> Any:
-        """A column by its name; with a row's number, its encoding from the ``tokenizers`` package."""
+    def __getitem__(self, key: str | int) -> Any:
+        """A column by name; for the number of a row, its encoding from the ``tokenizers`` package."""
         return self.encodings[key] if isinstance(key, int) else super().__getitem__(key)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Only the columns travel: what belongs to words and characters can be asked for again where the texts are.
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Any]]]:
+        # Only the columns are pickled; words and characters can be looked up again where the texts are.
         return type(self), (dict(self),)
 
     @property
@@ -73,7 +73,7 @@ class BatchEncoding(dict[str, Any]):
         """One encoding of the ``tokenizers`` package for each row.
 
         Raises:
-            InputError: this result was made by padding or by unpickling, and knows nothing of the texts.
+            InputError: this result was padded or unpickled, and does not know the texts.
         """
         if self._encodings is None:
             if self._make_encodings is None:
@@ -86,18 +86,18 @@ class BatchEncoding(dict[str, Any]):
         return self._row(row).tokens
 
     def word_ids(self, row: int = 0) -> list[int | None]:
-        """For each token the number of its word in its text; None for special tokens and padding."""
+        """The number of each token's word in its text; None for special tokens and padding."""
         return self._row(row).word_ids
 
     def sequence_ids(self, row: int = 0) -> list[int | None]:
-        """For each token 0 or 1, the text it comes from; None for special tokens and padding."""
+        """0 or 1 for each token, the text it comes from; None for special tokens and padding."""
         return self._row(row).sequence_ids
 
     def _row(self, row: int) -> Encoding:
         try:
             return self.encodings[row]
         except IndexError:
-            raise InputError(f"there is no row {row}; the batch has {len(self.encodings)}") from None
+            raise InputError(f"no row {row}: the batch has {len(self.encodings)}") from None
 
     def _at(self, row: int, position: int | None) -> tuple[Encoding, int]:
         encoding, position = (self._row(0), row) if position is None else (self._row(row), position)
@@ -109,23 +109,23 @@ class BatchEncoding(dict[str, Any]):
         return encoding.token_to_sequence(token)
 
     def token_to_word(self, row: int, token: int | None = None) -> int | None:
-        """The word a token belongs to."""
+        """The word of a token."""
         encoding, token = self._at(row, token)
         return encoding.token_to_word(token)
 
     def token_to_chars(self, row: int, token: int | None = None) -> CharSpan | None:
-        """The characters of its text that a token stands for; None for special tokens."""
+        """The characters of a token in its text; None for special tokens."""
         encoding, token = self._at(row, token)
         found = encoding.token_to_chars(token)
         return None if found is None else CharSpan(*found)
 
     def char_to_token(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
-        """The token that stands for a character; None for white space and what was cut off."""
+        """The token of a character; None for white space and truncated text."""
         encoding, char = (self._row(0), row) if char is None else (self._row(row), char)
         return encoding.char_to_token(char, sequence)
 
     def char_to_word(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
-        """The word that a character belongs to."""
+        """The word of a character."""
         encoding, char = (self._row(0), row) if char is None else (self._row(row), char)
         return encoding.char_to_word(char, sequence)
 
@@ -149,10 +149,10 @@ class BatchEncoding(dict[str, Any]):
         return self
 
     def convert_to_tensors(self, kind: str | None) -> Self:
-        """Make each column an array ``(B, S)`` of int64, in place.
+        """Turn each column into an int64 array ``(B, S)``, in place.
 
         Args:
-            kind: ``"pt"`` for torch, ``"np"`` for numpy; None leaves lists.
+            kind: ``"pt"`` for torch, ``"np"`` for numpy; None keeps lists.
 
         Raises:
             InputError: another kind, or rows of different lengths.
@@ -167,7 +167,7 @@ class BatchEncoding(dict[str, Any]):
             elif value and isinstance(value[0], list) and len({len(row) for row in value}) > 1:
                 lengths = [len(row) for row in value]
                 raise InputError(
-                    f"{key} cannot be one array: rows have {min(lengths)} to {max(lengths)} tokens; "
+                    f"{key} cannot be one array: its rows have {min(lengths)} to {max(lengths)} tokens; "
                     "pass padding=True (and truncation=True if they are long)"
                 )
             else:
@@ -177,12 +177,9 @@ class BatchEncoding(dict[str, Any]):
 
 
 def pad_columns(
-    columns: Mapping[str, list[Any]], length: int, *, fill: Mapping[str, Any], left: bool
+    columns: Mapping[str, list[Any]], length: int, *, fill: Mapping[str, int], left: bool
 ) -> dict[str, list[Any]]:
-    """Rows of each column made ``length`` long with what ``fill`` has for the column; longer ones stay.
-
-    A column that ``fill`` does not have is not padded.
-    """
+    """Pad the rows of each column to ``length`` with its value in ``fill``; columns without one are not padded."""
     padded: dict[str, list[Any]] = {}
     for key, rows in columns.items():
         if key not in fill:
@@ -196,7 +193,7 @@ def pad_columns(
 def columns_of(
     encodings: Sequence[Encoding], *, paired: bool, special: bool, template: Template
 ) -> dict[str, list[Any]]:
-    """All columns there can be, of rows from the ``tokenizers`` package, with or without special tokens."""
+    """All columns for rows from the ``tokenizers`` package, with or without special tokens."""
     typed = paired and template.segments
     return {
         "input_ids": [row.ids for row in encodings],
@@ -209,7 +206,7 @@ def columns_of(
 
 
 def _types(row: Encoding, *, special: bool) -> list[int]:
-    """Segments of a pair: 1 behind the first [SEP], up to the second. The windows of a row do not have them right."""
+    """Segments of a pair: 1 behind the first [SEP], up to the second; wrong in the engine's windows."""
     types = [sequence or 0 for sequence in row.sequence_ids]
     if special:
         marks = zip(row.special_tokens_mask, row.attention_mask, strict=True)

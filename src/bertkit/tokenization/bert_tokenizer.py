@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -20,7 +20,7 @@ from bertkit.tokenization.formats.wordpiece_files import (
     write_vocab,
 )
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, AddedToken, Vocabulary
+from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, AddedToken, TokenTable, Vocabulary
 
 
 class BertTokenizer(PreTrainedTokenizer):
@@ -47,12 +47,14 @@ class BertTokenizer(PreTrainedTokenizer):
         source: how error messages name the vocabulary.
 
     Raises:
-        CheckpointError: a special token that the vocabulary lacks, ids that are not 0 ... n-1, a damaged file.
+        CheckpointError: a special token that the vocabulary lacks, ids that are not 0 ... n-1, a damaged file; for
+            ``from_pretrained`` also a vocabulary with capitals where nothing says whether to lower-case.
         InputError: neither or both of ``vocab`` and ``vocab_file``, or another wrong argument.
     """
 
     files = TOKENIZER_FILES
     kind = WORDPIECE
+    _vocabulary: Vocabulary
 
     def __init__(
         self,
@@ -102,15 +104,14 @@ class BertTokenizer(PreTrainedTokenizer):
             clean_up_tokenization_spaces=clean_up_tokenization_spaces,
         )
 
-    def _set_up(self, vocabulary: Vocabulary, clean_up_tokenization_spaces: bool) -> None:
+    def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
-        self._vocabulary: Vocabulary = vocabulary
-        self.do_lower_case = vocabulary.do_lower_case
-        self.strip_accents = vocabulary.strip_accents
-        self.tokenize_chinese_chars = vocabulary.tokenize_chinese_chars
+        self.do_lower_case = self._vocabulary.do_lower_case
+        self.strip_accents = self._vocabulary.strip_accents
+        self.tokenize_chinese_chars = self._vocabulary.tokenize_chinese_chars
 
-    def _engines(self, vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        return (*engines.build(vocabulary), fast_encoder(vocabulary))
+    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        return (*engines.build(self._vocabulary), fast_encoder(self._vocabulary))
 
     def __repr__(self) -> str:
         case = "uncased" if self.do_lower_case else "cased"
@@ -119,24 +120,7 @@ class BertTokenizer(PreTrainedTokenizer):
     # Loading and saving
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **overrides: Any) -> Self:
-        """Read a tokenizer.
-
-        Args:
-            name_or_path: a folder with ``vocab.txt`` or ``tokenizer.json`` (and ``tokenizer_config.json``,
-                ``special_tokens_map.json``, ``added_tokens.json`` where there are any), one of the first two files, or
-                a name on the Hugging Face Hub. Truncation and padding stored in a ``tokenizer.json`` are ignored.
-            revision: branch, tag or commit on the Hub.
-            overrides: arguments of the class, in the place of what the files say.
-
-        Raises:
-            CheckpointError: nothing there, damaged or contradicting files, another kind of tokenizer; names file and
-                line. Also where nothing says whether to lower-case and the vocabulary has capital letters.
-        """
-        return super().from_pretrained(name_or_path, revision=revision, **overrides)
-
-    @classmethod
-    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    def _read(cls, path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
         arguments = super()._read(path, overrides)
         if "do_lower_case" not in arguments:
             check_uncased(arguments["vocab"], path)

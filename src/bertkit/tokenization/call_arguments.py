@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bertkit.errors import InputError, did_you_mean
 from bertkit.tokenization.backend import Text
-from bertkit.tokenization.ragged import STRATEGIES
+from bertkit.tokenization.templates import STRATEGIES
 
 PADDINGS = ("longest", "max_length", "do_not_pad")
 SIDES = ("right", "left")
@@ -110,7 +113,15 @@ def request(
     )
 
 
-def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
+def checked_length(length: float) -> int:
+    """``model_max_length`` as a whole number; 1e30, which many files have, means that there is no limit."""
+    is_number = isinstance(length, int | float | np.number) and not isinstance(length, bool)
+    if not is_number or not 1 <= length < math.inf:
+        raise InputError(f"model_max_length must be a finite number from 1, got {length!r:.80}")
+    return int(length)
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise InputError(f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
 
@@ -148,18 +159,31 @@ def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
     return Texts(text, text_pair, batched=True)
 
 
-def check_texts(texts: Sequence[Any], is_text: Any = None) -> None:
+def check_texts(texts: Sequence[Text], is_text: Callable[[Text], bool] | None = None) -> None:
     """Refuse what is not a text, by its row."""
     for row, text in enumerate(texts):
         if not (isinstance(text, str) if is_text is None else is_text(text)):
             raise InputError(f"text {row} is not a text: got {type(text).__name__} {text!r:.80}")
 
 
-def _is_string(text: Any) -> bool:
+def list_of_texts(texts: Sequence[str]) -> Sequence[str]:
+    """Texts as something to walk through twice.
+
+    Raises:
+        InputError: a single text, or a row that is not a text.
+    """
+    if isinstance(texts, str):
+        raise InputError("encode_ragged takes a list of texts; put a single text into a list")
+    listed = texts if isinstance(texts, list | tuple) else list(texts)
+    check_texts(listed)
+    return listed
+
+
+def _is_string(text: Text) -> bool:
     return isinstance(text, str)
 
 
-def _is_words(text: Any) -> bool:
+def _is_words(text: Text) -> bool:
     return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
 
 

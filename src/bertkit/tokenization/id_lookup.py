@@ -1,18 +1,18 @@
-"""Ids and tokens: the part of every tokenizer that looks things up."""
+"""Ids and tokens: the part of every tokenizer that is only look-up."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, SupportsIndex, overload
 
 from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
-from bertkit.tokenization import ragged
+from bertkit.tokenization import templates
 from bertkit.tokenization.vocabulary import TokenTable
 
-#: What is left of contractions and punctuation after words were joined by spaces, and what it should be.
+#: Contractions and punctuation after joining words by spaces, and how they should look.
 _SPACES = (
     (" .", "."),
     (" ?", "?"),
@@ -39,7 +39,7 @@ class Decoder:
     #: The columns of a call that asks for nothing else.
     model_input_names: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
     #: Where the special tokens of a row stand.
-    template: ClassVar[ragged.Template] = ragged.BERT
+    template: ClassVar[templates.Template] = templates.BERT
 
     def __init__(self, vocabulary: TokenTable, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
@@ -54,7 +54,7 @@ class Decoder:
         self.mask_token, self.mask_token_id = vocabulary.mask_token, self._ids[vocabulary.mask_token]
 
     def __len__(self) -> int:
-        """Tokens, added ones included."""
+        """Number of tokens, including added ones."""
         return len(self._ids)
 
     def __repr__(self) -> str:
@@ -62,12 +62,12 @@ class Decoder:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens, those added to the vocabulary left out."""
+        """Number of tokens without those added to the vocabulary."""
         return len(self._vocabulary.vocab)
 
     @property
     def vocab(self) -> dict[str, int]:
-        """Token to id, added tokens included: a copy."""
+        """Token to id, including added tokens: a copy."""
         return dict(self._ids)
 
     def get_vocab(self) -> dict[str, int]:
@@ -76,12 +76,12 @@ class Decoder:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        """The special tokens by their names: ``unk_token``, ``sep_token`` and so on."""
+        """The special tokens by name: ``unk_token``, ``sep_token`` and so on."""
         return self._vocabulary.special_tokens
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """The special tokens, added ones included."""
+        """The special tokens, including added ones."""
         return [token.content for token in self._vocabulary.never_split if token.special]
 
     @property
@@ -90,7 +90,7 @@ class Decoder:
         return [self._ids[token] for token in self.all_special_tokens]
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """Special tokens that a row gets."""
+        """Number of special tokens in a row."""
         return self.template.num_special(pair)
 
     @overload
@@ -98,7 +98,7 @@ class Decoder:
     @overload
     def convert_tokens_to_ids(self, tokens: list[str] | tuple[str, ...]) -> list[int]: ...
     def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> int | list[int]:
-        """Id of a token, or ids of tokens; that of ``unk_token`` for what is no token."""
+        """Id of a token, or ids of several; unknown tokens get the id of ``unk_token``."""
         if isinstance(tokens, str):
             return self._ids.get(tokens, self.unk_token_id)
         return [self._ids.get(token, self.unk_token_id) for token in tokens]
@@ -111,7 +111,7 @@ class Decoder:
         """Token of an id, or tokens of ids.
 
         Raises:
-            InputError: an id that no token has (where transformers returns None).
+            InputError: an id without a token (transformers returns None).
         """
         numbers = _numbers(ids)
         if isinstance(numbers, int):
@@ -119,24 +119,24 @@ class Decoder:
         skip = set(self.all_special_ids) if skip_special_tokens else set()
         return [self._tokens[self._check(number)] for number in numbers if number not in skip]
 
-    def _check(self, number: Any) -> int:
+    def _check(self, number: SupportsIndex) -> int:
         whole = operator.index(number) if hasattr(number, "__index__") and not isinstance(number, bool) else -1
         if not 0 <= whole < len(self._tokens):
-            raise InputError(f"{number!r} is not the id of a token: ids are 0 ... {len(self._tokens) - 1:,}")
+            raise InputError(f"{number!r} is not the id of a token: ids are 0 to {len(self._tokens) - 1:,}")
         return whole
 
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool | None = None
     ) -> Any:
-        """Text of ids: words joined by spaces, none before punctuation; or a list of texts for rows of ids.
+        """The text of some ids, or a list of texts for rows of ids.
 
         Args:
-            token_ids: an id, a list, an array, a tensor, or rows of such.
-            skip_special_tokens: leave [CLS], [SEP], [PAD] and so on out.
-            clean_up_tokenization_spaces: None means as the tokenizer has it.
+            token_ids: an id; a list, array or tensor of ids; or rows of these.
+            skip_special_tokens: omit [CLS], [SEP], [PAD] and so on.
+            clean_up_tokenization_spaces: None means the tokenizer's own setting.
 
         Raises:
-            InputError: an id that no token has (which transformers would drop).
+            InputError: an id without a token (transformers drops it).
         """
         numbers = _numbers(token_ids)
         if isinstance(numbers, int):

@@ -1,8 +1,7 @@
-"""The call that users of transformers know, for every kind of tokenizer."""
+"""The call that users of transformers know, for tokenizers of every kind."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -14,36 +13,37 @@ from tokenizers import Encoding, Tokenizer
 from bertkit.errors import InputError, did_you_mean
 from bertkit.ragged import Ragged
 from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization.batch_encoding import BatchEncoding, columns_of, columns_of_ragged, pad_columns
-from bertkit.tokenization.call_arguments import Request, Texts, check_texts, parse_texts, request
+from bertkit.tokenization.call_arguments import Request, Texts, checked_length, list_of_texts, parse_texts, request
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder, Int32, Int64
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
-from bertkit.tokenization.ragged import assemble, kept_lengths
+from bertkit.tokenization.templates import assemble, kept_lengths
 from bertkit.tokenization.vocabulary import TokenTable
 
 
 class PreTrainedTokenizer(Decoder):
     """What :class:`~bertkit.tokenization.BertTokenizer` and its relatives share: the call, bulk encoding, padding.
 
-    Calling a tokenizer is for use with a model and for offsets; :meth:`encode_ragged` is for bulk. Neither fails on
-    any ``str``. A tokenizer can be pickled, and shared between threads.
+    Call a tokenizer to feed a model or to get offsets; use :meth:`encode_ragged` for bulk. Neither fails on any
+    ``str``. Tokenizers can be pickled and shared between threads.
 
     A subclass has a vocabulary of its own kind, engines for it (:meth:`_engines`), and files (:attr:`kind`,
     :meth:`_original_files`).
 
     Args:
-        vocabulary: what the tokenizer is made of.
-        model_max_length: length, from 1, for ``truncation`` and ``padding="max_length"`` where a call gives none.
+        vocabulary: tokens, ids and normalization.
+        model_max_length: at least 1; used by ``truncation`` and ``padding="max_length"`` when a call gives no length.
         padding_side, truncation_side: ``"right"`` or ``"left"``.
         clean_up_tokenization_spaces: decode contractions without spaces (``do n't`` as ``don't``).
     """
 
     #: What to fetch from the Hub.
     files: ClassVar[tuple[str, ...]]
-    #: How it lies in files.
+    #: The format of its files.
     kind: ClassVar[Kind]
 
     def __init__(
@@ -56,18 +56,19 @@ class PreTrainedTokenizer(Decoder):
         clean_up_tokenization_spaces: bool = False,
     ) -> None:
         self._set_up(vocabulary, clean_up_tokenization_spaces)
-        self.model_max_length = _checked_length(model_max_length)
+        self.model_max_length = checked_length(model_max_length)
         self.padding_side = padding_side
         self.truncation_side = truncation_side
         self._request(padding=False, truncation=False, max_length=None)  # checks the sides
 
-    def _set_up(self, vocabulary: Any, clean_up_tokenization_spaces: bool) -> None:
-        """Make the engines; all that a pickle does not hold."""
-        engine, self._bare, self._fast = self._engines(vocabulary)
+    def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
+        """Build the engines: everything that a pickle does not hold."""
+        self._vocabulary = vocabulary
+        engine, self._bare, self._fast = self._engines()
         Decoder.__init__(self, vocabulary, engine, clean_up_tokenization_spaces)
 
-    def _engines(self, vocabulary: Any) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        """The complete engine, one that adds no special tokens, and the fast path where there is one."""
+    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        """The complete engine, one that adds no special tokens, and the fast path if there is one."""
         raise NotImplementedError
 
     # Loading and saving
@@ -77,15 +78,14 @@ class PreTrainedTokenizer(Decoder):
         """Read a tokenizer. Truncation and padding stored in a ``tokenizer.json`` are ignored.
 
         Args:
-            name_or_path: a folder, one of the files that hold a whole tokenizer, or a name on the Hugging Face Hub.
+            name_or_path: a folder, a single file that holds a whole tokenizer, or a name on the Hugging Face Hub.
             revision: branch, tag or commit on the Hub.
-            overrides: arguments of the class, in the place of what the files say. ``use_fast``, which transformers
-                takes, changes nothing.
+            overrides: arguments of the class that replace what the files say. ``use_fast``, which transformers takes,
+                has no effect.
 
         Raises:
-            CheckpointError: nothing there, damaged or contradicting files, another kind of tokenizer; names file and
-                line.
-            InputError: an argument that the class does not have.
+            CheckpointError: no files, damaged or contradictory ones, or another kind of tokenizer; names file and line.
+            InputError: an unknown argument.
         """
         overrides.pop("use_fast", None)
         cls._check_arguments(overrides)
@@ -101,14 +101,14 @@ class PreTrainedTokenizer(Decoder):
                 raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
 
     @classmethod
-    def _read(cls, path: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of the class: what a folder, or one file, says, and ``overrides`` in its place."""
+    def _read(cls, path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the class that a folder or file describes, replaced by ``overrides``."""
         return {**read_tokenizer(path, cls.kind), **overrides}
 
     def save_pretrained(self, folder: str | Path) -> tuple[str, ...]:
-        """Write the original files of the vocabulary, ``tokenizer.json``, and the files of settings.
+        """Write the vocabulary in its original format, ``tokenizer.json``, and the settings.
 
-        transformers reads them back as the same tokenizer.
+        transformers reads the same tokenizer from them.
 
         Returns:
             The paths written.
@@ -125,7 +125,7 @@ class PreTrainedTokenizer(Decoder):
         """Content of the original files of the vocabulary, by name."""
         raise NotImplementedError
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Json]:
         return {
             "model_max_length": self.model_max_length,
             "padding_side": self.padding_side,
@@ -133,7 +133,7 @@ class PreTrainedTokenizer(Decoder):
             "clean_up_tokenization_spaces": self.clean_up_tokenization_spaces,
         }
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, TokenTable | Json]:
         return {"vocabulary": self._vocabulary, **self._settings()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -167,34 +167,35 @@ class PreTrainedTokenizer(Decoder):
         return_offsets_mapping: bool = False,
         return_length: bool = False,
     ) -> BatchEncoding:
-        """Token ids and what goes with them.
+        """Encode texts.
 
         Args:
-            text: a text, a list of texts, or a list of tuples of two texts.
-            text_pair: the second texts of pairs, in the same form.
+            text: a text, a list of texts, or a list of pairs (tuples of two texts).
+            text_pair: the second texts of pairs, in the same form as ``text``.
             add_special_tokens: such as ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``; see ``template``.
-            padding: True or ``"longest"``: to the longest row; ``"max_length"``: to ``max_length``.
-            truncation: True or ``"longest_first"``, ``"only_first"``, ``"only_second"``: cut rows to ``max_length``;
-                False: never; None: only if ``max_length`` is given and no padding asked for.
-            max_length: tokens a row may have, special tokens included; None: ``model_max_length``.
+            padding: True or ``"longest"``: to the length of the longest row; ``"max_length"``: to ``max_length``.
+            truncation: True or ``"longest_first"``, ``"only_first"``, ``"only_second"``: truncate rows to
+                ``max_length``; False: never; None: only if ``max_length`` is given without padding.
+            max_length: maximum tokens of a row, including special tokens; None: ``model_max_length``.
             stride: tokens that neighbouring windows share, with ``return_overflowing_tokens``.
             is_split_into_words: texts are lists of words; offsets and word numbers refer to these.
-            pad_to_multiple_of: make padded rows a multiple of this long.
-            padding_side: in the place of the tokenizer's own.
-            return_tensors: ``"pt"`` or ``"np"``: int64 ``(B, S)``, also for one text; None: lists.
-            return_token_type_ids: True to have this column, False to leave it out; None: if the model reads it.
-            return_attention_mask: False to leave this column out.
-            return_overflowing_tokens: a row for each window of a long text, ``overflow_to_sample_mapping`` its text.
+            pad_to_multiple_of: round the length of padded rows up to a multiple of this.
+            padding_side: overrides the tokenizer's own.
+            return_tensors: ``"pt"`` or ``"np"``: int64 ``(B, S)``, also for a single text; None: lists.
+            return_token_type_ids: True to include this column, False to omit it; None: if the model reads it.
+            return_attention_mask: False to omit this column.
+            return_overflowing_tokens: one row for each window of a long text; ``overflow_to_sample_mapping`` has the
+                number of its text.
             return_special_tokens_mask: 1 for [CLS], [SEP] and padding.
-            return_offsets_mapping: ``(start, end)`` of each token in the text it comes from.
-            return_length: tokens of each row, padding included.
+            return_offsets_mapping: ``(start, end)`` of each token in its text.
+            return_length: tokens of each row, including padding.
 
         Returns:
-            ``model_input_names`` and what was asked for: rows, or lists of numbers for one text that is not in a list
-            (but rows with ``return_tensors`` or windows).
+            The columns ``model_input_names`` and those asked for. A single text gives flat lists, unless
+            ``return_tensors`` or windows were asked for.
 
         Raises:
-            InputError: wrong arguments; rows that cannot be cut as asked; rows of different lengths for a tensor.
+            InputError: wrong arguments; rows that cannot be truncated as asked, or stacked into one tensor.
         """
         texts = parse_texts(text, text_pair, words=is_split_into_words)
         self._check_words(is_split_into_words)
@@ -229,10 +230,10 @@ class PreTrainedTokenizer(Decoder):
         return result.convert_to_tensors(return_tensors)
 
     def _check_words(self, words: bool) -> None:
-        """Refuse texts given as words where they would not be tokenized as the words of a text are."""
+        """Refuse words where they would not be tokenized as in a text."""
 
     def _with_offsets(self, texts: Texts, asked: Request, keys: list[str]) -> BatchEncoding:
-        """The columns ``keys`` by the engine, which knows offsets, words and windows."""
+        """The columns ``keys`` from the engine, which knows offsets, words and windows."""
         encodings, samples = self._encodings(texts, asked)
         paired, special = texts.second is not None, asked.add_special_tokens
         columns = columns_of(encodings, paired=paired, special=special, template=self.template)
@@ -241,7 +242,7 @@ class PreTrainedTokenizer(Decoder):
         return BatchEncoding({key: columns[key] for key in keys}, lambda: encodings)
 
     def _request(self, *, padding_side: str | None = None, **arguments: Any) -> Request:
-        defaults: dict[str, Any] = {"pad_to_multiple_of": None, "stride": 0, "add_special_tokens": True}
+        defaults = {"pad_to_multiple_of": None, "stride": 0, "add_special_tokens": True}
         return request(
             **{**defaults, "words": False, "windows": False, **arguments},
             model_max_length=self.model_max_length,
@@ -250,7 +251,7 @@ class PreTrainedTokenizer(Decoder):
         )
 
     def _columns(self, texts: Texts, asked: Request) -> dict[str, list[Any]]:
-        """The columns by the fast path, which knows no offsets."""
+        """All columns from the fast path, which knows no offsets."""
         ragged = self._ragged(texts.first, texts.second, asked)
         columns = columns_of_ragged(ragged, special=asked.add_special_tokens, template=self.template)
         length = asked.pad_to(max(columns["length"], default=0))
@@ -261,7 +262,7 @@ class PreTrainedTokenizer(Decoder):
         return {**padded, "length": [max(length, own) for own in columns["length"]]}
 
     def _encodings(self, texts: Texts, asked: Request) -> tuple[list[Encoding], list[int]]:
-        """Rows from the engine, padded, and the number of the text of each."""
+        """Padded rows from the engine, and the number of each row's text."""
         first = engines.encode(self._bare, texts.first, words=asked.words)
         second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
         joined = engines.cut_and_join(
@@ -297,37 +298,31 @@ class PreTrainedTokenizer(Decoder):
         max_length: int | None = None,
         truncation: bool | str = "longest_first",
     ) -> Ragged:
-        """Token ids of many texts as one array: the fast way where offsets are not needed.
+        """Token ids of many texts as one array: fast, but without offsets.
 
-        Words already seen are looked up in dictionaries of bounded size, so a second call on like text is faster than
-        the first. The ids are those of calling the tokenizer.
+        Words seen before are looked up in a dictionary of bounded size, so a second call on similar text is faster. The
+        ids are the same as when calling the tokenizer.
 
         Args:
             texts: B texts.
             text_pairs: B second texts, or None.
             add_special_tokens: such as ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``; see ``template``.
-            max_length: tokens a row may have, special tokens included; None: do not cut, whatever ``truncation``.
-            truncation: as in a call; False: do not cut.
+            max_length: maximum tokens of a row, including special tokens; None: no limit, whatever ``truncation`` says.
+            truncation: as in a call; False: no truncation.
 
         Raises:
-            InputError: something that is not a text; rows that cannot be cut as asked.
+            InputError: something that is not a text; rows that cannot be truncated as asked.
         """
-        if isinstance(texts, str) or isinstance(text_pairs, str):
-            raise InputError("encode_ragged takes a list of texts; put the one text into a list")
-        texts = texts if isinstance(texts, list | tuple) else list(texts)
-        check_texts(texts)
-        if text_pairs is not None:
-            text_pairs = text_pairs if isinstance(text_pairs, list | tuple) else list(text_pairs)
-            check_texts(text_pairs)
-            if len(texts) != len(text_pairs):
-                raise InputError(f"there are {len(texts)} texts but {len(text_pairs)} text_pairs; give as many of each")
+        first, second = list_of_texts(texts), None if text_pairs is None else list_of_texts(text_pairs)
+        if second is not None and len(first) != len(second):
+            raise InputError(f"got {len(first)} texts but {len(second)} text_pairs; give the same number of each")
         asked = self._request(
             padding=False,
             truncation=False if max_length is None else truncation,
             max_length=max_length,
             add_special_tokens=add_special_tokens,
         )
-        return self._ragged(texts, text_pairs, asked)
+        return self._ragged(first, second, asked)
 
     def _ragged(self, texts: Sequence[str], text_pairs: Sequence[str] | None, asked: Request) -> Ragged:
         bodies = [self._bodies(texts)] if text_pairs is None else [self._bodies(texts), self._bodies(text_pairs)]
@@ -365,11 +360,11 @@ class PreTrainedTokenizer(Decoder):
         padding_side: str | None = None,
         return_tensors: str | None = None,
     ) -> BatchEncoding:
-        """Pad rows that were encoded before, as a collate function for torch's DataLoader does.
+        """Pad rows that are encoded already, for example in a collate function.
 
         Args:
-            encoded: a dict of columns, or a list of dicts of one row each, with ``input_ids``; columns that padding
-                does not know (labels) must be numbers.
+            encoded: a dict of columns, or a list of dicts with one row each, with ``input_ids``; other columns (labels)
+                must be numbers.
             padding: as in a call.
             max_length: as in a call.
             pad_to_multiple_of: as in a call.
@@ -391,20 +386,11 @@ class PreTrainedTokenizer(Decoder):
         )
         length = asked.pad_to(max(map(len, columns["input_ids"]), default=0)) or 0
         fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
-        return BatchEncoding(pad_columns(columns, length, fill=fill, left=asked.pad_left)).convert_to_tensors(
-            return_tensors
-        )
+        padded = BatchEncoding(pad_columns(columns, length, fill=fill, left=asked.pad_left))
+        return padded.convert_to_tensors(return_tensors)
 
 
 def _unwrap(result: BatchEncoding) -> None:
-    """The one row of each column in the place of a list of rows."""
+    """Replace each column of one row by the row itself."""
     for key, rows in result.items():
         result[key] = rows[0] if isinstance(rows[0], list) else rows
-
-
-def _checked_length(length: Any) -> int:
-    """``model_max_length`` as a whole number; 1e30, which many files have, means that there is no limit."""
-    is_number = isinstance(length, int | float | np.number) and not isinstance(length, bool)
-    if not is_number or not 1 <= length < math.inf:
-        raise InputError(f"model_max_length must be a finite number from 1, got {length!r:.80}")
-    return int(length)

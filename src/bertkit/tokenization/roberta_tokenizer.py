@@ -10,12 +10,12 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
-from bertkit.tokenization import ragged
+from bertkit.tokenization import templates
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_bpe import fast_bpe
 from bertkit.tokenization.formats.bpe_files import BPE_FILES, BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary
+from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary, TokenTable
 
 
 class BeginAndEnd:
@@ -75,8 +75,9 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
 
     files = BPE_FILES
     kind = BYTE_LEVEL_BPE
+    _vocabulary: BpeVocabulary
     model_input_names = ("input_ids", "attention_mask")
-    template = ragged.ROBERTA
+    template = templates.ROBERTA
 
     def __init__(
         self,
@@ -126,15 +127,14 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
             clean_up_tokenization_spaces=clean_up_tokenization_spaces,
         )
 
-    def _set_up(self, vocabulary: BpeVocabulary, clean_up_tokenization_spaces: bool) -> None:
+    def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
-        self._vocabulary: BpeVocabulary = vocabulary
-        self.add_prefix_space = vocabulary.add_prefix_space
-        self.trim_offsets = vocabulary.trim_offsets
+        self.add_prefix_space = self._vocabulary.add_prefix_space
+        self.trim_offsets = self._vocabulary.trim_offsets
 
-    def _engines(self, vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        engine, bare, parts = engines.build_bpe(vocabulary)
-        return engine, bare, fast_bpe(vocabulary, parts)
+    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        engine, bare, parts = engines.build_bpe(self._vocabulary)
+        return engine, bare, fast_bpe(self._vocabulary, parts)
 
     def _original_files(self) -> dict[str, bytes]:
         merges = "".join(f"{left} {right}\n" for left, right in self._vocabulary.merges)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import backend as engines
-from bertkit.tokenization import ragged
+from bertkit.tokenization import templates
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_unigram import fast_unigram
 from bertkit.tokenization.formats.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
@@ -21,7 +21,7 @@ from bertkit.tokenization.formats.unigram_files import (
 )
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
-from bertkit.tokenization.vocabulary import AddedToken, UnigramVocabulary
+from bertkit.tokenization.vocabulary import AddedToken, TokenTable, UnigramVocabulary
 
 
 class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
@@ -52,6 +52,7 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
     model_file: ClassVar[str]
     special_names: ClassVar[Mapping[str, str]] = {}
     replace_quotes: ClassVar[bool] = False
+    _vocabulary: UnigramVocabulary
 
     def __init__(
         self,
@@ -106,16 +107,15 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
             clean_up_tokenization_spaces=clean_up_tokenization_spaces,
         )
 
-    def _set_up(self, vocabulary: UnigramVocabulary, clean_up_tokenization_spaces: bool) -> None:
+    def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
-        self._vocabulary: UnigramVocabulary = vocabulary
-        self.do_lower_case = vocabulary.do_lower_case
-        self.keep_accents = vocabulary.keep_accents
-        self.add_prefix_space = vocabulary.add_prefix_space
+        self.do_lower_case = self._vocabulary.do_lower_case
+        self.keep_accents = self._vocabulary.keep_accents
+        self.add_prefix_space = self._vocabulary.add_prefix_space
 
-    def _engines(self, vocabulary: UnigramVocabulary) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        engine, bare, parts = engines.build_unigram(vocabulary, self.template)
-        return engine, bare, fast_unigram(vocabulary, parts)
+    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+        engine, bare, parts = engines.build_unigram(self._vocabulary, self.template)
+        return engine, bare, fast_unigram(self._vocabulary, parts)
 
     def _original_files(self) -> dict[str, bytes]:
         model = self._vocabulary.model
@@ -158,10 +158,10 @@ class AlbertTokenizer(UnigramTokenizer):
 
     model_file = "spiece.model"
     files = ("spiece.model", *COMMON_FILES)
-    kind = unigram_kind("AlbertTokenizer", model_file, _number_albert, ragged.BERT, accents=True)
+    kind = unigram_kind("AlbertTokenizer", model_file, _number_albert, templates.BERT, accents=True)
     special_names: ClassVar[Mapping[str, str]] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     replace_quotes = True
-    template = ragged.BERT
+    template = templates.BERT
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class FairseqUnigramTokenizer(UnigramTokenizer):
     model_file = "sentencepiece.bpe.model"
     files = ("sentencepiece.bpe.model", *COMMON_FILES)
     model_input_names = ("input_ids", "attention_mask")
-    template = ragged.ROBERTA
+    template = templates.ROBERTA
 
 
 class XLMRobertaTokenizer(FairseqUnigramTokenizer):
@@ -194,7 +194,7 @@ class XLMRobertaTokenizer(FairseqUnigramTokenizer):
         "XLMRobertaTokenizer",
         "sentencepiece.bpe.model",
         _number_xlm_roberta,
-        ragged.ROBERTA,
+        templates.ROBERTA,
         accents=False,
     )
 
@@ -208,5 +208,5 @@ class CamembertTokenizer(FairseqUnigramTokenizer):
     """
 
     kind = unigram_kind(
-        "CamembertTokenizer", "sentencepiece.bpe.model", _number_camembert, ragged.ROBERTA, accents=False
+        "CamembertTokenizer", "sentencepiece.bpe.model", _number_camembert, templates.ROBERTA, accents=False
     )

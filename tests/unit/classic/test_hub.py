@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertkit
+from bertkit import hub
 from bertkit.errors import CheckpointError, InputError
 from bertkit.hub import Encoder, Preprocess, _in_turns
 from pipeline_helpers import save_tiny
@@ -137,3 +138,16 @@ def test_wrong_calls_are_refused(tiny: Path, preprocess: Preprocess) -> None:
     bare = bertkit.BertModel(bertkit.BertConfig.from_pretrained(tiny), add_pooling_layer=False)
     with pytest.raises(CheckpointError, match="no pooler"):
         Encoder(bare)
+
+
+def test_only_public_names_are_listed() -> None:
+    assert set(dir(hub)) == {"INPUTS", "Encoder", "KerasLayer", "Preprocess"}
+
+
+def test_keras_layer_is_either_layer(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "m", bertkit.BertModel)
+    encoder, preprocess = hub.KerasLayer(folder), hub.KerasLayer(folder / "vocab.txt")
+    assert isinstance(preprocess, hub.Preprocess)
+    assert isinstance(encoder, hub.Encoder)
+    assert encoder(preprocess(["a b"]))["pooled_output"].shape[0] == 1
+    assert hub.KerasLayer(folder, trainable=True).trainable

@@ -42,22 +42,14 @@ def test_blocks_make_no_difference(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "LANE", 3)  # documents of the test are long then
         sentences = Sentences.of(ToyTokens.of(documents))
-        rules = Rules.of(objective, max_seq_length, short, 7, 1)
+        rules = Rules(objective, max_seq_length, short, 7, 1)
         ((start, stop),) = stretches(sentences, rules, 10**6)
         places = np.concatenate(list(places_from(sentences, rules, start, stop)))
         if not len(places):
             return
         assert len(np.unique(places)) == len(places)
         expected = places[np.argsort(bits(stream(7, "shuffle", 1), places), kind="stable")]
-        index = build_index(
-            sentences,
-            objective=objective,
-            max_seq_length=max_seq_length,
-            short_seq_prob=short,
-            seed=7,
-            epoch=1,
-            documents_at_once=documents_at_once,
-        )
+        index = build_index(sentences, rules, documents_at_once=documents_at_once)
         assert index.places.tolist() == expected.tolist()
 
 
@@ -75,9 +67,8 @@ def test_the_examples_are_written_down(objective: Any) -> None:
     tokens = random_tokens(11, 400, max_sentences=60)
     digest = sha256()
     for epoch in range(2):
-        index = build_index(
-            Sentences.of(tokens), objective=objective, max_seq_length=64, seed=3, epoch=epoch, documents_at_once=77
-        )
+        rules = Rules(objective, 64, seed=3, epoch=epoch)
+        index = build_index(Sentences.of(tokens), rules, documents_at_once=77)
         for column in columns(all_of(index)):
             digest.update(np.ascontiguousarray(column).data)
     assert digest.hexdigest()[:32] == GOLDEN[objective]
@@ -85,7 +76,7 @@ def test_the_examples_are_written_down(objective: Any) -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_an_example_is_the_same_alone_and_among_others(objective: Any) -> None:
-    index = build_index(Sentences.of(random_tokens(1, 60)), objective=objective, max_seq_length=48)
+    index = build_index(Sentences.of(random_tokens(1, 60)), Rules(objective, 48))
     whole = columns(all_of(index))
     for numbers in ([0], [5, 3, 3], list(range(len(index)))[::-7]):
         chosen = columns(index.take(np.array(numbers)))
@@ -108,7 +99,7 @@ def test_more_tokens_than_32_bits_count(objective: Any) -> None:
     """Far inside a corpus, behind 2^33 tokens: the examples are the same but for where they lie."""
     near = Sentences.of(random_tokens(2, 80))
     far = Sentences(near.bounds + (1 << 33), near.documents)
-    small, large = (build_index(one, objective=objective, max_seq_length=48, short_seq_prob=0.0) for one in (near, far))
+    small, large = (build_index(one, Rules(objective, 48, 0.0)) for one in (near, far))
     assert (small.places.dtype, large.places.dtype) == (np.uint32, np.int64)
     assert sorted(large.places - (1 << 33)) == sorted(small.places)
     here, there = ({tuple(row) for row in np.stack(columns(all_of(one)), axis=1).tolist()} for one in (small, large))
@@ -133,7 +124,7 @@ def test_an_index_needs_few_bytes_an_example() -> None:
 
     def build(documents_at_once: int) -> tuple[int, ExampleIndex]:
         tracemalloc.start()
-        index = build_index(sentences, objective="mlm+nsp", max_seq_length=16, documents_at_once=documents_at_once)
+        index = build_index(sentences, Rules(max_seq_length=16), documents_at_once=documents_at_once)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak, index

@@ -24,7 +24,7 @@ from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import LoopOptions, Trainer
-from pretrain_helpers import CLS, FIRST, SEP, SPECIALS, ToyTokens, random_tokens, write_store
+from pretrain_helpers import CLS, FIRST, SEP, SPECIALS, ToyTokens, pretrain_data, random_tokens, write_store
 from training_helpers import TINY
 
 OBJECTIVES = ("mlm+nsp", "mlm", "mlm+sop")
@@ -34,7 +34,7 @@ Example = dict[str, list[int]]
 
 def make(tokens: ToyTokens = TOKENS, **settings: Any) -> PretrainData:
     settings = {"max_seq_length": 48, "batch_size": 16, "max_tokens": 300, **settings}
-    return PretrainData(tokens, tokens.vocabulary(), **settings)
+    return pretrain_data(tokens, tokens.vocabulary(), **settings)
 
 
 def examples(batch: Batch) -> list[Example]:
@@ -223,11 +223,11 @@ def test_a_token_store_gives_the_same_batches(tmp_path: Path, objective: Any) ->
     folder = write_store(TOKENS, tmp_path / "store", documents_a_group=7, groups_a_shard=4)
     settings: dict[str, Any] = {"objective": objective, "max_seq_length": 48, "batch_size": 16, "max_tokens": 300}
     expected = stream_of(make(objective=objective), range(5))
-    stored = PretrainData(TokenStore(folder), TOKENS.vocabulary(), **settings)
+    stored = pretrain_data(TokenStore(folder), TOKENS.vocabulary(), **settings)
     assert stream_of(stored, range(5)) == expected
     assert not (folder / NAME).exists(), "what fits into memory needs no second copy"
     for opening in range(2):  # the copy is written, then found
-        large = PretrainData(TokenStore(folder, cache_bytes=0), TOKENS.vocabulary(), **settings)
+        large = pretrain_data(TokenStore(folder, cache_bytes=0), TOKENS.vocabulary(), **settings)
         assert (folder / NAME).exists(), opening
         assert stream_of(large, range(5)) == expected
 
@@ -306,6 +306,6 @@ def test_wrong_settings_say_what_to_do() -> None:
 
 
 def test_a_store_of_another_tokenizer() -> None:
-    data = PretrainData(TOKENS, MaskVocabulary.of([*SPECIALS, "a", "b"]), max_seq_length=48)
+    data = pretrain_data(TOKENS, MaskVocabulary.of([*SPECIALS, "a", "b"]), max_seq_length=48)
     with pytest.raises(DataError, match="but the vocabulary has 7 tokens; use the tokenizer that the store"):
         data.batch([0])

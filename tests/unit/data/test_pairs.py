@@ -162,7 +162,7 @@ def spans(index: ExampleSpans) -> list[Any]:
 
 def make(tokens: ToyTokens, **settings: Any) -> ExampleSpans:
     """All examples of an epoch, in their order."""
-    index = build_index(Sentences.of(tokens), **{"objective": "mlm+nsp", "max_seq_length": 32, **settings})
+    index = build_index(Sentences.of(tokens), Rules(**{"max_seq_length": 32, **settings}))
     return index.take(np.arange(len(index)))
 
 
@@ -250,9 +250,9 @@ def test_unused_sentences_go_back_after_a_random_pair() -> None:
     """Control: without putting them back, a good part of the corpus would never be seen."""
     tokens = ToyTokens.of([[1] * 500] * 20)
     sentences = Sentences.of(tokens)
-    index = build_index(sentences, objective="mlm+nsp", max_seq_length=32, short_seq_prob=0.0)
+    rules = Rules(max_seq_length=32, short_seq_prob=0.0)
+    index = build_index(sentences, rules)
     start = np.sort(index.places).astype(np.int64)  # a token is a sentence here
-    rules = Rules.of("mlm+nsp", 32, 0.0, 0, 0)
     chunks = pairs._chunks(sentences, rules, start, start // 500 * 500 + 500)
     real = np.where(chunks.is_random, chunks.split, chunks.stop) - chunks.start
     assert real.sum() == tokens.num_tokens

@@ -393,7 +393,7 @@ def test_a_writer_goes_on_where_another_stopped(tmp_path: Path, stop: int) -> No
             writer.add(make_chunk(chunk, first=3 * number))
     has_shards = bool(list((tmp_path / "parts").glob("tokens-*.parquet")))
     assert has_shards or stop < 3
-    with pytest.raises(DataError, match="not finished" if has_shards else "is not there"):
+    with pytest.raises(DataError, match="unfinished" if has_shards else "is not there"):
         TokenStore(tmp_path / "parts")
     with StoreWriter(tmp_path / "parts", TOKENIZER, **arguments) as writer:
         assert writer.num_read % 3 == 0

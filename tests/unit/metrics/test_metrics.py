@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bertkit.errors import InputError
 from bertkit.metrics import scores as metrics
+from bertkit.metrics.multilabel import MULTILABEL_METRICS
+from bertkit.metrics.scores import METRICS
+from bertkit.metrics_squad import squad_metrics
+from bertkit.tasks.tokens.metrics import entity_scores
 
 
 def test_values_worked_out_by_hand() -> None:
@@ -97,3 +102,24 @@ def test_huge_numbers_do_not_overflow() -> None:
 def test_needs_numpy_alone() -> None:
     code = "import sys, bertkit.metrics.scores; sys.exit(any(m in sys.modules for m in ('torch', 'scipy', 'sklearn')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+NUMBERED = [*METRICS.values(), *MULTILABEL_METRICS.values()]
+
+
+@pytest.mark.parametrize("metric", NUMBERED, ids=lambda metric: f"{metric.__module__}.{metric.__name__}")
+@pytest.mark.parametrize("wrong", [[None], [object()], [1j], [[1], [1, 2]], [float("nan")], ["a", None]])
+def test_what_is_neither_a_number_nor_text_is_refused_by_every_metric(metric: Any, wrong: Any) -> None:
+    right = [1] * len(wrong)
+    if metric in MULTILABEL_METRICS.values():
+        wrong, right = [wrong], [right]
+    for predictions, references in ((wrong, right), (right, wrong)):
+        with pytest.raises(InputError):
+            metric(predictions, references)
+
+
+def test_tags_and_answers_that_are_no_text_are_refused() -> None:
+    with pytest.raises(InputError, match=r"predictions must be tags such as 'B-PER', got None"):
+        entity_scores([[None]], [["O"]])  # type: ignore[list-item]
+    with pytest.raises(InputError, match=r"question 0 .* is not text: None"):
+        squad_metrics({"q": None}, {"q": ["a"]})  # type: ignore[dict-item]

@@ -55,7 +55,7 @@ def test_unknown_field_is_an_error_with_a_suggestion():
             "0 'a', but label2id gives it the number 1",
         ),
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps"),
-        ({"layer_norm_eps": True}, "layer_norm_eps = True: neither true nor false is a value of it"),
+        ({"layer_norm_eps": True}, "layer_norm_eps = True: expected a number, got a boolean"),
         ({"attention_probs_dropout_prob": False}, "attention_probs_dropout_prob = False"),
         ({"num_hidden_layers": True}, "num_hidden_layers = True"),
     ],

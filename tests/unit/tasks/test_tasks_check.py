@@ -11,7 +11,9 @@ import pytest
 
 from bertkit.errors import DataError
 from bertkit.tasks import check_task, csv_task, get_task, ner_task
-from bertkit.tasks.check_kinds import ChoiceBattery, SpanBattery, TokenBattery
+from bertkit.tasks.choices.battery import ChoiceBattery
+from bertkit.tasks.spans.battery import SpanBattery
+from bertkit.tasks.tokens.battery import TokenBattery
 
 DATA = {"swag": "codah", "codah": "codah", "arc": "arc/arc_easy", "squad": "squad", "squad2": "squad"}
 

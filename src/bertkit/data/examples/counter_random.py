@@ -1,14 +1,13 @@
-"""Random numbers without state: each is a pure function of a key and a counter, computed for whole arrays at once.
+"""Stateless random numbers: each is a pure function of a key and a counter, computed for whole arrays at once.
 
-A generator that is advanced ties what an example gets to everything drawn before it. Here the 64 bits drawn at counter
-``c`` of a stream depend on nothing else, so any worker can make any example, in any order, and a resumed run replays
-nothing. The function is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014),
-whose state is a counter anyway: its n-th number from seed ``k`` is ``bits(k, n)``. Not for cryptography.
+The result of a stateful generator depends on everything drawn before. Here the 64 bits at counter ``c`` of a stream
+depend on nothing else, so any worker can make any example, in any order, and a resumed run replays nothing. The
+function is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014), whose state is a
+counter anyway: its n-th number from seed ``k`` is ``bits(k, n)``. Not for cryptography.
 """
 
 from __future__ import annotations
 
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -16,7 +15,9 @@ from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
-#: A key, or one key for each counter.
+#: Counters of any integer type.
+Integers = NDArray[np.integer]
+#: A key, or one key per counter.
 Key = int | UInt64
 
 _MASK = (1 << 64) - 1
@@ -26,9 +27,9 @@ _SECOND_FACTOR = 0x94D049BB133111EB
 
 
 def stream(seed: int, name: str, *parts: int) -> int:
-    """Key of the stream ``name`` for a seed and further numbers, for example the epoch: 64 bits.
+    """64-bit key of the stream ``name`` for any integer seed and further numbers, e.g. the epoch.
 
-    Streams of different arguments are unrelated. Any integer is a seed, negative ones too.
+    Streams with different arguments are unrelated.
     """
     key = 0
     for part in (seed, crc32(name.encode()), *parts):
@@ -36,11 +37,11 @@ def stream(seed: int, name: str, *parts: int) -> int:
     return key
 
 
-def bits(key: Key, counters: NDArray[Any]) -> UInt64:
+def bits(key: Key, counters: Integers) -> UInt64:
     """64 random bits for each counter: uint64 of the shape of ``counters``.
 
     Args:
-        key: from :func:`stream`; or an array of keys (itself perhaps from ``bits``) that broadcasts with ``counters``.
+        key: from :func:`stream`, or an array of keys (e.g. from ``bits``) that broadcasts with ``counters``.
         counters: integers, at least one dimension.
     """
     numbers = np.atleast_1d(counters).astype(np.uint64)
@@ -48,13 +49,13 @@ def bits(key: Key, counters: NDArray[Any]) -> UInt64:
 
 
 def counters_of(key: int, drawn: UInt64) -> UInt64:
-    """The counters at which :func:`bits` drew these numbers: its inverse, for it draws no number twice.
+    """The inverse of :func:`bits`, which returns no number twice.
 
     Args:
-        key: the one that was given to :func:`bits`.
+        key: the one given to :func:`bits`.
         drawn: what it returned.
     """
-    # x ^ (x >> n) is undone by the shifts n, 2 n, ... together, and a product with an odd factor by its inverse.
+    # x ^ (x >> n) is undone by the shifts n, 2 n, ... together, a product with an odd factor by its inverse.
     x = drawn ^ (drawn >> np.uint64(31)) ^ (drawn >> np.uint64(62))
     x = x * np.uint64(_inverse(_SECOND_FACTOR))
     x = x ^ (x >> np.uint64(27)) ^ (x >> np.uint64(54))
@@ -64,18 +65,18 @@ def counters_of(key: int, drawn: UInt64) -> UInt64:
     return counters
 
 
-def uniform(key: Key, counters: NDArray[Any]) -> NDArray[np.float64]:
+def uniform(key: Key, counters: Integers) -> NDArray[np.float64]:
     """Numbers in [0, 1), multiples of 2**-53; arguments as in :func:`bits`."""
     return (bits(key, counters) >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
 
-def below(key: Key, counters: NDArray[Any], bound: int | Int64) -> Int64:
-    """Integers 0 ... ``bound`` - 1, equally likely up to ``bound`` / 2**53.
+def below(key: Key, counters: Integers, bound: int | Int64) -> Int64:
+    """Integers from 0 to ``bound`` - 1, equally likely up to ``bound`` / 2**53.
 
     Args:
         key: as in :func:`bits`.
         counters: as in :func:`bits`.
-        bound: at least 1; an array has one for each counter.
+        bound: at least 1, or one for each counter.
     """
     # The largest uniform number is 1 - 2**-53, and its product with any bound under 2**53 rounds to less than bound.
     return (uniform(key, counters) * bound).astype(np.int64)
@@ -88,12 +89,12 @@ def _mix(x: UInt64) -> UInt64:
 
 
 def _inverse(factor: int) -> int:
-    """The number whose product with an odd ``factor`` is 1 in 64 bits."""
+    """The inverse of an odd ``factor`` modulo 2**64."""
     return pow(factor, -1, 1 << 64)
 
 
 def _mix_int(x: int) -> int:
-    """:func:`_mix` of one Python integer; numpy would warn about the overflow of a scalar."""
+    """:func:`_mix` of a Python integer; numpy would warn about scalar overflow."""
     x = ((x ^ (x >> 30)) * _FIRST_FACTOR) & _MASK
     x = ((x ^ (x >> 27)) * _SECOND_FACTOR) & _MASK
     return x ^ (x >> 31)

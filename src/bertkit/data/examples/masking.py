@@ -1,13 +1,13 @@
-"""Which tokens are hidden for the masked language model, for a whole batch at once, drawn anew each epoch.
+"""Masking for the masked language model, for a whole batch at once, drawn anew each epoch.
 
-What happens to a row depends on its tokens and its key only, not on the rows beside it.
+The masking of a row depends only on its tokens and its key, not on the other rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,29 +19,29 @@ from bertkit.tokenization import BertTokenizer
 Int32 = NDArray[np.int32]
 Bool = NDArray[np.bool_]
 
-#: ``token``: any word piece by itself (BERT). ``whole-word``: all pieces of a word (BERT's later release). ``span``:
-#: stretches of words (SpanBERT, Joshi et al. 2019).
+#: ``token``: single word pieces (BERT). ``whole-word``: all pieces of a word (BERT's later release). ``span``: spans of
+#: words (SpanBERT, Joshi et al. 2019).
 Unit = Literal["token", "whole-word", "span"]
 
-#: Words in a span: geometric with this parameter, cut off at the longest (SpanBERT, section 3.1); 3.8 on average.
+#: Words in a span: geometric with this parameter, truncated at the longest (SpanBERT, section 3.1); 3.8 on average.
 SPAN_SUCCESS = 0.2
 LONGEST_SPAN = 10
 
-#: The draws of a position: which tokens come first, what replaces one, by which other token, how long a span is.
+#: The draws of a position: order of tokens, what happens to one, which token replaces it, length of a span.
 _ORDER, _ACTION, _REPLACEMENT, _SPAN, _NUM_DRAWS = range(5)
-#: Bits of a draw that sort the units of a row; above them stands the row's number.
+#: Bits of a draw that order the units of a row; the bits above are the number of the row.
 _ORDER_BITS = 44
 
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """How much is hidden, and how.
+    """How much is masked, and how.
 
     unit: what is chosen at a time; see :data:`Unit`.
-    rate: share of a row's tokens, special ones counted as in the original, that become targets; at least one does.
-    max_predictions_per_seq: most targets of a row; None means no limit. The original has 20 at length 128, 76 at 512.
-    mask_share: share of the targets that become [MASK].
-    random_share: share that become another token, drawn from the vocabulary; the rest stays as it is.
+    rate: share of a row's tokens (special ones included, as in the original) that become targets; at least one does.
+    max_predictions_per_seq: maximum targets of a row; None: no limit. The original has 20 at length 128, 76 at 512.
+    mask_share: share of the targets replaced by [MASK].
+    random_share: share replaced by a random token; the rest is unchanged.
 
     Raises:
         ConfigError: a value out of bounds.
@@ -72,11 +72,11 @@ class Masking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskVocabulary:
-    """What masking and assembly need to know of a vocabulary of V tokens.
+    """What masking and assembly need to know about a vocabulary of V tokens.
 
     cls_id, sep_id, mask_id: ids of [CLS], [SEP] and [MASK].
-    continues: bool ``(V,)``, pieces that go on with the word before them.
-    replacements: int32, the ids that a random replacement is drawn from.
+    continues: bool ``(V,)``, pieces that continue a word.
+    replacements: int32, the ids that random replacements are drawn from.
     """
 
     cls_id: int
@@ -87,41 +87,35 @@ class MaskVocabulary:
 
     @classmethod
     def of_tokenizer(cls, tokenizer: BertTokenizer) -> MaskVocabulary:
-        """From a tokenizer, its added tokens included; Raises as :meth:`of`."""
+        """From a tokenizer, including its added tokens; raises as :meth:`of`."""
         return cls.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
 
     @classmethod
-    def of(cls, tokens: Iterable[str], *, prefix: str = "##", specials: Iterable[str] = ()) -> MaskVocabulary:
-        """From the tokens in the order of their ids.
+    def of(cls, tokens: Iterable[str]) -> MaskVocabulary:
+        """From all V tokens in the order of their ids.
 
-        Random replacements are drawn from all tokens but special and ``[unusedN]`` ones; the original draws from
-        those too, though no text has them.
-
-        Args:
-            tokens: all V of them.
-            prefix: what pieces that continue a word begin with.
-            specials: tokens beside the usual five that are no replacement.
+        Random replacements are drawn from all tokens but special and ``[unusedN]`` ones; the original draws from those
+        too, although no text has them.
 
         Raises:
             DataError: [CLS], [SEP] or [MASK] is missing, or nothing is left to draw from.
         """
         names = list(tokens)
         ids = {name: number for number, name in enumerate(names)}
-        absent = [name for name in ("[CLS]", "[SEP]", "[MASK]") if name not in ids]
-        if absent:
+        if absent := [name for name in ("[CLS]", "[SEP]", "[MASK]") if name not in ids]:
             raise DataError(
                 f"the vocabulary ({len(names):,} tokens) has no {', '.join(absent)}, which pre-training needs; "
-                "make one with bertkit.tokenization.learn.wordpiece_learner, or add the tokens"
+                "make one with 'bertkit vocab', or add the tokens"
             )
-        hidden = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *specials}
-        ordinary = [number for name, number in ids.items() if name not in hidden and not name.startswith("[unused")]
+        special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+        ordinary = [number for name, number in ids.items() if name not in special and not name.startswith("[unused")]
         if not ordinary:
             raise DataError(f"the vocabulary ({len(names):,} tokens) has special tokens only")
         return cls(
             cls_id=ids["[CLS]"],
             sep_id=ids["[SEP]"],
             mask_id=ids["[MASK]"],
-            continues=np.array([name.startswith(prefix) for name in names], bool),
+            continues=np.array([name.startswith("##") for name in names], bool),
             replacements=np.array(ordinary, np.int32),
         )
 
@@ -135,12 +129,12 @@ class MaskVocabulary:
 class _Rows:
     """A flat batch of B rows and T tokens.
 
-    ids: ``(T,)``. special: bool ``(T,)``. row: number of each token's row, int64 ``(T,)``. key: each token's row's
-    key ``(T,)``. counter: first of the draws of each token, by its position in its row, int64 ``(T,)``.
-    wanted: targets that each row may have, int64 ``(B,)``.
+    ids: ``(T,)``. special: bool ``(T,)``. row: row of each token, int64 ``(T,)``. key: key of that row ``(T,)``.
+    counter: number of each token's first draw, by its position in its row, int64 ``(T,)``.
+    wanted: maximum targets of each row, int64 ``(B,)``.
     """
 
-    ids: NDArray[Any]
+    ids: Int64
     special: Bool
     row: Int64
     key: UInt64
@@ -149,34 +143,29 @@ class _Rows:
 
 
 def mask_rows(
-    ids: NDArray[Any],
-    boundaries: Int64,
-    special: Bool,
-    keys: UInt64,
-    masking: Masking,
-    vocabulary: MaskVocabulary,
+    ids: Int64, boundaries: Int64, special: Bool, keys: UInt64, masking: Masking, vocabulary: MaskVocabulary
 ) -> tuple[Int64, Int64]:
-    """Choose targets and hide them.
+    """Choose targets and mask them.
 
     Args:
-        ids: ``(T,)``, rows one after another.
+        ids: int64 ``(T,)``, concatenated rows.
         boundaries: int64 ``(B + 1,)``; at most 2**20 rows.
-        special: bool ``(T,)``, tokens that are never a target: [CLS] and [SEP] that were added. The first token of a
-            row must be one.
+        special: bool ``(T,)``, tokens that are never targets: the added [CLS] and [SEP]. The first token of a row must
+            be one.
         keys: uint64 ``(B,)``, one for each row.
         masking: what to choose, and how much.
         vocabulary: of the tokenizer that made the ids.
 
     Returns:
-        Input ids and labels, both int64 ``(T,)``; a label is the token that was there, or -100. A row has
-        ``max(1, round(rate * length))`` targets at most; with whole words or spans it may have fewer, where no word
-        is short enough to fill up with.
+        Input ids and labels, both int64 ``(T,)``; a label is the original token, or -100. A row has at most
+        ``max(1, round(rate * length))`` targets; with whole words or spans it may have fewer, if no word is short
+        enough to reach that number.
     """
     lengths = np.diff(boundaries)
     row = np.repeat(np.arange(len(lengths)), lengths)
     position = np.arange(len(ids)) - boundaries[row]
     most = np.iinfo(np.int64).max if masking.max_predictions_per_seq is None else masking.max_predictions_per_seq
-    # Halves round to even, as Python's round() does in the original.
+    # Rounds half to even, like Python's round() in the original.
     wanted = np.minimum(np.maximum(np.rint(lengths * masking.rate).astype(np.int64), 1), most)
     batch = _Rows(ids, special, row, keys[row], position * _NUM_DRAWS, wanted)
     if masking.unit == "token":
@@ -184,7 +173,7 @@ def mask_rows(
         deciders = targets
     else:
         targets, heads = _choose_words(batch, masking.unit, vocabulary)
-        # The pieces of a word are replaced each by itself, as in the original; a span becomes one thing throughout.
+        # The pieces of a word are replaced independently, as in the original; a span is treated as a whole.
         deciders = heads if masking.unit == "span" else targets
     labels = np.full(len(ids), -100, np.int64)
     labels[targets] = ids[targets]
@@ -192,8 +181,8 @@ def mask_rows(
 
 
 def _hide(batch: _Rows, targets: Int64, deciders: Int64, masking: Masking, vocabulary: MaskVocabulary) -> Int64:
-    """The input: 80 % of the targets masked, 10 % another token, 10 % kept. ``deciders``: whose draw says which."""
-    inputs = batch.ids.astype(np.int64)
+    """The input: 80 % of the targets masked, 10 % replaced, 10 % kept. ``deciders``: whose draw decides."""
+    inputs = batch.ids.copy()
     action = uniform(batch.key[deciders], batch.counter[deciders] + _ACTION)
     masked = action < masking.mask_share
     replaced = ~masked & (action < masking.mask_share + masking.random_share)
@@ -205,9 +194,9 @@ def _hide(batch: _Rows, targets: Int64, deciders: Int64, masking: Masking, vocab
 
 
 def _in_random_order(batch: _Rows, at: Int64) -> Int64:
-    """Shuffle the tokens ``at``, row by row: indices into ``at``, those of row 0 first."""
+    """Shuffle the tokens ``at`` within each row: indices into ``at``, those of row 0 first."""
     draw = bits(batch.key[at], batch.counter[at] + _ORDER) >> np.uint64(64 - _ORDER_BITS)
-    # A fixed number of bits, so that a row's order does not depend on its number.
+    # A fixed number of bits, so that the order within a row does not depend on its number.
     return np.argsort((batch.row[at].astype(np.uint64) << np.uint64(_ORDER_BITS)) | draw, kind="stable")
 
 
@@ -222,13 +211,13 @@ def _choose_tokens(batch: _Rows) -> Int64:
 
 
 def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple[Int64, Int64]:
-    """Whole words in random order, each with as many of the following ones as its span has, while there is room.
+    """Whole words in random order, each with the following ones of its span, as long as there is room.
 
-    A word that no longer fits is passed over for a shorter one, as in the original. A span ends early at a
-    [SEP], at a word that is taken, and where the room ends.
+    A word that no longer fits is skipped for a shorter one, as in the original. A span ends early at a [SEP], at a word
+    already taken, and where the room ends.
 
     Returns:
-        Flat positions of the targets, ascending, and for each the first position of the span it came with.
+        Flat positions of the targets, ascending, and for each the first position of its span.
     """
     candidates = np.flatnonzero(~batch.special)
     begins = batch.special[candidates - 1] | ~vocabulary.continues[batch.ids[candidates]]
@@ -241,10 +230,10 @@ def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple
     counts = np.bincount(batch.row[head], minlength=len(batch.wanted))
     offsets = np.cumsum(counts) - counts
     room = batch.wanted.copy()
-    owner = np.full(len(head), -1)  # the word whose span a word was taken with
+    owner = np.full(len(head), -1)  # the word whose span each word belongs to
     steps = np.arange(span.max(initial=1))
     active = np.arange(len(counts))
-    # One round looks at the next word of every row that still has room.
+    # Each round looks at the next word of every row that still has room.
     for turn in range(counts.max(initial=0)):
         active = active[(counts[active] > turn) & (room[active] > 0)]
         if not len(active):
@@ -262,7 +251,7 @@ def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple
 
 
 def _span_lengths(batch: _Rows, head: Int64) -> Int64:
-    """Words in the span that each word would begin, 1 ... ``LONGEST_SPAN``."""
+    """Words in the span that each word would begin, from 1 to ``LONGEST_SPAN``."""
     chances = (1 - SPAN_SUCCESS) ** np.arange(LONGEST_SPAN)
     edges = np.cumsum(chances / chances.sum())[:-1]
     return 1 + np.searchsorted(edges, uniform(batch.key[head], batch.counter[head] + _SPAN), side="right")

@@ -1,71 +1,70 @@
-"""Which spans of the token store an example has: the rules, as pure functions of the place where an example begins.
+"""Which spans of the token store make up an example: pure functions of the position where the example begins.
 
-The readable rules are those of section A.2 of the BERT paper (Devlin et al. 2018), as its authors' code has them: a
-*chunk* is the next sentences of a document until a target length is reached; the first few of them are segment A, the
-rest is segment B, or B comes from elsewhere and the rest goes back. Chunks of one document follow from each other, but
-documents do not, so the n-th chunk of every document is found together ("in lockstep"), one numpy call for all.
+The rules are those of section A.2 of the BERT paper (Devlin et al. 2018), as in its authors' code: a *chunk* is the
+next sentences of a document until a target length is reached; the first few are segment A, the rest is segment B, or B
+comes from elsewhere and the rest is used again. A chunk depends on the one before it in the same document, but
+documents are independent, so the n-th chunks of all documents are found together, in one numpy call.
 
-Every choice is drawn at the place in the corpus where the chunk begins (:mod:`bertkit.data.examples.counter_random`),
-which no two
-examples of an epoch share. So an example is told by its place alone: :func:`places_from` walks over all of them, once
-an epoch, and :func:`examples_at` says what the examples at some places are.
+Every choice is drawn at the position in the corpus where the chunk begins
+(:mod:`bertkit.data.examples.counter_random`), which no two examples of an epoch share. So the position alone identifies
+an example: :func:`places_from` finds all positions, once per epoch, and :func:`examples_at` the examples there.
 
-Deviations from the original code, each for a reason:
+Deviations from the original code:
 
-* A pair that is too long loses the front of A and the end of B, never the inner ends (the original: front or end by
-  chance). So a true pair is always contiguous, and where a segment was cut tells nothing about the label.
-* Two documents are never taken for different ones: a random B is never from the document of A (the original tries
-  ten times, then gives up).
-* A document of more than ``LANE`` sentences is worked on in parts, and no example crosses from one into the next.
+* A pair that is too long loses the front of A and the end of B, never the inner ends (the original: front or end at
+  random). So a true pair is always contiguous, and where a segment was cut says nothing about the label.
+* A random B is never from the document of A (the original tries ten times, then gives up).
+* A document of more than ``LANE`` sentences is processed in parts, and no example spans two of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.data.examples.counter_random import Int64, below, stream, uniform
+from bertkit.data.examples.masking import Int32, Masking
 from bertkit.errors import ConfigError, DataError, did_you_mean
 
 #: ``mlm+nsp``: pairs, B follows A or is from another document (BERT). ``mlm``: one segment of whole sentences that may
-#: run on into the next document (RoBERTa's FULL-SENTENCES). ``mlm+sop``: A and B in their order or swapped (ALBERT).
+#: continue into the next document (RoBERTa's FULL-SENTENCES). ``mlm+sop``: A and B in order or swapped (ALBERT).
 Objective = Literal["mlm+nsp", "mlm", "mlm+sop"]
 
-#: Sentences of a document that are worked on one after another. Bounds the rounds that one long document causes.
+#: Maximum sentences processed one after another; bounds the rounds that one long document causes.
 LANE = 4096
 
 #: Special tokens of an example: [CLS] and a [SEP] after each segment.
-_NUM_SPECIAL = {"mlm+nsp": 3, "mlm": 2, "mlm+sop": 3}
-#: Numbers that are compared at a time.
+_NUM_SPECIAL: dict[str, int] = {"mlm+nsp": 3, "mlm": 2, "mlm+sop": 3}
+#: Numbers compared at a time.
 _BLOCK = 1 << 20
 
 
 class SentenceTokens(Protocol):
-    """A corpus as token ids, without special tokens: what :class:`bertkit.data.store.token_store.TokenStore` offers.
+    """A corpus as token ids without special tokens, such as :class:`bertkit.data.store.token_store.TokenStore`.
 
     sentence_boundaries: int64 ``(num_sentences + 1,)``, token offsets.
-    document_boundaries: int64 ``(num_documents + 1,)``; document d has the sentences from ``document_boundaries[d]``
-        up to, not including, ``document_boundaries[d + 1]``.
+    document_boundaries: int64 ``(num_documents + 1,)``; document d has the sentences
+        ``document_boundaries[d] : document_boundaries[d + 1]``.
     """
 
     @property
-    def sentence_boundaries(self) -> NDArray[Any]: ...
+    def sentence_boundaries(self) -> Int64: ...
 
     @property
-    def document_boundaries(self) -> NDArray[Any]: ...
+    def document_boundaries(self) -> Int64: ...
 
-    def tokens(self, first_sentence: int, end_sentence: int) -> NDArray[Any]:
-        """Ids of consecutive sentences, perhaps of several documents."""
+    def tokens(self, first_sentence: int, end_sentence: int) -> Int32:
+        """Ids of consecutive sentences, possibly of several documents."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Where sentences and documents lie, without those that have no token.
+    """Where sentences and documents begin, without empty ones.
 
     bounds: int64 ``(K + 1,)``, token offsets of K sentences.
     documents: int64 ``(D + 1,)``, sentence numbers.
@@ -76,7 +75,7 @@ class Sentences:
 
     @classmethod
     def of(cls, tokens: SentenceTokens) -> Sentences:
-        """Read the boundaries of a store. Where no sentence is empty, as in a token store, they are not copied.
+        """The boundaries of a store; not copied unless a sentence is empty, which never happens in a token store.
 
         Raises:
             DataError: the store has no token.
@@ -92,16 +91,16 @@ class Sentences:
         return cls(offsets, documents)
 
     def document_of(self, sentences: Int64) -> Int64:
-        """Number of the document that each of some sentences is in: int64 ``(N,)``."""
+        """Number of the document of each given sentence: int64 ``(N,)``."""
         return np.searchsorted(self.documents, sentences, side="right") - 1
 
     def document_start(self, documents: Int64) -> Int64:
-        """Token offset where each of some documents begins (or, for D, where the last ends): int64 ``(N,)``."""
+        """Token offset where each given document begins (for D: where the last ends): int64 ``(N,)``."""
         return self.bounds[self.documents[documents]]
 
 
 def _increases(numbers: Int64) -> bool:
-    """Whether each number is larger than the one before, seen in blocks: no second array of that size is made."""
+    """Whether the numbers are strictly increasing, compared in blocks to avoid a second large array."""
     return all(
         bool((numbers[at + 1 : at + _BLOCK + 1] > numbers[at : at + _BLOCK][: len(numbers) - at - 1]).all())
         for at in range(0, len(numbers), _BLOCK)
@@ -110,20 +109,20 @@ def _increases(numbers: Int64) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSpans:
-    """What N examples are made of.
+    """The spans of N examples.
 
     first_start, second_start: int64 ``(N,)``, token offset where a segment begins.
-    first_length, second_length: int32 ``(N,)``, its tokens; an example of the objective ``mlm`` has no second segment
-        (length 0), and its first may run over several documents.
-    num_separators: int32 ``(N,)``, how many [SEP] it has: one after each segment, or after each document's part.
-    label: int8 ``(N,)``, 0 = B follows A, 1 = it does not (a random B, or A and B swapped); 0 throughout for ``mlm``.
+    first_length, second_length: int32 ``(N,)``, number of its tokens; with the objective ``mlm`` the second has none,
+        and the first may continue over several documents.
+    num_separators: int32 ``(N,)``, number of [SEP]: one after each segment, or after each document's part.
+    label: int8 ``(N,)``, 0 = B follows A, 1 = it does not (a random B, or A and B swapped); always 0 for ``mlm``.
     """
 
     first_start: Int64
-    first_length: NDArray[np.int32]
+    first_length: Int32
     second_start: Int64
-    second_length: NDArray[np.int32]
-    num_separators: NDArray[np.int32]
+    second_length: Int32
+    num_separators: Int32
     label: NDArray[np.int8]
 
     def __len__(self) -> int:
@@ -141,56 +140,59 @@ class ExampleSpans:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the examples of one epoch are cut; see :func:`bertkit.data.examples.example_index.build_index`.
+    """How the examples of an epoch are made from a corpus.
 
-    room: most tokens of the corpus in an example.
+    max_seq_length: maximum tokens of an example, special ones included.
+    short_seq_prob: share of examples whose target length is drawn from 2 to the maximum. RoBERTa has 0.
+    seed: determines all choices, together with ``epoch``, which counts from 0.
+    masking: which tokens become targets; does not affect the spans of an example.
+
+    Raises:
+        ConfigError: an unknown objective, too small a length, a probability outside 0 to 1.
     """
 
-    objective: Objective
-    room: int
-    short_seq_prob: float
-    seed: int
-    epoch: int
+    objective: Objective = "mlm+nsp"
+    max_seq_length: int = 128
+    short_seq_prob: float = 0.1
+    seed: int = 0
+    epoch: int = 0
+    masking: Masking = field(default_factory=Masking)
 
-    @classmethod
-    def of(cls, objective: Objective, max_seq_length: int, short_seq_prob: float, seed: int, epoch: int) -> Rules:
-        """Check the settings.
+    def __post_init__(self) -> None:
+        if self.objective not in _NUM_SPECIAL:
+            near = did_you_mean(self.objective, _NUM_SPECIAL)
+            raise ConfigError(f"objective must be one of {', '.join(_NUM_SPECIAL)}, got {self.objective!r}{near}")
+        special = _NUM_SPECIAL[self.objective]
+        if self.max_seq_length < special + 2:
+            raise ConfigError(
+                f"max_seq_length={self.max_seq_length} is too small: objective {self.objective!r} adds {special} "
+                f"special tokens and needs room for 2 more, so at least {special + 2}; the paper has 128, then 512"
+            )
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ConfigError(f"short_seq_prob must be from 0 to 1, got {self.short_seq_prob}")
 
-        Raises:
-            ConfigError: an unknown objective, too small a length, a probability outside 0 ... 1.
-        """
-        if objective not in _NUM_SPECIAL:
-            known = get_args(Objective)
-            raise ConfigError(
-                f"objective must be one of {', '.join(known)}, got {objective!r}{did_you_mean(objective, known)}"
-            )
-        special = _NUM_SPECIAL[objective]
-        if max_seq_length < special + 2:
-            raise ConfigError(
-                f"max_seq_length={max_seq_length} is too small: objective {objective!r} adds {special} special tokens "
-                f"and needs room for 2 more, so at least {special + 2}; the paper has 128, then 512"
-            )
-        if not 0 <= short_seq_prob <= 1:
-            raise ConfigError(f"short_seq_prob must be from 0 to 1, got {short_seq_prob}")
-        return cls(objective, max_seq_length - special, short_seq_prob, seed, epoch)
+    @property
+    def room(self) -> int:
+        """Maximum tokens of the corpus in an example."""
+        return self.max_seq_length - _NUM_SPECIAL[self.objective]
 
     def key(self, name: str) -> int:
-        """Key of one of the epoch's streams of draws."""
+        """Key of one of the epoch's random streams."""
         return stream(self.seed, name, self.epoch)
 
     def target(self, places: Int64) -> Int64:
-        """How many tokens the examples are to have that begin at ``places``: int64 ``(N,)``."""
+        """Target lengths of the examples that begin at ``places``: int64 ``(N,)``."""
         short = uniform(self.key("short"), places) < self.short_seq_prob
         return np.where(short, 2 + below(self.key("target"), places, self.room - 1), self.room)
 
 
 def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tuple[Int64, Int64]]:
-    """Stretches of sentences that no example leaves, from the front, some of them together.
+    """Stretches of sentences that contain whole examples, from the front, several at a time.
 
     Args:
         sentences: the corpus.
-        rules: pairs stay within a document; a segment of ``mlm`` may run on into the next one.
-        at_once: documents, or for ``mlm`` stretches, that are given out together.
+        rules: pairs stay within a document; a segment of ``mlm`` may continue into the next one.
+        at_once: documents (for ``mlm``: stretches) at a time.
 
     Yields:
         First sentence of each stretch and the one after its last: int64 ``(L,)`` each.
@@ -212,7 +214,7 @@ def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tupl
 
 
 def places_from(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -> Iterator[Int64]:
-    """Token offsets where the examples of some stretches begin; the n-th of every stretch together."""
+    """Token offsets where the examples of some stretches begin; the n-th of all stretches together."""
     bounds = sentences.bounds
     if rules.objective == "mlm":
         place = bounds[start]
@@ -225,7 +227,7 @@ def places_from(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -
     while len(start):
         chunks = _chunks(sentences, rules, start, stop)
         place = bounds[start]
-        if rules.objective == "mlm+sop":  # one token cannot be cut in two
+        if rules.objective == "mlm+sop":  # one token cannot be split in two
             place = place[bounds[chunks.stop] - place > 1]
         yield place
         start = np.where(chunks.is_random, chunks.split, chunks.stop)
@@ -234,7 +236,7 @@ def places_from(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -
 
 
 def examples_at(sentences: Sentences, rules: Rules, places: Int64) -> ExampleSpans:
-    """The examples that begin at ``places``, some of those that :func:`places_from` gave, in any order."""
+    """The examples that begin at ``places``, which are from :func:`places_from`, in any order."""
     bounds, documents = sentences.bounds, sentences.documents
     if rules.objective == "mlm":
         sentence = np.searchsorted(bounds, places, side="right") - 1
@@ -261,9 +263,9 @@ def examples_at(sentences: Sentences, rules: Rules, places: Int64) -> ExampleSpa
 
 @dataclass(frozen=True, slots=True)
 class _Chunks:
-    """Chunk n has the sentences ``start[n]`` to ``stop[n]``, A those before ``split[n]``: int64 ``(N,)`` each.
+    """Chunk n has the sentences ``start[n] : stop[n]``, of which A has those before ``split[n]``: int64 ``(N,)`` each.
 
-    target: tokens it was to have. is_random: bool, B comes from elsewhere, and the chunk's own is given back.
+    target: its target length. is_random: bool, B comes from elsewhere, and the rest of the chunk is used again.
     """
 
     start: Int64
@@ -274,7 +276,7 @@ class _Chunks:
 
 
 def _chunks(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -> _Chunks:
-    """The chunks that begin with the sentences ``start``, and end before the sentences ``stop`` at the latest."""
+    """The chunks that begin with the sentences ``start`` and end before the sentences ``stop`` at the latest."""
     bounds = sentences.bounds
     wanted = rules.target(start)
     end = _far_enough(bounds, start, wanted, stop)
@@ -291,9 +293,9 @@ def _far_enough(bounds: Int64, start: Int64, wanted: Int64, stop: Int64) -> Int6
 
 
 def _last_within(bounds: Int64, start: Int64, stop: Int64, goal: Int64) -> Int64:
-    """The last of the sentence boundaries ``start`` ... ``stop`` that is at most the token offset ``goal``.
+    """The last of the sentence boundaries ``start`` to ``stop`` that is at most the token offset ``goal``.
 
-    It is looked for near ``start``, which it is at least: a search in all boundaries would wait for memory 20 times.
+    Searched near ``start``: a binary search over all boundaries would miss the cache 20 times.
     """
     low = start
     high = np.minimum(stop, start + (goal - bounds[start]))  # a sentence has at least one token
@@ -305,10 +307,10 @@ def _last_within(bounds: Int64, start: Int64, stop: Int64, goal: Int64) -> Int64
 
 
 def _next_sentence(sentences: Sentences, rules: Rules, chunks: _Chunks, document: Int64) -> ExampleSpans:
-    """Pairs of the paper; ``document`` is each chunk's own."""
+    """Pairs as in the paper; ``document`` is that of each chunk."""
     bounds, documents = sentences.bounds, sentences.documents
     first_start, first_end = bounds[chunks.start], bounds[chunks.split]
-    # A random second segment: another document, any of its sentences, and on until the target is reached.
+    # A random second segment: from any sentence of another document until the target is reached.
     other = below(rules.key("other"), chunks.start, len(documents) - 2)
     other += other >= document
     size = documents[other + 1] - documents[other]
@@ -321,7 +323,7 @@ def _next_sentence(sentences: Sentences, rules: Rules, chunks: _Chunks, document
 
 
 def _sentence_order(sentences: Sentences, rules: Rules, chunks: _Chunks) -> ExampleSpans:
-    """Pairs of ALBERT (Lan et al. 2019, section 3.1). A chunk of one sentence is cut in two inside."""
+    """Pairs as in ALBERT (Lan et al. 2019, section 3.1). A chunk of one sentence is split inside it."""
     start, middle, end = (sentences.bounds[at] for at in (chunks.start, chunks.split, chunks.stop))
     inside = start + 1 + below(rules.key("inside"), chunks.start, np.maximum(end - start - 1, 1))
     middle = np.where(middle == end, inside, middle)
@@ -340,7 +342,7 @@ def _sentence_order(sentences: Sentences, rules: Rules, chunks: _Chunks) -> Exam
 def _cut_pairs(
     first_start: Int64, first_end: Int64, second_start: Int64, second_end: Int64, room: int, label: NDArray[np.bool_]
 ) -> ExampleSpans:
-    """Shorten the longer segment, then both, to ``room`` tokens in all; the inner ends stay."""
+    """Shorten the longer segment, then both, to ``room`` tokens together, never at the inner ends."""
     first, second = first_end - first_start, second_end - second_start
     kept_second = np.where(first + second > room, np.minimum(second, np.maximum(room - first, room // 2)), second)
     kept_first = np.minimum(first, room - kept_second)
@@ -359,22 +361,22 @@ def _segments(
 ) -> tuple[Int64, Int64, Int64]:
     """Segments of whole sentences with a [SEP] between documents (Liu et al. 2019, section 4.2, FULL-SENTENCES).
 
-    A sentence that is longer than a segment is cut into several; no token is lost.
+    A sentence longer than a segment is divided; no token is lost.
 
     Args:
         sentences: the corpus.
         rules: of the epoch.
         start: token offsets where the segments begin.
-        sentence: the sentences that these tokens are in.
+        sentence: the sentences of these tokens.
         stop: the sentence before which each segment ends at the latest.
 
     Returns:
-        Token offset of each segment's end, the sentence that this token is in, and the number of [SEP]; ``(N,)``.
+        Token offset of each segment's end, the sentence of that token, and the number of [SEP]; ``(N,)`` each.
     """
     bounds = sentences.bounds
     wanted = rules.target(start)
     document = sentences.document_of(sentence)
-    # Most sentences that fit by their tokens; then one less as long as the [SEP] between documents have no room.
+    # As many sentences as fit; then one less for as long as the [SEP] between documents do not fit.
     last = _last_within(bounds, sentence, stop, start + wanted) - 1
     whole = last >= sentence
     crossed = np.zeros(len(start), np.int64)

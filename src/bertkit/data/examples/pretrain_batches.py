@@ -1,14 +1,14 @@
-"""Packed batches of pre-training examples, made when they are needed: a pure function of (seed, epoch, number).
+"""Packed batches of pre-training examples, made on demand: a pure function of (seed, epoch, number).
 
-Nothing is written to disk beside the token store, no example is seen twice in the same way, and any worker or process
-can make any batch. The readable contract is :class:`bertkit.training.trainer.batch_plan.Plan`.
+Nothing is written to disk besides the token store, no example is seen twice in the same form, and any worker or process
+can make any batch. The interface is described in :class:`bertkit.training.trainer.batch_plan.Plan`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,41 +17,36 @@ from numpy.typing import NDArray
 from bertkit.batch import Batch, Layout, positions_of, split_by_budget
 from bertkit.data.examples.counter_random import Int64, bits, stream
 from bertkit.data.examples.example_index import ExampleIndex, build_index
-from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows
-from bertkit.data.examples.pairs import ExampleSpans, Objective, Sentences, SentenceTokens
+from bertkit.data.examples.masking import Int32, MaskVocabulary, mask_rows
+from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences, SentenceTokens
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError, InputError
 
-#: Held while an index is built. One for all: a loader can so be pickled.
+#: Held while an index is built. Global, so that an instance can be pickled.
 _building = Lock()
 
 
 class PretrainData:
-    """The batch plan that pre-training runs on: packed batches of examples made from a token store.
+    """The batch plan of pre-training: packed batches of examples made from a token store.
 
-    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, but for the objective ``mlm``,
+    Batches carry ``labels`` ``(T,)`` with ``logit_rows`` at the masked tokens and, except for the objective ``mlm``,
     ``next_sentence_label`` ``(B,)`` (0 = B follows A; 1 = random, or swapped for ``mlm+sop``).
 
-    Epochs differ by a few examples, for chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples of
-    any epoch are shared out evenly over its steps, so each is seen once and a step has ``batch_size`` of them or a few
-    more or fewer.
+    Epochs differ by a few examples, because chunks are drawn anew. ``steps_per_epoch`` is that of epoch 0; the examples
+    of any epoch are distributed evenly over its steps, so each is seen once and a step has about ``batch_size``.
 
     Args:
-        tokens: the token store. Examples are read in random order: one that does not fit into its cache is made ready
+        tokens: the token store. Examples are read in random order; a store that does not fit into its cache is prepared
             for that (:meth:`~bertkit.data.store.token_store.TokenStore.make_random_access`).
         vocabulary: of the tokenizer that made the store.
-        objective: see :data:`~bertkit.data.examples.pairs.Objective`.
-        max_seq_length: most tokens of an example, special ones included.
+        rules: how examples are made; ``rules.epoch`` is ignored.
         batch_size: examples in an optimizer step, over all ranks.
-        max_tokens: most tokens in one micro-batch.
-        masking: what is hidden.
-        short_seq_prob: see :func:`~bertkit.data.examples.example_index.build_index`.
-        seed: fixes pairs, masks and order.
+        max_tokens: maximum tokens in one micro-batch.
         rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
 
     Raises:
         ConfigError: a setting out of bounds.
-        DataError: the store is empty, too small for the objective, or of another vocabulary (found when read).
+        DataError: the store is empty, too small for the objective, or of another vocabulary (found when it is read).
     """
 
     unit = "tokens"
@@ -60,14 +55,10 @@ class PretrainData:
         self,
         tokens: SentenceTokens,
         vocabulary: MaskVocabulary,
+        rules: Rules,
         *,
-        objective: Objective = "mlm+nsp",
-        max_seq_length: int = 128,
         batch_size: int = 256,
         max_tokens: int = 8192,
-        masking: Masking | None = None,
-        short_seq_prob: float = 0.1,
-        seed: int = 0,
         rank: int = 0,
         num_ranks: int = 1,
     ) -> None:
@@ -76,20 +67,14 @@ class PretrainData:
                 f"batch_size={batch_size}, rank={rank}, num_ranks={num_ranks}: every rank needs at least one example "
                 "of a step, and ranks count from 0"
             )
-        if max_tokens < max_seq_length:
+        if max_tokens < rules.max_seq_length:
             raise ConfigError(
-                f"max_tokens={max_tokens} of a micro-batch is less than max_seq_length={max_seq_length}; raise it"
+                f"max_tokens={max_tokens} of a micro-batch is less than max_seq_length={rules.max_seq_length}; raise it"
             )
-        self.tokens = tokens
-        self.vocabulary = vocabulary
-        self.objective: Objective = objective
-        self.max_seq_length = max_seq_length
-        self.batch_size = batch_size
-        self.max_tokens = max_tokens
-        self.masking = masking or Masking()
-        self.short_seq_prob = short_seq_prob
-        self.seed = seed
+        self.tokens, self.vocabulary, self.rules = tokens, vocabulary, rules
+        self.batch_size, self.max_tokens = batch_size, max_tokens
         self.rank, self.num_ranks = rank, num_ranks
+        self._has_pairs = rules.objective != "mlm"
         if isinstance(tokens, TokenStore):
             tokens.make_random_access()
         self._sentences = Sentences.of(tokens)
@@ -98,17 +83,10 @@ class PretrainData:
         self.steps_per_epoch = max(1, round(len(self._latest[0]) / batch_size))
 
     def _build(self, epoch: int) -> ExampleIndex:
-        return build_index(
-            self._sentences,
-            objective=self.objective,
-            max_seq_length=self.max_seq_length,
-            short_seq_prob=self.short_seq_prob,
-            seed=self.seed,
-            epoch=epoch,
-        )
+        return build_index(self._sentences, replace(self.rules, epoch=epoch))
 
     def index(self, epoch: int) -> ExampleIndex:
-        """The examples of an epoch. Two epochs are kept: where one ends, steps of the next are made in advance."""
+        """The examples of an epoch. Two epochs are kept, because steps of the next are prefetched."""
         if (index := self._latest.get(epoch)) is not None:
             return index
         with _building:  # one thread builds it, the others wait
@@ -123,7 +101,7 @@ class PretrainData:
         num_examples = len(self.index(epoch))
         first = at * num_examples // self.steps_per_epoch
         end = (at + 1) * num_examples // self.steps_per_epoch
-        # An epoch of fewer examples than ranks and steps would leave some without work: those see one twice.
+        # With fewer examples than ranks and steps, some see one twice instead of nothing.
         missing = max(0, self.num_ranks - (end - first))
         return [row % num_examples for row in range(first, end + missing)]
 
@@ -139,12 +117,12 @@ class PretrainData:
         spans = self.index(epoch).take(numbers)
         lengths: list[int] = spans.lengths.tolist()
         order = sorted(range(len(lengths)), key=lengths.__getitem__)[self.rank :: self.num_ranks]
-        # Each as full as can be: runs of about equal size would change the sums, and so the numbers of every run.
+        # Each as full as possible; micro-batches of equal size would change the order of sums.
         parts = map(np.array, split_by_budget(order, lengths, self.max_tokens, even=False))
         return [self._pack(numbers[part], spans.take(part), epoch) for part in parts]
 
     def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
-        """Examples of an epoch, packed and masked; each is the same whatever the others are.
+        """Examples of an epoch, packed and masked; each is independent of the others.
 
         Raises:
             InputError: no row, or a number that the epoch does not have.
@@ -157,14 +135,14 @@ class PretrainData:
         return self._pack(numbers, index.take(numbers), epoch)
 
     def _pack(self, numbers: Int64, chosen: ExampleSpans, epoch: int) -> Batch:
-        """Examples with the given numbers, of which ``chosen`` says what they are made of."""
+        """The examples with the given numbers, whose spans are ``chosen``."""
         ids, types, special = self._assemble(chosen)
         boundaries = np.concatenate([[0], np.cumsum(chosen.lengths)])
-        keys = bits(stream(self.seed, "mask", epoch), numbers)
-        inputs, labels = mask_rows(ids, boundaries, special, keys, self.masking, self.vocabulary)
+        keys = bits(stream(self.rules.seed, "mask", epoch), numbers)
+        inputs, labels = mask_rows(ids, boundaries, special, keys, self.rules.masking, self.vocabulary)
         lengths = tuple(chosen.lengths.tolist())
         targets = {"labels": torch.from_numpy(labels)}
-        if self.objective != "mlm":
+        if self._has_pairs:
             targets["next_sentence_label"] = torch.from_numpy(chosen.label.astype(np.int64))
         return Batch(
             input_ids=torch.from_numpy(inputs),
@@ -191,11 +169,11 @@ class PretrainData:
         ids[~special] = self._read(starts, ends)
         if ids.max() >= self.vocabulary.size:
             raise DataError(
-                f"the token store holds id {int(ids.max())}, but the vocabulary has {self.vocabulary.size:,} tokens; "
-                "use the tokenizer that the store was prepared with"
+                f"the token store contains id {int(ids.max())}, but the vocabulary has {self.vocabulary.size:,} "
+                "tokens; use the tokenizer that the store was prepared with"
             )
         types = np.zeros(num_tokens, np.int64)
-        if self.objective != "mlm":
+        if self._has_pairs:
             change = np.zeros(num_tokens + 1, np.int64)
             change[separators[0::2] + 1] += 1
             change[separators[1::2] + 1] -= 1
@@ -203,25 +181,25 @@ class PretrainData:
         return ids, types, special
 
     def _pieces(self, chosen: ExampleSpans) -> tuple[Int64, Int64]:
-        """Token offsets, start and end, of everything that a [SEP] follows, row by row."""
+        """Token offsets, start and end, of every part that is followed by a [SEP], row by row."""
         first_end = chosen.first_start + chosen.first_length
-        if self.objective != "mlm":
+        if self._has_pairs:
             second_end = chosen.second_start + chosen.second_length
             starts = np.stack([chosen.first_start, chosen.second_start], axis=1).ravel()
             return starts, np.stack([first_end, second_end], axis=1).ravel()
-        # A segment that runs over several documents is cut where they meet.
+        # A segment of several documents is divided at their boundaries.
         sentences = self._sentences
         first = np.searchsorted(sentences.bounds, chosen.first_start, side="right") - 1
         first_cut = sentences.document_of(first) + 1
         counts = chosen.num_separators.astype(np.int64)
         owner = np.repeat(np.arange(len(counts)), counts)
         turn = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-        cut = first_cut[owner] + turn  # number of the document end after each piece
+        cut = first_cut[owner] + turn  # number of the document boundary after each part
         starts = np.where(turn == 0, chosen.first_start[owner], sentences.document_start(cut - 1))
         return starts, np.minimum(sentences.document_start(cut), first_end[owner])
 
-    def _read(self, starts: Int64, ends: Int64) -> NDArray[Any]:
-        """Ids of the spans with the token offsets ``starts`` ... ``ends`` - 1, one after another."""
+    def _read(self, starts: Int64, ends: Int64) -> Int32:
+        """Concatenated ids of the spans with the token offsets ``starts`` to ``ends`` - 1."""
         first = np.searchsorted(self._offsets, starts, side="right") - 1
         last = np.searchsorted(self._offsets, ends, side="left")
         begins = starts - self._offsets[first]

@@ -1,12 +1,11 @@
-"""The ids of a large token store as plain numbers in one file, mapped into memory. Imports no torch.
+"""A decoded copy of a large token store in one file, mapped into memory. Imports no torch.
 
-Parquet is for keeping: compressed, checked, open to every reader. But an id comes only with its whole row group, and
-examples in random order from more row groups than memory holds would decode one for nearly every segment. The mapped
-copy has the same ids undecoded, so that a segment costs a page or two, which the system reads, keeps, gives up, and
-shares among all processes of the machine. It has the boundaries of sentences and documents too, which every process
-would otherwise hold for itself: 8 bytes a sentence.
+A Parquet store is compressed, checked and open to every reader, but reading one id decodes its whole row group, and
+examples in random order would decode one for nearly every segment. From the mapped copy a segment costs a page or two,
+which the system reads, caches, drops and shares among all processes. It also has the boundaries of sentences and
+documents, 8 bytes each, which every process would otherwise hold for itself.
 
-The file is made from the store and may be deleted at any time. Its parts, each from a multiple of 8 bytes on::
+The file can be deleted at any time. Its parts, each aligned to 8 bytes::
 
     ids                   uint16 or uint32 (num_tokens,)
     sentence_boundaries   int64 (num_sentences + 1,)
@@ -16,8 +15,8 @@ The file is made from the store and may be deleted at any time. Its parts, each 
     JSON                  SHA-256 of the store's manifest; type, place and CRC-32 of each part
     16 bytes              a mark, CRC-32 and length of the JSON
 
-The JSON comes last, and the file gets its name when all of it is on the disk: there is no half of one. A block's
-checksum is compared when the block is first read, so that opening does not read 9 GB.
+It gets its name once it is completely on disk. A block is checked when it is first read, so that opening the file does
+not read 9 GB.
 """
 
 from __future__ import annotations
@@ -45,12 +44,14 @@ from bertkit.system.atomic_files import disk_guard, sync_file, sync_folder, try_
 from bertkit.system.console import Progress, say
 
 NAME = "mapped.ids"
-#: Seconds between two looks at a lock that another process holds.
+#: Seconds between two attempts to get a lock that another process holds.
 WAIT_S = 0.2
 
 _FORMAT = 1
 _END = struct.Struct("<8sII")
 _MARK = b"bertkit\n"
+#: Token ids as a store holds them: uint16 or uint32.
+Ids = NDArray[np.unsignedinteger]
 _PARTS = ("sentence_boundaries", "document_boundaries", "blocks", "checksums")
 
 
@@ -59,7 +60,7 @@ class Content:
     """What goes into a mapped copy.
 
     manifest: SHA-256 of the store's manifest, which has the hashes of all shards.
-    id_type: numpy's name of the ids' type.
+    id_type: numpy's name of the type of the ids.
     blocks: token offset where each block begins, and the end: num_blocks + 1 numbers.
     ids_of: the ids of a block.
     sentence_boundaries, document_boundaries: as in :class:`bertkit.data.store.token_store.TokenStore`.
@@ -68,7 +69,7 @@ class Content:
     manifest: str
     id_type: str
     blocks: Sequence[int]
-    ids_of: Callable[[int], NDArray[Any]]
+    ids_of: Callable[[int], Ids]
     sentence_boundaries: NDArray[np.int64]
     document_boundaries: NDArray[np.int64]
 
@@ -90,8 +91,8 @@ class MappedStore:
         sentence_boundaries, document_boundaries: read-only views of the file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DataError: it is of another store or version, or is damaged.
+        OSError: there is no such file.
+        DataError: it belongs to another store or version, or is damaged.
     """
 
     def __init__(self, path: Path, manifest: str) -> None:
@@ -108,16 +109,16 @@ class MappedStore:
             except (ValueError, KeyError, TypeError, struct.error) as error:
                 raise DataError(f"{path} is damaged ({error})") from None
         if not is_ours:
-            raise DataError(f"{path} is of another store, or was written by another version of bertkit")
-        self._ids: NDArray[Any] = arrays["ids"]
+            raise DataError(f"{path} belongs to another store, or was written by another version of bertkit")
+        self._ids: Ids = arrays["ids"]
         self.sentence_boundaries: NDArray[np.int64] = arrays["sentence_boundaries"]
         self.document_boundaries: NDArray[np.int64] = arrays["document_boundaries"]
         self._blocks: list[int] = arrays["blocks"].tolist()
         self._checksums: list[int] = arrays["checksums"].tolist()
         self._is_checked = np.zeros(len(self._checksums), bool)
 
-    def read(self, start: int, end: int) -> NDArray[Any]:
-        """Ids at token offsets ``start`` ... ``end`` - 1: a read-only view.
+    def read(self, start: int, end: int) -> Ids:
+        """Ids at token offsets ``start`` to ``end`` - 1: a read-only view.
 
         Raises:
             DataError: the file is damaged there.
@@ -133,7 +134,7 @@ class MappedStore:
         return self._ids[start:end]
 
     def remove(self) -> None:
-        """Delete the file, unless another process has put a new one in its place.
+        """Delete the file, unless another process has replaced it.
 
         Raises:
             OSError: it cannot be deleted.
@@ -144,14 +145,14 @@ class MappedStore:
 
 
 def copies_of(store: Path) -> list[Path]:
-    """Where the mapped copy of a store may be: in its folder, or else below the user's cache folder."""
+    """Where the mapped copy of a store may be: in its folder, or else in the user's cache folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     name = hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:16]
     return [store / NAME, cache / "bertkit" / "stores" / f"{name}.ids"]
 
 
 def find_mapped(paths: Sequence[Path], manifest: str) -> MappedStore | None:
-    """The first of ``paths`` that is a whole copy of this very store."""
+    """The first of ``paths`` that is a complete copy of this very store."""
     for path in paths:
         with contextlib.suppress(OSError, DataError):
             return MappedStore(path, manifest)
@@ -159,12 +160,12 @@ def find_mapped(paths: Sequence[Path], manifest: str) -> MappedStore | None:
 
 
 def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
-    """Find the copy, or write it to the first of ``paths`` that can be written; an old copy there is replaced.
+    """Find the copy, or write it to the first of ``paths`` that can be written, replacing an old copy there.
 
-    Of several processes one writes and the others wait for it.
+    Of several processes one writes and the others wait.
 
     Returns:
-        None where there is no room for it anywhere, which is said.
+        None, after a message, if there is room for it nowhere.
 
     Raises:
         DataError: the store is damaged.
@@ -177,7 +178,7 @@ def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(path):
-                found = find_mapped([path], content.manifest)  # by the process that we waited for
+                found = find_mapped([path], content.manifest)  # written by the process that we waited for
                 if found is None:
                     _write(path, content)
                     found = MappedStore(path, content.manifest)
@@ -188,15 +189,15 @@ def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
     if found is None:
         say(
             "the token store is larger than its cache and is read the slow way, decoding parts of it again and again: "
-            f"its {content.num_bytes / 1e9:,.1f} GB have no place on a disk ({'; '.join(reasons)}). Make room there, "
-            "or set XDG_CACHE_HOME to a folder that has it"
+            f"there is no disk space for its {content.num_bytes / 1e9:,.1f} GB ({'; '.join(reasons)}). Free some, or "
+            "set XDG_CACHE_HOME to a folder with enough"
         )
     return found
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Be the only process that writes ``path``, after waiting for another one if need be."""
+    """Be the only process that writes ``path``, after waiting for another one if necessary."""
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         if not try_lock(lock):
             say(f"waiting for another process that writes {path}")
@@ -206,7 +207,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: Content) -> None:
-    """Write the file under another name, then give it its own. The caller holds the lock."""
+    """Write the file under a temporary name, then rename it. The caller holds the lock."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):  # by a process that was killed
         left.unlink(missing_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")

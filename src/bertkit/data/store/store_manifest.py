@@ -1,4 +1,4 @@
-"""What a token store says about itself, and the layout of its shards: shared by reader and writer. Imports no torch.
+"""The manifest of a token store and the layout of its shards, for reader and writer. Imports no torch.
 
 A store is a folder::
 
@@ -7,10 +7,9 @@ A store is a folder::
         tokenizer/                     the tokenizer that made the ids, as BertTokenizer.save_pretrained writes it
         manifest.json                  counts, hashes, tokenizer digest; written last: without it, unfinished
 
-A shard has one row a document: ``source`` (where the document begins in the corpus), ``sentence_lengths`` (tokens of
-each sentence) and ``tokens`` (ids of all its sentences in a row, without special tokens). The ids are in one flat list,
-not a list of lists: the lengths can so be read alone, and the ids are simpler to decode. Any reader of Parquet opens
-it.
+A shard has one row per document: ``source`` (where it begins in the corpus), ``sentence_lengths`` (tokens per sentence)
+and ``tokens`` (the ids of all its sentences, without special tokens). The ids are a flat list, not a list of lists, so
+that lengths can be read alone and ids are simple to decode. Any Parquet reader opens a shard.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
-#: Increased when a reader of an older version could misread a store.
+#: Increased when older versions could misread a store.
 FORMAT_VERSION = 1
 
 Count = Annotated[int, Field(ge=0)]
@@ -43,10 +42,9 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class Counts(BaseModel):
-    """How much text there is, in whatever part of a store.
+    """Amount of text in any part of a store.
 
-    text_bytes: UTF-8 bytes of the sentences, with one more for the end of each.
-    num_unknown: tokens that are ``[UNK]``.
+    text_bytes: UTF-8 bytes of the sentences, with one more for the end of each. num_unknown: ``[UNK]`` tokens.
     """
 
     model_config = _STRICT
@@ -65,7 +63,7 @@ class Counts(BaseModel):
 
 
 class Shard(BaseModel):
-    """One file of a store. ``name`` has no folder in it, so that a manifest cannot point elsewhere."""
+    """One file of a store. ``name`` contains no folder, so that a manifest cannot point elsewhere."""
 
     model_config = _STRICT
 
@@ -76,7 +74,7 @@ class Shard(BaseModel):
 
 
 class TokenizerFacts(BaseModel):
-    """Which tokenizer the ids are of: see :func:`tokenizer_digest`. ``num_tokens`` counts added tokens too."""
+    """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens."""
 
     model_config = _STRICT
 
@@ -91,7 +89,7 @@ class TokenizerFacts(BaseModel):
 
 
 class Duplicates(BaseModel):
-    """Documents left out as (near-)duplicates of an earlier one."""
+    """Documents dropped as (near-)duplicates of an earlier one."""
 
     model_config = _STRICT
 
@@ -103,10 +101,10 @@ class Duplicates(BaseModel):
 
 
 class StoreManifest(BaseModel):
-    """Content of ``manifest.json``. It has no date and no path: like the shards, it is a pure function of the input.
+    """Content of ``manifest.json``. Like the shards, it is a pure function of the input: no date, no path.
 
-    settings: what else the shards depend on, for example how sentences were found.
-    duplicates: documents that were left out; None where nobody looked for any.
+    settings: what else the shards depend on, e.g. how sentences were found.
+    duplicates: documents that were dropped; None if duplicates were not looked for.
     """
 
     model_config = _STRICT
@@ -124,7 +122,7 @@ def read_manifest(folder: Path) -> StoreManifest:
     """The manifest of a finished store.
 
     Raises:
-        DataError: no such folder, a store that is not finished, another format version, a damaged manifest.
+        DataError: no such folder, an unfinished store, another format version, a damaged manifest.
     """
     path = folder / MANIFEST
     try:
@@ -137,7 +135,7 @@ def read_manifest(folder: Path) -> StoreManifest:
     except FileNotFoundError:
         if (folder / PROGRESS).is_file():
             raise DataError(
-                f"{folder} is a token store that is not finished; run the same 'bertkit prepare' again to go on"
+                f"{folder} is an unfinished token store; run the same 'bertkit prepare' again to continue"
             ) from None
         what = f"has no {MANIFEST}" if folder.is_dir() else "is not there"
         raise DataError(
@@ -155,12 +153,12 @@ def read_manifest(folder: Path) -> StoreManifest:
         where = ".".join(map(str, first["loc"]))
         raise DataError(f"{path} is damaged at {where}: {first['msg']}, got {first['input']!r:.80}") from None
     if Counts.total(shard.counts for shard in manifest.shards) != manifest.counts:
-        raise DataError(f"{path} is damaged: its counts are not the sums of those of its shards")
+        raise DataError(f"{path} is damaged: its counts are not the sums over its shards")
     return manifest
 
 
 def tokenizer_digest(tokenizer: BertTokenizer) -> str:
-    """SHA-256 of everything that decides which ids a text gets: equal for a tokenizer and its saved copy."""
+    """SHA-256 of everything that determines the ids of a text: equal for a tokenizer and its saved copy."""
     vocabulary = tokenizer._vocabulary
     parts = {
         **{name: getattr(vocabulary, name) for name in vocabulary.__dataclass_fields__},
@@ -172,12 +170,12 @@ def tokenizer_digest(tokenizer: BertTokenizer) -> str:
 
 
 def id_type_for(num_tokens: int) -> IdType:
-    """The smallest type that holds the ids of a vocabulary of ``num_tokens``."""
+    """The smallest type for the ids of a vocabulary of ``num_tokens``."""
     return "uint16" if num_tokens <= 1 << 16 else "uint32"
 
 
 def schema_for(id_type: IdType) -> pa.Schema:
-    """Columns of a shard; nothing in them may be null."""
+    """Columns of a shard, without nulls."""
     ids = pa.uint16() if id_type == "uint16" else pa.uint32()
     return pa.schema(
         [

@@ -1,4 +1,4 @@
-"""What is in a token store, for people and, as a dict, for programs. Imports no torch."""
+"""Describe the content of a token store, as text and as plain data. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.data.store.token_store import TokenStore
 
-#: Upper bounds of the classes that lengths are counted in; the last class is open.
+#: Upper bounds of the histogram bins of lengths; the last bin is open.
 DOCUMENT_BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 SENTENCE_BOUNDS = (4, 8, 16, 32, 64, 128, 256, 512)
-#: Characters of a sample document that are shown.
+#: Characters shown of a sample document.
 SAMPLE_CHARS = 300
 _BAR_WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many lengths are at most ``bounds[i]`` (and above the bound before); the last count is for longer ones."""
+    """``counts[i]`` lengths are at most ``bounds[i]`` and above the bound before; the last count is for longer ones."""
 
     bounds: tuple[int, ...]
     counts: tuple[int, ...]
@@ -32,8 +32,8 @@ class Histogram:
     longest: int
 
     @classmethod
-    def of(cls, lengths: NDArray[Any], bounds: Sequence[int]) -> Histogram:
-        """Count ``lengths``, of which there is at least one."""
+    def of(cls, lengths: NDArray[np.integer], bounds: Sequence[int]) -> Histogram:
+        """Count ``lengths``, at least one."""
         classes = np.searchsorted(bounds, lengths, side="left")
         counts = np.bincount(classes, minlength=len(bounds) + 1)
         return cls(
@@ -41,7 +41,7 @@ class Histogram:
         )
 
     def lines(self, what: str) -> list[str]:
-        """The histogram drawn with characters."""
+        """The histogram as text."""
         head = f"tokens a {what}: mean {self.mean:,.1f}, median {self.median:,.0f}, longest {self.longest:,}"
         names = [f"<= {bound:,}" for bound in self.bounds] + [f"> {self.bounds[-1]:,}"]
         scale = _BAR_WIDTH / max(self.counts)
@@ -53,7 +53,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One document: its number, where it begins in the corpus, and the start of its text, decoded from the ids."""
+    """One document: its number, where it begins in the corpus, and the beginning of its text, decoded from the ids."""
 
     document: int
     source: str
@@ -62,11 +62,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What :func:`inspect_store` found.
+    """The result of :func:`inspect_store`.
 
     counts: documents, sentences, tokens, [UNK] tokens, bytes of text.
-    duplicates: what was left out because an earlier document says the same; None where nobody looked.
     bytes_on_disk: of all shards.
+    duplicates: dropped (near-)duplicates; None if duplicates were not looked for.
     """
 
     path: str
@@ -82,7 +82,7 @@ class StoreReport:
     duplicates: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """Plain data for JSON."""
         return asdict(self)
 
     def render(self) -> str:
@@ -110,11 +110,7 @@ class StoreReport:
 
 
 def inspect_store(folder: str | Path, *, num_samples: int = 3) -> StoreReport:
-    """Look into a token store.
-
-    Args:
-        folder: the store.
-        num_samples: documents shown, evenly spread.
+    """Describe a token store, with ``num_samples`` documents spread evenly over it.
 
     Raises:
         DataError: not a store, unfinished, or damaged.
@@ -143,8 +139,7 @@ def _samples(store: TokenStore, number: int) -> tuple[Sample, ...]:
     chosen = np.unique(np.linspace(0, len(store) - 1, min(number, len(store))).astype(int)).tolist()
     samples = []
     for document in chosen:
-        # No token has more than a few characters: as many tokens as characters are plenty.
-        text = tokenizer.decode(store.tokens_of(document)[:SAMPLE_CHARS])
+        text = tokenizer.decode(store.tokens_of(document)[:SAMPLE_CHARS])  # a token has at least a character
         shown = text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + " ..."
         samples.append(Sample(document, store.source_of(document), shown))
     return tuple(samples)

@@ -1,9 +1,9 @@
-"""Write a token store that is either whole or visibly unfinished. Imports no torch.
+"""Write a token store that is either complete or visibly unfinished. Imports no torch.
 
-Shards are written one after another, each under a temporary name until its bytes are on the disk; ``progress.json``
-then counts it in. Whatever kills the process or the machine in between, the finished shards stay, and a writer with the
-same settings goes on after them. At the end the shards get their final names, and ``manifest.json`` comes last. A
-writer that stops before its first shard is finished leaves nothing behind.
+Shards are written one after another, each under a temporary name until its bytes are on disk; ``progress.json`` then
+lists it. Whatever kills the process or the machine, finished shards stay, and a writer with the same settings continues
+after them. At the end the shards get their final names; ``manifest.json`` is written last. A writer that stops before
+its first shard is finished leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertkit.data.store.arrow_arrays import lists_of, strings_of
+from bertkit.data.store.mapped_ids import Ids
 from bertkit.data.store.store_manifest import (
     MANIFEST,
     PROGRESS,
@@ -40,28 +41,28 @@ from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.system.atomic_files import is_full_disk, replace_file, sha256_file, sync_file, try_lock
 from bertkit.tokenization import BertTokenizer
 
-#: A shard is closed once it has this many bytes of text: little enough to do again after a kill, and not many files.
+#: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
 SHARD_TEXT_BYTES = 1 << 26
 WRITING, LOCK = ".writing", ".lock"
 
-#: What a writer that was stopped at once may leave before its first progress.json.
+#: What a writer that was killed before its first progress.json may leave.
 _OWN = {LOCK, PROGRESS + WRITING}
-_AGAIN = "begin again with --no-resume (resume=False), which removes its shards"
+_AGAIN = "start over with --no-resume (resume=False), which deletes its shards"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedChunk:
     """Documents as ids: one row group of a shard.
 
-    ids: ``(T,)`` of the store's type, all sentences one after another, no special tokens.
+    ids: ``(T,)`` of the store's type, concatenated sentences without special tokens.
     sentence_lengths: int32 ``(S,)``, tokens of each sentence, at least 1.
     document_lengths: int32 ``(D,)``, sentences of each document, at least 1.
     sources: where each of the D documents begins in the corpus.
-    counts: of what is in the chunk.
-    num_read: documents of the corpus that it took, those that gave no token counted too.
+    counts: of the chunk.
+    num_read: documents of the corpus that it came from, including those without any token.
     """
 
-    ids: NDArray[Any]
+    ids: Ids
     sentence_lengths: NDArray[np.int32]
     document_lengths: NDArray[np.int32]
     sources: list[str]
@@ -69,7 +70,7 @@ class TokenizedChunk:
     num_read: int
 
     def to_table(self, schema: pa.Schema) -> pa.Table:
-        """One row a document."""
+        """One row per document."""
         ends = np.concatenate([[0], np.cumsum(self.sentence_lengths)])
         document_ends = np.concatenate([[0], np.cumsum(self.document_lengths)])
         columns = (
@@ -81,23 +82,23 @@ class TokenizedChunk:
 
 
 class StoreWriter:
-    """Add chunks, then :meth:`finish`; use it in a ``with`` block, which closes files whatever happens.
+    """:meth:`add` chunks, then :meth:`finish`. Use it in a ``with`` block, which closes files in any case.
 
     Args:
-        folder: the store; made if it is not there.
+        folder: the store; created if necessary.
         tokenizer: what made the ids; a copy is saved in the store.
-        settings: what the shards depend on beside the text; goes into the manifest.
-        inputs: what identifies the corpus on this machine; kept until the store is finished.
+        settings: what the shards depend on besides the text; goes into the manifest.
+        inputs: identifies the corpus on this machine (JSON); kept until the store is finished.
         resume: keep the finished shards of an earlier writer with the same tokenizer, settings and inputs; False
-            removes them.
+            deletes them.
         shard_text_bytes: see :data:`SHARD_TEXT_BYTES`.
 
     Attributes:
-        num_read: documents of the corpus that finished shards took: skip as many before adding.
+        num_read: documents of the corpus in finished shards: skip as many before adding.
 
     Raises:
-        ConfigError: the folder has a finished store, other files, or the begun store of something else; it is a file;
-            another process is writing to it.
+        ConfigError: the folder contains a finished store, other files, or an unfinished store of something else; it is
+            a file; another process is writing to it.
         ResourceError: the folder cannot be written.
     """
 
@@ -143,7 +144,7 @@ class StoreWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._open is not None:
-            with contextlib.suppress(OSError, pa.ArrowException):  # what is in it will be written again
+            with contextlib.suppress(OSError, pa.ArrowException):  # its content will be written again
                 self._open.close()
             self._open = None
         with contextlib.suppress(OSError):
@@ -156,7 +157,7 @@ class StoreWriter:
         return Counts.total(shard.counts for shard in self._shards)
 
     def add(self, chunk: TokenizedChunk) -> None:
-        """Write one row group; closes the shard when it is large enough.
+        """Write one row group, and close the shard if it is large enough.
 
         Raises:
             ResourceError: the disk is full. Finished shards stay.
@@ -173,10 +174,10 @@ class StoreWriter:
                 self._close_shard()
 
     def finish(self, duplicates: Duplicates | None = None) -> StoreManifest:
-        """Close the last shard, give all their names, and write the manifest.
+        """Close the last shard, rename all, and write the manifest.
 
         Args:
-            duplicates: what was left out, for the manifest.
+            duplicates: for the manifest.
 
         Raises:
             DataError: nothing was added.
@@ -186,7 +187,7 @@ class StoreWriter:
             if self._open is not None:
                 self._close_shard()
             if not self._shards:
-                raise DataError("the corpus has no document with a token in it: there is nothing to store")
+                raise DataError("no document of the corpus has a token: there is nothing to store")
             shards = []
             for number, shard in enumerate(self._shards):
                 name = f"tokens-{number:05d}-of-{len(self._shards):05d}.parquet"
@@ -206,7 +207,7 @@ class StoreWriter:
         return manifest
 
     def _claim(self) -> TextIO:
-        """Hold the folder as long as this writer lives. Nothing is written into one that holds something else."""
+        """Lock the folder for the lifetime of this writer. A folder with other content is refused before writing."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -219,7 +220,7 @@ class StoreWriter:
         return lock
 
     def _release(self) -> None:
-        """Let go of the folder. Of a store without a finished shard nothing is left, nor is an empty folder."""
+        """Unlock the folder. A store without a finished shard is removed, and so is an empty folder."""
         with contextlib.suppress(OSError):
             if self._began and not self._shards:
                 shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)
@@ -230,17 +231,17 @@ class StoreWriter:
             self.path.rmdir()
 
     def _refuse_taken(self) -> None:
-        """See that the folder is empty, or holds a store that is not finished."""
+        """Check that the folder is empty or contains an unfinished store."""
         if (self.path / MANIFEST).exists():
-            raise ConfigError(f"{self.path} has a finished token store already; remove it or choose another --out")
+            raise ConfigError(f"{self.path} already has a finished token store; remove it or choose another --out")
         if (self.path / PROGRESS).exists():
             return
         if others := sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN):
             raise ConfigError(f"{self.path} is not empty (it has {others[0]!r}); choose another --out")
 
     def _begin(self, resume: bool) -> None:
-        """Take over what an earlier writer finished, and remove the rest of what it left."""
-        self._refuse_taken()  # again, for it may have finished while this one waited for the lock
+        """Take over what an earlier writer finished, and delete the rest of what it left."""
+        self._refuse_taken()  # again: it may have finished while this one waited for the lock
         progress = self.path / PROGRESS
         if resume and progress.exists():
             self._take_over(progress)
@@ -272,7 +273,7 @@ class StoreWriter:
         self._shards, self.num_read = shards, num_read
 
     def _find(self, number: int, shard: Shard) -> Path | None:
-        """Where a finished shard lies: under its first name or, after a kill in :meth:`finish`, its last."""
+        """Path of a finished shard: its first name or, after a kill in :meth:`finish`, its final one."""
         own = self.path / shard.name
         return own if own.exists() else next(self.path.glob(f"tokens-{number:05d}-of-*.parquet"), None)
 
@@ -280,7 +281,7 @@ class StoreWriter:
         return self.path / f"tokens-{len(self._shards):05d}.parquet{WRITING}"
 
     def _new_file(self) -> pq.ParquetWriter:
-        # No dictionary: ids of 15 bits pack no better that way than they compress, and plain values decode faster.
+        # No dictionary: it makes 15-bit ids no smaller than compression does, and plain values decode faster.
         return pq.ParquetWriter(
             self._temporary(),
             self._schema,
@@ -291,7 +292,7 @@ class StoreWriter:
         )
 
     def _close_shard(self) -> None:
-        """Put the shard on the disk, then count it in: its documents are not read again after a kill."""
+        """Write the shard to disk, then list it: its documents are not read again after a kill."""
         assert self._open is not None
         self._open.close()
         self._open = None
@@ -316,12 +317,12 @@ class StoreWriter:
         self._replace(PROGRESS, json.dumps(values, indent=2))
 
     def _replace(self, name: str, content: str) -> None:
-        """Write a small file so that a reader sees the old content or the new, never a part."""
+        """Write a small file atomically."""
         replace_file(self.path / name, f"{content}\n".encode(), self.path / (name + WRITING))
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn a full disk and a folder that cannot be written into clear errors."""
+        """Turn a full disk or an unwritable folder into clear errors."""
         try:
             yield
         except OSError as error:
@@ -333,7 +334,7 @@ class StoreWriter:
 
 
 def _lies_at(path: Path, file: TextIO) -> bool:
-    """Whether an open file is still the one of that name, and not one that was removed while it was opened."""
+    """Whether an open file still has this name, rather than having been removed while it was opened."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:

@@ -1,22 +1,20 @@
-"""Read a token store: a corpus as token ids, with its documents and sentences, opened in moments. Imports no torch.
+"""Read a token store: a corpus as token ids, in documents and sentences. Imports no torch.
 
-The boundaries of all sentences are read at once (8 bytes a sentence in memory). The ids, which are most of a store, are
-decoded when they are asked for, a row group of up to a million at a time, and the groups used last are kept. While the
-decoded ids of the whole store fit into ``cache_bytes``, each group is decoded once. Reading a larger store in random
-order would decode a group for nearly every span: :meth:`TokenStore.make_random_access` then maps a file of decoded ids
-into memory, written once (:mod:`bertkit.data.store.mapped_ids`).
+The boundaries of all sentences are read when the store is opened (8 bytes per sentence in memory). The ids, which are
+most of a store, are decoded on demand, one row group at a time, and the most recently used groups are cached. If the
+whole store does not fit into the cache, reading in random order would decode a group for nearly every span:
+:meth:`TokenStore.make_random_access` then maps a decoded copy into memory (:mod:`bertkit.data.store.mapped_ids`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertkit.data.store.arrow_arrays import numbers_of
-from bertkit.data.store.mapped_ids import Content, MappedStore, copies_of, find_mapped, make_mapped
+from bertkit.data.store.mapped_ids import Content, Ids, MappedStore, copies_of, find_mapped, make_mapped
 from bertkit.data.store.store_manifest import (
     MANIFEST,
     TOKENIZER,
@@ -50,8 +48,8 @@ class TokenStore:
     """A finished token store, read-only. Safe to share between threads; pickled as its path.
 
     Args:
-        folder: what :func:`bertkit.data.store.prepare.prepare` wrote.
-        cache_bytes: most memory for decoded ids; at least one row group is always kept.
+        folder: written by :func:`bertkit.data.store.prepare.prepare`.
+        cache_bytes: maximum memory for decoded ids; at least one row group is always cached.
 
     Attributes:
         path: the folder.
@@ -61,7 +59,7 @@ class TokenStore:
             least one; int64 ``(num_documents + 1,)``.
 
     Raises:
-        DataError: not a store, an unfinished one, a shard that is missing or is not what the manifest says.
+        DataError: not a store, an unfinished one, a shard that is missing or differs from the manifest.
     """
 
     manifest: StoreManifest
@@ -73,7 +71,7 @@ class TokenStore:
         self.manifest = read_manifest(self.path)
         self.cache_bytes = cache_bytes
         self._lock = Lock()
-        self._cache: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._cache: OrderedDict[int, Ids] = OrderedDict()
         self._cached_bytes = 0
         self._mapping = Lock()
         self._mapped: MappedStore | None = None
@@ -88,11 +86,11 @@ class TokenStore:
             self._use(self._mapped)
         self._find_groups()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[Path, int], TokenStore], tuple[Path, int]]:
         return _open, (self.path, self.cache_bytes)
 
     def __len__(self) -> int:
-        """Documents."""
+        """Number of documents."""
         return len(self.document_boundaries) - 1
 
     def __repr__(self) -> str:
@@ -102,20 +100,22 @@ class TokenStore:
 
     @cached_property
     def sentence_lengths(self) -> Int32:
-        """Tokens of each sentence of the whole store, int32 ``(num_sentences,)``, each at least 1; made when used."""
+        """Tokens of each sentence of the store, int32 ``(num_sentences,)``, at least 1; computed on first use."""
         lengths = np.empty(len(self.sentence_boundaries) - 1, np.int32)
         np.subtract(self.sentence_boundaries[1:], self.sentence_boundaries[:-1], out=lengths, casting="same_kind")
         lengths.setflags(write=False)
         return lengths
 
     def make_random_access(self) -> bool:
-        """Make reading in any order cheap: nothing to do for a store that fits into ``cache_bytes``. For a larger one,
-        its decoded ids and boundaries are mapped from a file in its folder, or, where that cannot be written, below
-        ``$XDG_CACHE_HOME/bertkit/stores``. Where the file is missing, damaged or of another store, it is written: 2 or
-        4 bytes a token and 8 a sentence, once for all processes. Each block is checked when it is first read.
+        """Make reading in any order fast.
+
+        A store that fits into ``cache_bytes`` needs nothing. Of a larger one, decoded ids and boundaries are mapped
+        from a file in its folder or, if that cannot be written, in ``$XDG_CACHE_HOME/bertkit/stores``. If the file is
+        missing, damaged or of another store, it is written once for all processes: 2 or 4 bytes per token and 8 per
+        sentence.
 
         Returns:
-            False: there was no room for the file, which was said; groups are decoded as before.
+            False, after a message, if there was no room for the file; groups are decoded as before.
 
         Raises:
             DataError: a shard is damaged.
@@ -128,7 +128,7 @@ class TokenStore:
             return self._mapped is not None
 
     def tokens(self, first_sentence: int, end_sentence: int) -> Int32:
-        """Ids of sentences ``first_sentence : end_sentence``, also of several documents: int32 ``(T,)``, a copy.
+        """Ids of sentences ``first_sentence : end_sentence``, possibly of several documents: int32 ``(T,)``, a copy.
 
         Raises:
             InputError: there are no such sentences.
@@ -172,7 +172,7 @@ class TokenStore:
         """The tokenizer that made the ids, from the copy in the store.
 
         Raises:
-            DataError: it is not the one that the manifest names.
+            DataError: it is not the one in the manifest.
             CheckpointError: its files are missing or damaged.
         """
         tokenizer = BertTokenizer.from_pretrained(self.path / TOKENIZER)
@@ -180,10 +180,10 @@ class TokenStore:
         return tokenizer
 
     def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
-        """See that ids of this store mean for ``tokenizer`` what they meant when they were made.
+        """Check that ``tokenizer`` is the one that made the ids.
 
         Raises:
-            DataError: they do not.
+            DataError: it is not.
         """
         expected = self.manifest.tokenizer
         if tokenizer_digest(tokenizer) != expected.sha256:
@@ -197,7 +197,7 @@ class TokenStore:
         """Hash every shard.
 
         Raises:
-            DataError: the bytes of a shard are not those the manifest describes.
+            DataError: a shard differs from the manifest.
         """
         for shard in self.manifest.shards:
             if sha256_file(self.path / shard.name) != shard.sha256:
@@ -213,7 +213,7 @@ class TokenStore:
         return sha256_file(self.path / MANIFEST)
 
     def _use(self, mapped: MappedStore) -> None:
-        """Read boundaries from a mapped copy: every process of the machine has the same in memory, once."""
+        """Read boundaries from a mapped copy, which all processes of the machine share."""
         self.sentence_boundaries = mapped.sentence_boundaries
         self.document_boundaries = mapped.document_boundaries
 
@@ -232,7 +232,7 @@ class TokenStore:
         return mapped
 
     def _made_again(self, damaged: MappedStore, error: DataError) -> MappedStore | None:
-        """A new copy in place of a damaged one; None where that cannot be."""
+        """A new copy in place of a damaged one; None if that is impossible."""
         with self._mapping:
             if self._mapped is damaged:  # not yet by another thread
                 say(f"{error}; it is written again")
@@ -286,11 +286,11 @@ class TokenStore:
             array.setflags(write=False)
 
     def _read_lengths(self, shard: Shard) -> tuple[Int32, Int64]:
-        """The lengths of a shard's sentences, and the number of sentences of its documents."""
+        """Tokens of each sentence of a shard, and sentences of each document."""
         with self._opened(shard) as file:
             column = file.read(["sentence_lengths"]).column(0).combine_chunks()
-        lengths: Int32 = numbers_of(column.flatten(), np.int32)
-        sizes = np.diff(numbers_of(column.offsets, np.int32)).astype(np.int64)
+        lengths = numbers_of(column.flatten(), np.dtype(np.int32))
+        sizes = np.diff(numbers_of(column.offsets, np.dtype(np.int32))).astype(np.int64)
         found = (len(sizes), len(lengths), int(lengths.sum()))
         expected = (shard.counts.num_documents, shard.counts.num_sentences, shard.counts.num_tokens)
         if found != expected or min(sizes.min(initial=1), lengths.min(initial=1)) < 1:
@@ -301,9 +301,9 @@ class TokenStore:
         return lengths, sizes
 
     def _decoded(self, start: int, end: int) -> Int32:
-        """Ids at token offsets ``start`` ... ``end`` - 1, out of the row groups that have them."""
+        """Ids at token offsets ``start`` to ``end`` - 1, from their row groups."""
         group = bisect_right(self._group_starts, start) - 1
-        parts: list[NDArray[Any]] = []
+        parts: list[Ids] = []
         while start < end:
             shift, stop = self._group_starts[group], min(end, self._group_starts[group + 1])
             parts.append(self._group(group)[start - shift : stop - shift])
@@ -312,13 +312,13 @@ class TokenStore:
             return parts[0].astype(np.int32)
         return np.concatenate([np.zeros(0, np.int32), *(part.astype(np.int32) for part in parts)])
 
-    def _group(self, group: int) -> NDArray[Any]:
-        """Ids of a row group, from the cache or decoded now."""
+    def _group(self, group: int) -> Ids:
+        """Ids of a row group, cached."""
         with self._lock:
             if group in self._cache:
                 self._cache.move_to_end(group)
                 return self._cache[group]
-        # Decoded outside the lock: two threads may do the same work, but none waits for another's.
+        # Decoded outside the lock: two threads may repeat work, but none waits for another.
         ids = self._decode(group)
         with self._lock:
             if group not in self._cache:
@@ -328,8 +328,9 @@ class TokenStore:
                 self._cached_bytes -= self._cache.popitem(last=False)[1].nbytes
         return ids
 
-    def _decode(self, group: int) -> NDArray[Any]:
-        ids = numbers_of(self._read_group(group, "tokens").flatten(), self.manifest.id_type)
+    def _decode(self, group: int) -> Ids:
+        kind: np.dtype[np.unsignedinteger] = np.dtype(self.manifest.id_type)
+        ids = numbers_of(self._read_group(group, "tokens").flatten(), kind)
         shard, _ = self._groups[group]
         expected = self._group_starts[group + 1] - self._group_starts[group]
         if len(ids) != expected or int(ids.max(initial=0)) >= self.manifest.tokenizer.num_tokens:
@@ -343,8 +344,8 @@ class TokenStore:
 
     @contextmanager
     def _opened(self, shard: Shard) -> Iterator[pq.ParquetFile]:
-        """A shard, opened each time, with the footer that was read before: a large store has more shards than a
-        process may have open files.
+        """A shard, reopened each time, because a process may have fewer open files than a large store has shards; its
+        footer is read only once.
         """
         path = self.path / shard.name
         try:
@@ -366,8 +367,8 @@ def _open(folder: Path, cache_bytes: int) -> TokenStore:
     return TokenStore(folder, cache_bytes=cache_bytes)
 
 
-def _append(boundaries: Int64, at: int, lengths: NDArray[Any]) -> int:
-    """Go on with ``boundaries`` after number ``at``, which is set; returns the last one that then is."""
+def _append(boundaries: Int64, at: int, lengths: Int32 | Int64) -> int:
+    """Continue ``boundaries`` after index ``at``; returns the new last index."""
     end = at + len(lengths)
     np.cumsum(lengths, out=boundaries[at + 1 : end + 1])
     boundaries[at + 1 : end + 1] += boundaries[at]

@@ -1,1 +1,1 @@
-"""Faster versions of plain functions of the model; each has a readable counterpart."""
+"""Fast versions of parts of the model; each has a readable counterpart that it is tested against."""

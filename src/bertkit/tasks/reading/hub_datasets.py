@@ -160,7 +160,7 @@ def _list_files(wanted: HubData) -> tuple[str, list[str]]:
 def _list_revision(wanted: HubData, revision: str | None) -> tuple[str, list[str]]:
     from huggingface_hub import HfApi
 
-    with hub_errors(wanted.name, revision, "no folder either", what="data set"):
+    with hub_errors(wanted.name, revision, f"no folder {wanted.name!r}", what="data set"):
         info = HfApi(library_name="bertkit").dataset_info(wanted.name, revision=revision)
     names = [sibling.rfilename for sibling in info.siblings or ()]
     return str(info.sha), [name for name in names if name.endswith(".parquet")]
@@ -211,7 +211,7 @@ def _fetch(
             whole = Path(unfinished) / "whole"
             whole.mkdir()
             for split, files in splits.items():
-                with hub_errors(name, commit, "no folder either", what="data set"):
+                with hub_errors(name, commit, f"no folder {name!r}", what="data set"):
                     parts = [
                         Path(hf_hub_download(name, file, repo_type="dataset", revision=commit, library_name="bertkit"))
                         for file in files

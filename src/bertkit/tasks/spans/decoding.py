@@ -11,61 +11,18 @@ normalises over its n best spans only, ``transformers`` over starts and ends of 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
+from bertkit.ragged import Ints
+from bertkit.tasks.pieces import Pieces, end_of_marks
+from bertkit.tasks.spans.features import SpanWindows
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-
-class ContextTokens(Protocol):
-    """Tokens of contexts; :class:`bertkit.tasks.spans.features.Contexts` is one."""
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """The C contexts."""
-
-    @property
-    def boundaries(self) -> Ints:
-        """``(C + 1,)``; context c owns tokens ``boundaries[c] : boundaries[c + 1]``."""
-
-    @property
-    def starts(self) -> Ints:
-        """``(N,)``, first character of each token."""
-
-    @property
-    def ends(self) -> Ints:
-        """``(N,)``, the character behind each token."""
-
-    @property
-    def words(self) -> Ints:
-        """``(N,)``, number of the word of each token."""
-
-
-class Windows(Protocol):
-    """Rows of questions; :class:`bertkit.tasks.spans.features.SpanWindows` is one and says what the fields mean."""
-
-    @property
-    def lengths(self) -> Ints: ...
-    @property
-    def first_rows(self) -> Ints: ...
-    @property
-    def context_at(self) -> Ints: ...
-    @property
-    def context_from(self) -> Ints: ...
-    @property
-    def context_size(self) -> Ints: ...
-    @property
-    def contexts(self) -> ContextTokens: ...
-    @property
-    def context(self) -> Ints: ...
 
 
 #: Sums of exponentials below this are near the end of floating point, where digits are lost.
@@ -136,7 +93,7 @@ class SpanSearch:
 
 
 def find_answers(
-    windows: Windows,
+    windows: SpanWindows,
     start_logits: npt.ArrayLike,
     end_logits: npt.ArrayLike,
     search: SpanSearch | None = None,
@@ -216,7 +173,7 @@ class _Shown:
     may_start: npt.NDArray[np.bool_]
 
 
-def _shown(windows: Windows, rows: slice, row_starts: Ints, starts: Floats, ends: Floats) -> list[_Shown]:
+def _shown(windows: SpanWindows, rows: slice, row_starts: Ints, starts: Floats, ends: Floats) -> list[_Shown]:
     """What the windows of a question show of its context; without those that show nothing."""
     begins, sizes = windows.context_from[rows], windows.context_size[rows]
     shown = []
@@ -243,7 +200,7 @@ def _candidates(shown: Sequence[_Shown], width: int, wanted: int) -> tuple[list[
 
 
 def _distinct(
-    contexts: ContextTokens, context: int, shown: Sequence[_Shown], norm: float, search: SpanSearch
+    contexts: Pieces, context: int, shown: Sequence[_Shown], norm: float, search: SpanSearch
 ) -> tuple[Span, ...]:
     """The ``n_best`` best spans that are different pieces of the text."""
     # Extending spans to words makes some of them the same, so more of them are looked at; and more, until it is enough.
@@ -305,12 +262,12 @@ def _log_sum(values: Floats) -> float:
     return top if not np.isfinite(top) else top + float(np.log(np.exp(values - top).sum()))
 
 
-def _characters(contexts: ContextTokens, context: int, first: int, last: int, *, align: bool) -> tuple[int, int]:
+def _characters(contexts: Pieces, context: int, first: int, last: int, *, align: bool) -> tuple[int, int]:
     """The characters of tokens ``first ... last``, without white space at either end, with the marks after them."""
     base, stop = int(contexts.boundaries[context]), int(contexts.boundaries[context + 1])
     first, last = first + base, last + base
     if align:
-        words: Any = contexts.words
+        words = contexts.words
         while first > base and words[first] >= 0 and words[first - 1] == words[first]:
             first -= 1
         while last + 1 < stop and words[last] >= 0 and words[last + 1] == words[last]:
@@ -322,16 +279,3 @@ def _characters(contexts: ContextTokens, context: int, first: int, last: int, *,
     while start < end and text[end - 1].isspace():
         end -= 1
     return start, end_of_marks(text, end, int(contexts.starts[last + 1]) if last + 1 < stop else len(text))
-
-
-def end_of_marks(text: str, end: int, limit: int) -> int:
-    """The end of a piece of text with the combining marks that follow it, which some tokenizers drop.
-
-    Args:
-        text: all of it.
-        end: where the piece ends.
-        limit: where the next one begins.
-    """
-    while end < limit and unicodedata.category(text[end]).startswith("M"):
-        end += 1
-    return end

@@ -59,6 +59,8 @@ def answer_points(
         raise InputError(f"{len(predictions)} predictions but {len(references)} questions")
     exact, f1 = np.zeros(len(predictions)), np.zeros(len(predictions))
     for row, (prediction, answers) in enumerate(zip(predictions, references, strict=True)):
+        if not all(isinstance(text, str) for text in (prediction, *answers)):
+            raise InputError(f"question {row} (counted from 0) has an answer that is not text: {prediction!r:.40}")
         right = [normalize_answer(answer) for answer in dict.fromkeys(answers)]
         if no_answers:
             right = [text for text in right if text] or [""]

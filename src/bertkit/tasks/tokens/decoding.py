@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.metrics.tags import OUTSIDE, Notation, notation_of
-from bertkit.tasks.pieces import Pieces
-from bertkit.tasks.spans.decoding import end_of_marks
+from bertkit.tasks.pieces import Pieces, end_of_marks
 from bertkit.tasks.tokens.features import TokenWindows
 
 Strategy = Literal["none", "simple", "first", "average", "max"]

@@ -158,6 +158,9 @@ def check_tags(predictions: Sentences, references: Sentences) -> None:
     for name, side in (("predictions", predictions), ("references", references)):
         if any(isinstance(tags, str) for tags in side):
             raise InputError(f"{name} must be a list of sentences, each a list of tags; got a flat list of tags")
+        wrong = [tag for tags in side for tag in tags if not isinstance(tag, str)]
+        if wrong:
+            raise InputError(f"{name} must be tags such as 'B-PER', got {wrong[0]!r:.40}")
     if len(predictions) != len(references):
         raise InputError(f"{len(predictions):,} predicted sentences but {len(references):,} right ones")
     for number, (ours, theirs) in enumerate(zip(predictions, references, strict=True)):

@@ -2,15 +2,17 @@
 
 Most words repeat. A subclass cuts text at white space, so that each run of text between white space (a *chunk*) has the
 same ids wherever it stands. A dictionary numbers the chunks seen so far; a table has the ids of each number. The chunks
-of a stretch of text that are new are worked out together. Of much text, Arrow finds the different chunks before the
-dictionary sees them.
+of a stretch of text that are new are worked out together. In large texts Arrow, where it is installed, finds the
+distinct chunks before the dictionary sees them, which is faster.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count, islice
 from threading import Lock
 from typing import TypeVar
@@ -32,7 +34,7 @@ MAX_CHUNK_IDS = 1 << 22
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
-#: From this much text on, Arrow splits it; for less, importing Arrow takes longer than it saves.
+#: Arrow splits text from this size on; for less, importing it takes longer than it saves.
 ARROW_CHARS = 1 << 19
 #: Ends a text, and a chunk, where many stand in one string. No other chunk is equal to it.
 END = "\x00"
@@ -115,8 +117,8 @@ class ChunkEncoder:
     def _number(self, blocks: Iterator[str]) -> Int64:
         """Numbers of the chunks of the next blocks.
 
-        A chunk that is not in the dictionary gets the next number as it is looked up. Of much text, Arrow finds the
-        different chunks first, so that only those become Python strings.
+        A chunk that is not in the dictionary gets the next number as it is looked up. In large texts Arrow finds the
+        distinct chunks first, so that only those become Python strings.
         """
         batch: list[str] = []
         size = 0
@@ -126,7 +128,7 @@ class ChunkEncoder:
             if size > BATCH_CHARS:
                 break
         number = self._chunks.__getitem__
-        if not batch or size < self.arrow_chars:
+        if not batch or size < self.arrow_chars or not _has_arrow():
             chunks = [chunk for block in batch for chunk in block.split()]
             return np.fromiter(map(number, chunks), np.int64, len(chunks))
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
@@ -160,6 +162,11 @@ class ChunkEncoder:
         self._ids = _grown(self._ids, self._num_ids + len(ids))
         self._ids[self._num_ids : self._num_ids + len(ids)] = ids
         self._num_ids += len(ids)
+
+
+@cache
+def _has_arrow() -> bool:
+    return find_spec("pyarrow") is not None
 
 
 def _grown(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:

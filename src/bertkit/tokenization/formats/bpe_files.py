@@ -16,7 +16,7 @@ from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, Merges, read_json, read_lines
 from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, ids_of
-from bertkit.tokenization.ragged import ROBERTA
+from bertkit.tokenization.templates import ROBERTA
 
 #: What to fetch from the Hub.
 BPE_FILES = ("vocab.json", "merges.txt", *COMMON_FILES)

@@ -67,7 +67,7 @@ def read_lines(path: Path) -> list[str]:
     return lines if text else []
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Json]:
     """The object in a JSON file. A key that appears twice is an error: one of its values would be lost."""
     text = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     try:
@@ -81,7 +81,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def read_json_if_there(path: Path) -> dict[str, Any]:
+def read_json_if_there(path: Path) -> dict[str, Json]:
     """The object in a JSON file; empty where there is no such file. A link to nothing is an error."""
     return read_json(path) if os.path.lexists(path) else {}
 
@@ -133,7 +133,7 @@ def write_tokenizer_files(
     folder: Path,
     vocabulary: TokenTable,
     engine: Tokenizer,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Json],
     contents: Mapping[str, str | bytes],
 ) -> tuple[str, ...]:
     """Write ``contents`` by file name, and ``tokenizer.json``, ``tokenizer_config.json``, ``special_tokens_map.json``.
@@ -148,13 +148,14 @@ def write_tokenizer_files(
         ResourceError: disk full, no permission.
     """
     described = {token.id: asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)}
-    config = {
+    config: dict[str, Json] = {
         **settings,
         **vocabulary.special_tokens,
         "added_tokens_decoder": {str(token.pop("id")): token for token in described.values()},
     }
-    extra = [token.content for token in vocabulary.added if token.special]
-    if extra := [token for token in extra if token not in vocabulary.special_tokens.values()]:
+    known = vocabulary.special_tokens.values()
+    extra: list[Json] = [token.content for token in vocabulary.added if token.special and token.content not in known]
+    if extra:
         config["extra_special_tokens"] = extra
     files = {
         **contents,

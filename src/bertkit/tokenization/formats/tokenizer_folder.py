@@ -16,7 +16,7 @@ from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.formats.tokenizer_files import check_same, read_json_if_there, typed
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, added_token
-from bertkit.tokenization.ragged import Template
+from bertkit.tokenization.templates import Template
 from bertkit.tokenization.vocabulary import AddedToken
 
 #: ``tokenizer_class`` of files that any tokenizer may have.
@@ -72,11 +72,12 @@ def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
     has_json = json_file.is_file() and json_file.suffix == ".json"
     originals = dict(kind.originals) if in_folder else {path.name: next(iter(kind.originals.values()))}
     there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if (folder / n).is_file()]
-    arguments: dict[str, Any] = {}
     if has_json:
         content = TokenizerJson(json_file, kind.model, kind.name)
         arguments = {"source": str(json_file), **kind.from_json(content), **content.tokens(kind.template)}
-    elif len(there) < len(kind.originals):
+    else:
+        arguments = {}
+    if not has_json and len(there) < len(kind.originals):
         wanted = " and ".join(kind.originals)
         raise CheckpointError(f"{path} has no {wanted} and no tokenizer.json; it is not the folder of a {kind.name}")
     for name in there:

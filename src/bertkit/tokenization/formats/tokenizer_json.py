@@ -21,7 +21,7 @@ from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.backend import post_processors
 from bertkit.tokenization.formats.tokenizer_files import read_json
-from bertkit.tokenization.ragged import Template
+from bertkit.tokenization.templates import Template
 from bertkit.tokenization.vocabulary import AddedToken
 
 Value = TypeVar("Value")
@@ -125,7 +125,7 @@ class TokenizerJson:
                 return next(value for each, value in known if each == found)
         raise CheckpointError(f"{self.path}: the {key} must {wanted}, got {str(part)[:300]}")
 
-    def tokens(self, template: Template) -> dict[str, Any]:
+    def tokens(self, template: Template) -> dict[str, str | tuple[AddedToken, ...]]:
         """``added_tokens``, and ``cls_token`` and ``sep_token`` where a ``post_processor`` names them.
 
         Call it after :meth:`vocab` or :meth:`pieces`.

@@ -23,7 +23,7 @@ from bertkit.tokenization.formats.sentencepiece import SentencePieceModel, parse
 from bertkit.tokenization.formats.tokenizer_files import read_bytes
 from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson
-from bertkit.tokenization.ragged import Template
+from bertkit.tokenization.templates import Template
 
 #: Replaces several blanks by one.
 _BLANKS = {"Regex": " {2,}"}
@@ -82,16 +82,15 @@ def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
     collapses = any(step.get("pattern") == _BLANKS and step.get("content") in (" ", "▁") for step in steps)
     # White space at the ends makes no difference: words are split at white space anyway.
     steps = [step for step in steps if step.get("type") != "Strip" and step.get("pattern") != _BLANKS]
-    arguments: dict[str, Any] = {"vocab": pieces, "unk_token": unknown}
+    charsmap = None
     if steps and steps[-1].get("type") == "Precompiled":
-        arguments["precompiled_charsmap"] = _decoded(steps.pop().get("precompiled_charsmap"), file.path)
+        charsmap = _decoded(steps.pop().get("precompiled_charsmap"), file.path)
     lower, keeps = {"type": "Lowercase"} in steps, {"type": "NFKD"} not in steps
     computed = unigram_steps(replace_quotes=True, keep_accents=keeps, lower_case=lower) if accents else []
     if steps != [json.loads(step.__getstate__()) for step in computed]:
         said = f"normalizes text with {str(normalizer)[:300]}, which is not what {file.reader} does"
         raise CheckpointError(f"{file.path} {said}")
-    if accents:
-        arguments |= {"do_lower_case": lower, "keep_accents": keeps}
+    flags = {"do_lower_case": lower, "keep_accents": keeps} if accents else {}
     splitters: list[tuple[pre_tokenizers.PreTokenizer, bool]] = []
     for scheme in ("always", "never"):
         splitter = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
@@ -99,7 +98,8 @@ def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
         # Without splitting at white space, several blanks in a row would be tokens, unless they were made one before.
         splitters += [(each, scheme == "always") for each in (whole, splitter)[: 1 + collapses]]
     wanted = "be WhitespaceSplit and Metaspace, with '▁' before every word or before none"
-    return {**arguments, "add_prefix_space": file.part("pre_tokenizer", wanted, splitters)}
+    adds = file.part("pre_tokenizer", wanted, splitters)
+    return {"vocab": pieces, "unk_token": unknown, "precompiled_charsmap": charsmap, "add_prefix_space": adds, **flags}
 
 
 def _decoded(value: Json, path: Path) -> bytes | None:

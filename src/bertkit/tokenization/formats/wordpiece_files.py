@@ -13,7 +13,9 @@ from bertkit.errors import CheckpointError
 from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, read_lines, typed
 from bertkit.tokenization.formats.tokenizer_folder import Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson
-from bertkit.tokenization.ragged import BERT
+from bertkit.tokenization.templates import BERT
+
+Flags = dict[str, bool | None]
 
 #: What to fetch from the Hub.
 TOKENIZER_FILES = ("vocab.txt", *COMMON_FILES)
@@ -48,7 +50,7 @@ def write_vocab(vocab: Mapping[str, int]) -> bytes:
 
 
 def _from_json(file: TokenizerJson) -> dict[str, Any]:
-    def normalizer(chinese: bool, accents: bool | None, lower: bool) -> tuple[normalizers.Normalizer, dict[str, Any]]:
+    def normalizer(chinese: bool, accents: bool | None, lower: bool) -> tuple[normalizers.Normalizer, Flags]:
         arguments = {"tokenize_chinese_chars": chinese, "strip_accents": accents, "do_lower_case": lower}
         return normalizers.BertNormalizer(True, chinese, accents, lower), arguments
 

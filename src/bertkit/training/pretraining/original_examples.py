@@ -1,8 +1,8 @@
 """Pre-training from the examples of the original code: made once, in memory, with fixed masks (protocol ``original``).
 
-Devlin et al. 2019, appendix A.2, and ``create_pretraining_data.py`` of google-research/bert, whose algorithm
-:mod:`bertkit.classic` has. With the same seed, vocabulary and text (one sentence a line, one file) the examples are
-those that the original writes. They are kept as ids; nothing is padded.
+Devlin et al. 2019, appendix A.2. With the same seed, vocabulary and text (one sentence a line, one file) the examples
+are those that ``create_pretraining_data.py`` of google-research/bert writes; see
+:mod:`bertkit.data.examples.original_instances`. They are kept as ids; nothing is padded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch, Layout, positions_of
-from bertkit.classic.create_pretraining_data import (
+from bertkit.data.examples.original_instances import (
+    InstanceSettings,
     Sentence,
     TokenizedDocument,
     TrainingInstance,
@@ -123,17 +124,19 @@ def original_plan(
     max_seq_length = phase.max_seq_length
     limit = phase.max_predictions or math.ceil(config.masked_lm_prob * max_seq_length)
     say(f"making examples of at most {max_seq_length} tokens as the original does, {config.dupe_factor} copies")
-    rng = Random(config.seed)
+    settings = InstanceSettings(
+        max_seq_length=max_seq_length,
+        dupe_factor=config.dupe_factor,
+        short_seq_prob=config.short_seq_prob,
+        masked_lm_prob=config.masked_lm_prob,
+        max_predictions_per_seq=limit,
+        do_whole_word_mask=config.masking == "whole-word",
+    )
     instances = instances_from_documents(
         _documents(store, tokenizer.convert_ids_to_tokens(range(len(tokenizer)))),
         list(tokenizer.vocab),
-        max_seq_length,
-        config.dupe_factor,
-        config.short_seq_prob,
-        config.masked_lm_prob,
-        limit,
-        rng,
-        do_whole_word_mask=config.masking == "whole-word",
+        settings,
+        Random(config.seed),
     )
     # The original's last shuffle is left out: each epoch has an order of its own.
     examples = Examples.of(instances, tokenizer.vocab)

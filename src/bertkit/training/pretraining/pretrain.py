@@ -18,7 +18,6 @@ from torch import nn
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
 from bertkit.data.examples.masking import MaskVocabulary
-from bertkit.data.examples.prefetch import Prefetched
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.inference.protocol import hardware, model_hash, versions
@@ -39,6 +38,7 @@ from bertkit.system.console import say
 from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.training.pretraining.held_out_scores import held_out_scores
 from bertkit.training.pretraining.initial_model import Model, Start, make_network
+from bertkit.training.pretraining.prefetch import Prefetched
 from bertkit.training.pretraining.pretrain_data import held_out_data, training_data
 from bertkit.training.pretraining.pretrain_folder import PretrainFolder
 from bertkit.training.pretraining.pretrain_report import Report

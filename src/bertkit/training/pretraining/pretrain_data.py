@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import accumulate, pairwise
 from threading import Lock
 from typing import Generic
 
 from bertkit.batch import Batch
 from bertkit.data.examples.masking import Masking, MaskVocabulary
+from bertkit.data.examples.pairs import Rules
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
@@ -62,12 +62,13 @@ def training_data(
         if config.protocol == "original":
             plan = original_plan(store, config, phase, rank=rank, num_ranks=num_ranks)
         else:
-            plan = _examples(config, phase.max_seq_length)(
+            masking = Masking(config.masking, config.masked_lm_prob, phase.max_predictions)
+            plan = PretrainData(
                 store,
                 vocabulary,
+                _rules(config, phase.max_seq_length, config.seed, masking),
                 batch_size=phase.batch_size,
-                masking=Masking(config.masking, config.masked_lm_prob, phase.max_predictions),
-                seed=config.seed,
+                max_tokens=max(config.max_tokens, phase.max_seq_length),
                 rank=rank,
                 num_ranks=num_ranks,
             )
@@ -90,24 +91,17 @@ def held_out_data(store: TokenStore, vocabulary: MaskVocabulary, config: Pretrai
     Raises:
         ConfigError, DataError: see :class:`~bertkit.data.examples.pretrain_batches.PretrainData`.
     """
-    return _examples(config, config.max_seq_length)(
+    return PretrainData(
         store,
         vocabulary,
+        _rules(config, config.max_seq_length, DEV_SEED, Masking(rate=config.dev_masked_lm_prob)),
         batch_size=min(DEV_BATCH_SIZE, config.dev_examples),
-        masking=Masking(rate=config.dev_masked_lm_prob),
-        seed=DEV_SEED,
+        max_tokens=max(config.max_tokens, config.max_seq_length),
     )
 
 
-def _examples(config: PretrainConfig, max_seq_length: int) -> partial[PretrainData]:
-    """What training and held-out examples have in common."""
-    return partial(
-        PretrainData,
-        objective=config.objective,
-        max_seq_length=max_seq_length,
-        max_tokens=max(config.max_tokens, max_seq_length),
-        short_seq_prob=config.short_seq_prob,
-    )
+def _rules(config: PretrainConfig, max_seq_length: int, seed: int, masking: Masking) -> Rules:
+    return Rules(config.objective, max_seq_length, config.short_seq_prob, seed, masking=masking)
 
 
 class Phases(ABC, Generic[BatchT]):

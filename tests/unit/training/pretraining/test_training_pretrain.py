@@ -290,8 +290,8 @@ def test_masking_of_training_and_of_held_out_text(stores) -> None:
     config = SETTINGS.replace(masking="whole-word", masked_lm_prob=0.4, max_predictions_per_seq=3, seed=5)
     vocabulary = MaskVocabulary.of_tokenizer(stores[0].tokenizer())
     train, dev = training_data(stores[0], vocabulary, config), held_out_data(stores[1], vocabulary, config)
-    assert train.masking == Masking("whole-word", 0.4, 3)
-    assert dev.masking == Masking()
+    assert train.rules.masking == Masking("whole-word", 0.4, 3)
+    assert dev.rules.masking == Masking()
     most = max(int((train.batch([row]).targets["labels"] != -100).sum()) for row in range(20))
     assert most == 3
     again = held_out_data(stores[1], vocabulary, config.replace(seed=6))  # scores of several seeds can be compared

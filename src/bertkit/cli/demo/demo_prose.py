@@ -1,9 +1,9 @@
-"""Running text that every Python has, for ``bertkit demo --pretrain``: the prose of the standard library.
+"""Running text for ``bertkit demo``: the prose in the sources of the standard library.
 
-That is its docstrings, its longer comments, and the chapters of the language reference that ``help()`` shows. The files
-are read and parsed, never imported. One document is what belongs together: a class with its methods, the functions of a
-module, a chapter. All documents of a file are on the same side of the cut into text to learn from and held-out text,
-and a paragraph that occurs twice is kept once, so that nothing held out was seen.
+That is: docstrings, longer comments, and the chapters of the language reference that ``help()`` shows. Files are read
+and parsed, never imported. A document is a class with its methods, the functions of a module, or a chapter. All
+documents of a file are either training text or held out, and repeated paragraphs are kept once, so that no held-out
+text is seen in training.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 
 from bertkit.errors import DataError
 
-#: Words of the shortest document: enough that a sentence has a neighbour.
+#: Words of the shortest document: enough for two sentences.
 MIN_WORDS = 30
-#: A Python with fewer documents has no sources to read.
+#: With fewer documents, a Python has no sources to read.
 MIN_DOCUMENTS = 200
-#: Parts of paths that are no prose about Python: tests, tables, other people's packages.
+#: Folders without prose about Python: tests, tables, third-party packages.
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "lib2to3"}
 _CHAPTERS = "pydoc_data/topics.py"
 
@@ -38,14 +38,14 @@ _NUMBERED = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """One document: the file it is from, relative to the library, and its paragraphs, each on one line."""
+    """One document: its file, relative to the library, and its paragraphs, each on one line."""
 
     source: str
     paragraphs: tuple[str, ...]
 
     @property
     def num_words(self) -> int:
-        """Words between blanks."""
+        """Number of words separated by spaces."""
         return sum(paragraph.count(" ") + 1 for paragraph in self.paragraphs)
 
 
@@ -54,7 +54,7 @@ def collect_prose(library: Path | None = None, *, most: int | None = None) -> li
 
     Args:
         library: folder of the standard library; None means this Python's.
-        most: stop after so many.
+        most: stop after this many.
 
     Raises:
         DataError: there are no source files to read (a frozen or stripped Python).
@@ -64,7 +64,7 @@ def collect_prose(library: Path | None = None, *, most: int | None = None) -> li
     if len(documents) < MIN_DOCUMENTS:
         raise DataError(
             f"{library} holds too little documentation ({len(documents)} documents): this Python comes without the "
-            "sources of its standard library. Use 'bertkit vocab', 'prepare' and 'pretrain' with text of your own"
+            "sources of its standard library. Use the other commands with text of your own"
         )
     return documents
 
@@ -82,12 +82,12 @@ def _read_library(library: Path) -> Iterator[Prose]:
 
 
 def hold_out(documents: Iterable[Prose], *, share: float, seed: int) -> tuple[list[Prose], list[Prose]]:
-    """Cut into documents to learn from and held-out ones, whole files at a time.
+    """Split into training and held-out documents, keeping files whole.
 
     Args:
         documents: what :func:`collect_prose` found.
-        share: of the words that are held out, about.
-        seed: fixes which.
+        share: approximate share of held-out words.
+        seed: fixes the choice.
     """
     documents = list(documents)
     words: dict[str, int] = {}
@@ -97,7 +97,7 @@ def hold_out(documents: Iterable[Prose], *, share: float, seed: int) -> tuple[li
     random.Random(seed).shuffle(sources)
     wanted, held = share * sum(words.values()), set()
     for source in sources:
-        if words[source] <= wanted:  # a file that is larger than the rest of what is wanted is passed over
+        if words[source] <= wanted:  # skip files larger than what is still wanted
             held.add(source)
             wanted -= words[source]
     train = [document for document in documents if document.source not in held]
@@ -105,18 +105,18 @@ def hold_out(documents: Iterable[Prose], *, share: float, seed: int) -> tuple[li
 
 
 def write_text(path: Path, documents: Iterable[Prose]) -> None:
-    """One paragraph a line, a blank line between documents: what 'bertkit prepare' reads."""
+    """Write one paragraph per line and a blank line between documents, as 'bertkit prepare' reads it."""
     text = "\n\n".join("\n".join(document.paragraphs) for document in documents)
     path.write_text(text + "\n", encoding="utf-8")
 
 
 def _documents(path: Path, place: str) -> Iterator[tuple[str, list[str]]]:
-    """Where from, and the raw texts of each document of one file."""
+    """Source and raw texts of each document in one file."""
     try:
         source = path.read_bytes()
         tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError):
-        return  # one odd file of somebody's Python is no reason to stop
+        return  # one odd file is no reason to stop
     if place == _CHAPTERS:
         for name, text in _chapters(tree):
             yield f"{place}:{name}", [text]
@@ -129,7 +129,7 @@ def _documents(path: Path, place: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _gather(node: ast.AST, owner: str, owners: dict[str, list[str]]) -> None:
-    """Docstrings below ``node``, in order, under the class that they are in (``""``: none)."""
+    """Collect the docstrings below ``node``, in order, by their class (``""``: none)."""
     if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
         owners[owner].append(text)
     for child in ast.iter_child_nodes(node):
@@ -142,7 +142,7 @@ def _gather(node: ast.AST, owner: str, owners: dict[str, list[str]]) -> None:
 
 
 def _chapters(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Names and texts of the dictionary that is the whole file."""
+    """Names and texts in the dictionary that the file consists of."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -151,7 +151,7 @@ def _chapters(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _comments(source: str) -> Iterator[str]:
-    """Runs of comment lines that have nothing before them."""
+    """Blocks of whole-line comments."""
     lines: list[str] = []
     for line in source.splitlines():
         text = line.strip()
@@ -165,7 +165,7 @@ def _comments(source: str) -> Iterator[str]:
 
 
 def _prose(text: str, seen: set[str]) -> Iterator[str]:
-    """Paragraphs that are sentences, on one line each, without mark-up; those in ``seen`` are left out."""
+    """Paragraphs of sentences, each on one line, without mark-up and without those in ``seen``."""
     for paragraph in _PARAGRAPH.split(text):
         if _CODE.search(paragraph):
             continue

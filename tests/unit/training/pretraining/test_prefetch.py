@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from bertkit.batch import Batch
-from bertkit.data.examples.prefetch import Prefetched
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.errors import ConfigError, DataError
+from bertkit.training.pretraining.prefetch import Prefetched
 from bertkit.training.trainer.batch_plan import Plan
-from pretrain_helpers import random_tokens
+from pretrain_helpers import pretrain_data, random_tokens
 
 TOKENS = random_tokens(0, 30)
 
 
 def data(**settings: Any) -> PretrainData:
     settings = {"max_seq_length": 48, "batch_size": 16, "max_tokens": 300, **settings}
-    return PretrainData(TOKENS, TOKENS.vocabulary(), **settings)
+    return pretrain_data(TOKENS, TOKENS.vocabulary(), **settings)
 
 
 def told(plan: Plan[Batch], step: int) -> list[Any]:
@@ -82,7 +82,7 @@ def test_steps_are_made_in_advance_and_no_more_than_are_wanted(num_workers: int)
 
 def test_a_bounded_number_of_steps_is_held() -> None:
     numbers = Numbers()
-    with Prefetched(numbers, num_workers=2, depth=3) as plan:
+    with Prefetched(numbers, num_workers=2) as plan:
         plan.micro_batches(0)
         time.sleep(0.2)
         assert set(numbers.made) <= {0, 1, 2, 3}
@@ -121,8 +121,6 @@ def test_threads_end_with_the_block_whatever_ends_it() -> None:
 def test_wrong_numbers() -> None:
     with pytest.raises(ConfigError, match="num_workers must be at least 0"):
         Prefetched(Numbers(), num_workers=-1)
-    with pytest.raises(ConfigError, match="depth must be at least 1"):
-        Prefetched(Numbers(), num_workers=4, depth=3)
 
 
 def test_random_numbers_of_the_training_process_are_left_alone() -> None:
