@@ -23,6 +23,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
+from bertkit.errors import InputError
 
 
 def classify(
@@ -65,13 +66,25 @@ def classify(
         return ([best] for best in found) if ranked == "best" else found
 
     inputs: Iterable[str | Pair] = read_pairs(text, file) if pairs else read_texts(text, file)
-    for asked, found in with_texts(inputs, run):
+    for asked, found in with_texts(_with_words(inputs), run):
         named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
         if common.json:
             write_json({**named, **({"labels": found} if ranked == "chosen" else _best(found))})
             continue
         shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
         write_line(f"{shown}\t" + "\t".join(named.values()))
+
+
+def _with_words(inputs: Iterable[str | Pair]) -> Iterator[str | Pair]:
+    """The texts unchanged. One without a word would get a label like any other, so it is refused."""
+    for number, item in enumerate(inputs, start=1):
+        for text in (item,) if isinstance(item, str) else item:
+            if not text.strip():
+                raise InputError(
+                    f"text {number} is empty, so there is nothing to classify; leave it out, or label whole files with "
+                    "'bertkit predict', which marks such rows"
+                )
+        yield item
 
 
 def _best(found: list[dict[str, Any]]) -> Mapping[str, Any]:

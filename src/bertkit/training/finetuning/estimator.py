@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: peak rate; None chooses by the size of the model.
         epochs: passes over the data; None means 3, more for small data (about 1,000 updates, at most 20 epochs).
         batch_size: sequences in an optimizer step.
-        max_length: word pieces after which a text is cut.
+        max_length: word pieces after which a text is cut; a warning says how many were.
         freeze_encoder: train only the head, on features computed once: minutes become seconds.
         class_weight: "balanced" makes rare labels weigh more; None does not.
         seed: data order, new head and dropout; the same seed gives the same model.
@@ -95,6 +96,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.tokenizer_ = AutoTokenizer.from_pretrained(self.model)
             self.config_ = self._settings().resolved(task="text", model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
+            self._warn_of_truncated(features.truncated)
             features = _with_labels(features, numbers.astype(np.int64))
             fit_classifier(model, task, features, None, self.config_, seed=self.seed)
         self.model_ = model
@@ -129,7 +131,19 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"fitted on {kinds[self.pairs_]}, got {kinds[not self.pairs_]}")
         with quiet(not self.verbose):
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
+            self._warn_of_truncated(features.truncated)
             return text_logits(self.model_, features)
+
+    def _warn_of_truncated(self, truncated: npt.NDArray[np.bool_]) -> None:
+        """A warning with the number of texts that lost their end, if any did."""
+        count = int(truncated.sum())
+        if count:
+            warnings.warn(
+                f"{count:,} of {len(truncated):,} texts {'is' if count == 1 else 'are'} longer than "
+                f"max_length={self.config_.max_length} word pieces and cut there; raise max_length to read more",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _settings(self) -> Any:
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig

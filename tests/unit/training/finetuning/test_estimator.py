@@ -268,3 +268,12 @@ def checks() -> list[Any]:
 @pytest.mark.parametrize("check", checks())
 def test_scikit_learn_checks(check: Any, start: str) -> None:
     check(NumberTexts(start))
+
+
+def test_texts_that_are_cut_are_told(start: str) -> None:
+    model = BertClassifier(start, max_length=8, epochs=1, freeze_encoder=True)
+    texts = ["good film", "bad " * 50, "dull " * 50, "good"]
+    with pytest.warns(UserWarning, match="2 of 4 texts are longer than max_length=8 word pieces and cut there"):
+        model.fit(texts, [1, 0, 0, 1])
+    with pytest.warns(UserWarning, match="1 of 1 texts is longer"):
+        model.predict(["good " * 50])
