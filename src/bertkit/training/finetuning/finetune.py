@@ -184,6 +184,7 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
     allowed = 0 if config.freeze_encoder else config.restarts
     following = config.seed + config.seeds
     seeds: list[SeedResult] = []
+    metric = job.workflow.task.main_metric
     for seed in range(config.seed, following):
         result = run_seed(job, seed, resume=resume, replaceable=len(replaced) < allowed)
         while result.dead and len(replaced) < allowed:
@@ -193,7 +194,12 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
             following += 1
         seeds.append(result)
         if config.keep == "best":
-            job.run.keep_best((*seeds, *replaced), choose_seed(seeds, job.workflow.task.main_metric).seed)
+            job.run.keep_best((*seeds, *replaced), choose_seed(seeds, metric).seed)
+    while not job.run.has_model((chosen := choose_seed(seeds, metric)).seed):
+        # Only where a run got more seeds, so that one that was replaced then counts now.
+        say(f"training seed {chosen.seed} again, because its model was not kept")
+        job.run.forget(chosen.seed)
+        seeds[seeds.index(chosen)] = run_seed(job, chosen.seed, resume=False, replaceable=False)
     return seeds, replaced
 
 

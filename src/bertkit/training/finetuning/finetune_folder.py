@@ -103,6 +103,14 @@ class FinetuneFolder(RunFolder):
             for kind in ("last",) if seed.seed == chosen else ("best", "last"):
                 shutil.rmtree(self.seed(seed.seed) / kind, ignore_errors=True)
 
+    def has_model(self, seed: int) -> bool:
+        """Whether the best model of a seed is there."""
+        return (self.seed(seed) / "best").is_dir()
+
+    def forget(self, seed: int) -> None:
+        """Delete all of a seed, so that it is trained anew."""
+        shutil.rmtree(self.seed(seed), ignore_errors=True)
+
     @property
     def is_of_first_release(self) -> bool:
         """Whether the run in the folder was started by bertkit 0.1.0, which had no patience by default."""
