@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertkit.ragged import Ints, Ragged, boundaries_of, rows_from_parts
+from bertkit.ragged import Flags, Ints, Ragged, boundaries_of, rows_from_parts
 
 #: Of the 510 word pieces of a text that fit between [CLS] and [SEP], how many :func:`head_and_tail` keeps from the
 #: beginning; the other 382 come from the end (Sun et al. 2019, section 5.3.1). Other limits are split in proportion.
@@ -30,6 +30,34 @@ class Windows:
     starts: Ints
     sizes: Ints
     groups: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """Rows that are windows of longer inputs; a kind of task adds where each window is from.
+
+    rows: token ids of the R rows, special tokens included.
+    """
+
+    rows: Ragged
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each row, int64 ``(R,)``."""
+        return self.rows.lengths
+
+    @property
+    def num_tokens_before(self) -> Ints:
+        """Tokens of each row if nothing had been cut off for good, int64 ``(R,)``."""
+        return self.rows.num_tokens_before
+
+    @property
+    def truncated(self) -> Flags:
+        """Rows of inputs that lost tokens for good, bool ``(R,)``; what another window holds is not lost."""
+        return self.rows.truncated
 
 
 def cut_windows(lengths: Ints, room: Ints | int, step: Ints | int, *, full_last: bool = False) -> Windows:

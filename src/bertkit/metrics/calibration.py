@@ -1,11 +1,10 @@
-"""Probabilities that mean what they say, and thresholds chosen for a metric: fitted on labelled rows, in numpy.
+"""Calibrated probabilities, and thresholds chosen for a metric: fitted on labelled rows, in numpy.
 
-*Temperature* (Guo et al. 2017, "On Calibration of Modern Neural Networks"): logits are divided by one number, so that
-the order of the labels stays and confidence fits how often the model is right. *Thresholds*: from which probability on
-a label is given, chosen so that a metric is highest.
+*Temperature* (Guo et al. 2017, "On Calibration of Modern Neural Networks"): logits are divided by one number, which
+keeps the order of the labels and matches confidence to accuracy. *Thresholds*: the probability from
+which a label is given, chosen to maximise a metric.
 
-What is fitted on rows looks better on the same rows than on new ones. :func:`cross_fit` says how good a fitted
-decision is on rows that it was not fitted on.
+A fit looks better on its own rows than on new ones; :func:`cross_fit` evaluates it on rows it was not fitted on.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from bertkit.metrics.probabilities import sigmoid, softmax
 
 Floats = npt.NDArray[np.float64]
 
-#: Temperatures that are looked among. What lies outside says that the logits are no logits.
+#: The range that is searched. A temperature outside of it means that the input is not logits.
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
-#: A difference of log loss that is none.
+#: Smaller differences of log loss are ignored.
 FLAT = 1e-9
 #: Parts that :func:`cross_fit` cuts the rows into.
 FOLDS = 5
@@ -33,7 +32,7 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Rows by how sure the model was of them, in bins of equal width from 0 to 1; empty bins are left out.
+    """Rows by confidence, in bins of equal width from 0 to 1, without empty bins.
 
     count: rows of each bin, int64 ``(M,)``. confidence: their mean probability. accuracy: the share that was right.
     """
@@ -49,7 +48,7 @@ class Bins:
 
 
 def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """How sure the model was, and whether it was right: what :func:`reliability` takes.
+    """Confidence and correctness, the input of :func:`reliability`.
 
     Args:
         probabilities: ``(n, C)``.
@@ -119,8 +118,8 @@ def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
         labels: ``(n,)`` right label numbers, or 0 and 1 of shape ``(n, C)`` for labels that do not exclude each other.
 
     Returns:
-        From :data:`LOWEST_TEMPERATURE` to :data:`HIGHEST_TEMPERATURE`; over 1 where the model was too sure, and 1 where
-        no temperature makes a difference, as on rows that the model separates without a doubt.
+        From :data:`LOWEST_TEMPERATURE` to :data:`HIGHEST_TEMPERATURE`; over 1 if the model was overconfident, and
+        1 if no temperature makes a difference, as on rows that the model separates perfectly.
 
     Raises:
         InputError: no rows, or logits that are not finite.
@@ -188,7 +187,7 @@ def best_thresholds(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "
 def cross_fit(
     num_rows: int, fit_and_apply: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[Any]]
 ) -> npt.NDArray[Any]:
-    """What a decision gives for rows that it was not fitted on: each part of the rows by a fit on all other parts.
+    """Cross-validated results of a decision: for each part of the rows by a fit on all other parts.
 
     Args:
         num_rows: n, at least 2.

@@ -1,4 +1,4 @@
-"""From logits to answers, in numpy: shared by evaluation and by serving, so that both say the same."""
+"""From logits to answers, in numpy; shared by evaluation and serving, so that both agree."""
 
 from __future__ import annotations
 

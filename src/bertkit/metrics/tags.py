@@ -13,7 +13,7 @@ The letter may follow the type instead, ``PER-B``; see :func:`notation_of`.
 
 One rule reads them all (:func:`read_entities`), and it is also the one repair rule for tags that fit no scheme, such as
 an ``I-PER`` after ``O``: an entity begins at B and at S, and at any other tag that does not continue an entity of its
-own type; it ends at E and at S, and where the next one begins or ``O`` stands. It is the rule of ``conlleval`` (Tjong
+own type; it ends at E and at S, and where the next one begins or at ``O``. It is the rule of ``conlleval`` (Tjong
 Kim Sang and De Meulder 2003) and the default of ``seqeval``, so scores are the same before and after the repair.
 """
 
@@ -86,7 +86,7 @@ def notation_of(tags: Iterable[str]) -> Notation:
     """How these tags are written; every different tag need be given only once.
 
     They are lettered when all of them are, or when a type has another letter as well as ``B`` or ``I``: ``E-PER``
-    beside ``B-PER`` is an ending whatever single tag was mistyped elsewhere, ``E-mail`` is none. The letter follows the
+    beside ``B-PER`` is an ending whatever single tag was mistyped elsewhere, ``E-mail`` is not. The letter follows the
     type when it does in all tags, in some it does not also precede it, and a type has the letter I and another:
     ``PER-B`` beside ``PER-I``, but not ``vitamin-B`` beside ``vitamin-E``.
     """
@@ -190,9 +190,9 @@ class Spelling:
     """How a whole data set is tagged.
 
     scheme: the one that its tags break least.
-    notation: whether letters stand before the types.
+    notation: how letters and types are written.
     types: sorted names of the entity types.
-    repaired: tags that the scheme does not allow where they stand, and that were read by the repair rule.
+    repaired: tags in places where the scheme does not allow them, which were read by the repair rule.
     entities: how many of each type.
     """
 
@@ -204,7 +204,7 @@ class Spelling:
 
 
 def spelling_of(sentences: Sequence[Sequence[str]]) -> Spelling:
-    """Find out how sentences are tagged.
+    """Infer how sentences are tagged.
 
     Args:
         sentences: the tags of each.

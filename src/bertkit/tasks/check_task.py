@@ -56,7 +56,7 @@ class Battery(ABC, Generic[TaskT, RowT]):
         folder: where its files are.
     """
 
-    #: What is said once :meth:`check_rows` and :meth:`check_cut` have passed.
+    #: Reported once :meth:`check_rows` and :meth:`check_cut` have passed.
     rows_told: ClassVar[str] = "examples; labels round-trip"
     cut_told: ClassVar[str] = ""
 
@@ -108,7 +108,7 @@ class Battery(ABC, Generic[TaskT, RowT]):
         """Scores of the right answers."""
 
     def check_cut(self, rows: Sequence[RowT]) -> None:
-        """Encode with little room, and see that what was lost is told."""
+        """Encode with a small ``max_length`` and check that every loss is reported."""
         return
 
     @abstractmethod

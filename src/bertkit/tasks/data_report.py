@@ -1,7 +1,6 @@
 """What is in the data, before anything is trained on it: one report for all kinds of tasks.
 
-Of each split a kind notes facts by name, for programs, and lines for people; a line with capitals should make a reader
-stop.
+Of each split a kind notes facts by name, for programs, and lines for people; a line with capitals deserves attention.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ RowT = TypeVar("RowT", bound=Located)
 
 
 class SplitFacts:
-    """Facts about one split, and the lines that tell them.
+    """Facts about one split, as values and as lines of text.
 
     Args:
-        rows: the examples of the split; also tell the file they are from and the rows that were left out.
+        rows: the examples of the split, with the file they are from and the rows that were left out.
         unit: what an example is called.
         about: more for the first line.
 
@@ -50,12 +49,12 @@ class SplitFacts:
         self._body += [line] if line else []
 
     def count(self, name: str, number: int, noun: str, what: str, *, mark: str = "") -> None:
-        """Note a count, and tell it where it is not 0: ``MARK: 3 rows what``."""
+        """Note a count, with a line ``MARK: 3 rows what`` unless it is 0."""
         told = f"{counted(number, noun)} {what}"
         self.tell((f"{mark}: {told}" if mark else told) if number else "", **{name: number})
 
     def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
-        """Tell how many rows repeat an earlier one, and how many do so with another meaning.
+        """Count rows that repeat an earlier one, and rows whose duplicates have another meaning.
 
         Args:
             keys: rows with equal keys are duplicates.
@@ -111,7 +110,7 @@ def find_leaks(
         splits: examples by the name of their split.
         key: examples with equal keys are the same.
         unit: what an example is called.
-        more: what else to tell of a split, at the end of its line.
+        more: appended to the line of a split.
     """
     overlap: dict[str, int] = {}
     lines = []
@@ -136,7 +135,7 @@ def grouped(keys: Sequence[Hashable], values: Sequence[Any]) -> dict[Hashable, s
 
 
 def shares(counts: Mapping[str, int], limit: int = 12) -> str:
-    """``a 3 (75.0 %), b 1 (25.0 %)``: all in their order, or the most frequent ones where there are many."""
+    """``a 3 (75.0 %), b 1 (25.0 %)``: all in order, or only the most frequent if there are many."""
     total = max(1, sum(counts.values()))
     told = list(counts.items())
     if len(told) > limit:

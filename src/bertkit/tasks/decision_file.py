@@ -1,7 +1,7 @@
-"""What belongs to a model ever after: how it was trained to read its input (``max_length`` and the like), and what was
-chosen on dev (a null threshold, label thresholds, a temperature).
+"""The decision file of a model: how it was trained to read its input (``max_length`` and the like), and what was chosen
+on dev (a null threshold, label thresholds, a temperature).
 
-It lies beside the weights, so that evaluation, pipelines and a served model decide alike.
+It is saved with the weights, so that evaluation, pipelines and servers decide alike.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ DECISION = "decision.json"
 
 
 def write_decision(folder: str | Path, decision: Mapping[str, Any]) -> None:
-    """Keep a decision in a model's folder; an empty one leaves no file."""
+    """Save a decision in a model's folder; an empty one writes no file."""
     if decision:
         text = json.dumps(decision, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(Path(folder) / DECISION, text)
 
 
 def read_decision(folder: str | Path) -> dict[str, Any]:
-    """The decision in a model's folder; empty where there is none.
+    """The decision in a model's folder, or an empty one.
 
     Raises:
         CheckpointError: the file is damaged.

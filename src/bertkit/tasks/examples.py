@@ -13,7 +13,7 @@ Quoting = Literal["none", "csv"]
 
 
 class Located(Protocol):
-    """What every kind of example tells of its origin."""
+    """Where an example came from; every kind of example has this."""
 
     @property
     def row(self) -> int:
@@ -56,7 +56,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRow:
-    """A row left out under ``on_error="skip"``: where it stands, the kind of fault, the whole message."""
+    """A row that cannot be used: ``file:row``, the kind of fault, the whole message."""
 
     where: str
     kind: str
@@ -99,7 +99,7 @@ class Columns:
     label_columns: of a task with several labels a row, where each label has a column of its own that holds 1 or 0:
         their names, in the order of the labels; ``label`` is not looked at then.
     encoding: of text files; None means UTF-8.
-    label_separator: of a task with several labels a row, what stands between them in one column of text.
+    label_separator: separates several labels of a row in one text column.
     """
 
     text: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""One line for each predicted row: what fine-tuning, ``evaluate`` and ``predict`` write."""
+"""Prediction rows, one per example, as fine-tuning, ``evaluate`` and ``predict`` write them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def prediction_rows(
         logits: ``(n, C)``.
         config: names the labels and says whether this is regression.
         truncated: rows whose text did not fit, ``(n,)``.
-        decision: made on dev; None means none was.
+        decision: made on dev, or None.
 
     Returns:
         n dictionaries: ``predicted`` (label name, list of names where a row may have several, or number),
@@ -70,7 +70,7 @@ def with_texts(
 def with_examples(
     rows: Iterable[Mapping[str, Any]], examples: Sequence[Example], names: Mapping[int, str]
 ) -> list[dict[str, Any]]:
-    """The rows with line number, text and ``gold`` (label name or names, score, None where there is none) in front."""
+    """The rows with line number, text and ``gold`` (label name or names, score, or None) in front."""
     told = []
     for row, example in zip(rows, examples, strict=True):
         gold: Any = example.label

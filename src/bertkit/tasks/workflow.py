@@ -19,11 +19,15 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch
+from bertkit.checkpoints.huggingface import config_path
+from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.models import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
+from bertkit.system.model_sources import resolve
+from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, ExampleT, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -65,17 +69,6 @@ class Encoded(Protocol):
     def __len__(self) -> int:
         """R."""
         ...
-
-
-class Report(Protocol):
-    """What is in the data; :class:`bertkit.tasks.DataReport` is one."""
-
-    @property
-    def overlap(self) -> Mapping[str, int]:
-        """For each split other than train, the examples that also stand in train."""
-
-    def render(self) -> str:
-        """As text for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +191,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     @abstractmethod
     def report(
         self, splits: Mapping[str, Examples[ExampleT]], encoded: Mapping[str, EncodedT], settings: ReadingSettings
-    ) -> Report:
+    ) -> DataReport:
         """What is in the data, before anything is trained on it."""
 
     # -------------------------------------------------------------------------------------------------- features
@@ -222,14 +215,23 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     # ----------------------------------------------------------------------------------------------------- model
 
-    @abstractmethod
+    def head(self) -> dict[str, Any]:
+        """The labels of the head, as keywords of the model class's ``from_pretrained``; none where they are fixed."""
+        return {}
+
     def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
+        self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         """The start checkpoint with a head for the task.
 
         A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
         """
+        path, head = resolve(start), self.head()
+        file = BertConfig.from_json_file(config_path(path))
+        kind = self.model_class.__name__.removeprefix("Bert")
+        same = any(name.endswith(kind) for name in file.architectures or ())
+        same = same and head.get("id2label", file.id2label) == file.id2label
+        return self.model_class.from_pretrained(path, **head, new_head=not same, seed=seed, device=device)
 
     def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
         """A checkpoint that has the head already.

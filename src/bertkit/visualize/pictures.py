@@ -1,6 +1,6 @@
-"""Pictures of a run: loss curves, confusion matrix, calibration, predicted against true scores.
+"""Pictures of a run: loss curve, confusion matrix, predicted against true scores.
 
-Drawn with matplotlib's object interface: no window and no global state, so notebooks and servers are not affected.
+Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
 Needs the extra ``plots``.
 """
 
@@ -18,12 +18,12 @@ from bertkit.errors import InputError, require
 from bertkit.metrics.calibration import Bins, confidences
 from bertkit.metrics.calibration import reliability as calibration_bins
 
-#: Inches and dots per inch: 8 x 5 at 100 is 800 x 500 pixels.
+#: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
 WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
-#: Colours that colour-blind readers can tell apart, also in grey (Okabe & Ito).
+#: Colours that stay apart for colour-blind readers and in grey (Okabe & Ito).
 BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#999999", "#000000"
 SCORE_COLOURS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
-#: With more labels than this the numbers in a confusion matrix would be unreadable.
+#: From this many labels on, the numbers in a confusion matrix would not be readable.
 MOST_NUMBERS = 25
 
 
@@ -58,9 +58,9 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
 
 
 def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, unigram_entropy: float) -> Path:
-    """Masked-LM loss of every step and of held-out text against the unigram entropy; accuracies beside it.
+    """Masked-LM loss of every step and of held-out text against the unigram entropy, with accuracies.
 
-    A loss that stays at the line is that of a model that knows word frequencies and nothing about context.
+    A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
 
     Args:
         records: the lines of a pre-training run's ``log.jsonl``.
@@ -123,22 +123,23 @@ def _draw_losses(
 
 
 def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
-    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs can be compared."""
+    """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
     curves = {
         name: [(r["step"], r[f"dev_{key}"]) for r in epochs if r.get(f"dev_{key}") is not None]
-        for name, key in (("masked words correct", "masked_lm_accuracy"), ("pairs correct", "next_sentence_accuracy"))
+        for name, key in (
+            ("masked-LM accuracy", "masked_lm_accuracy"),
+            ("next-sentence accuracy", "next_sentence_accuracy"),
+        )
     }
     curves = {name: points for name, points in curves.items() if points}
     if not curves:
         return [], []
-    right = axes.twinx()
-    right.spines["top"].set_visible(False)
+    right = _right_axis(axes)
     for (name, points), (color, marker) in zip(curves.items(), ((GREEN, "s"), (BLACK, "^")), strict=False):
         right.plot(*zip(*points, strict=True), color=color, marker=marker, clip_on=False, linewidth=1.5, label=name)
     right.set_ylabel("held-out accuracy")
     right.set_ylim(0, 1)
-    handles, names = right.get_legend_handles_labels()
-    return list(handles), list(names)
+    return _legend_of(right)
 
 
 def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
@@ -146,11 +147,10 @@ def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> 
     scores = [(r["step"], r[f"dev_{metric}"]) for r in known]
     if not scores:
         return [], []
-    right = axes.twinx()
-    right.spines["top"].set_visible(False)
+    right = _right_axis(axes)
     right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", clip_on=False, linewidth=1.5, label=f"dev {metric}")
     # As the trainer chooses: of equal scores the one with the lower dev loss.
-    kept = max(known, key=lambda r: (r[f"dev_{metric}"], -_or_inf(r.get("dev_loss"))))
+    kept = max(known, key=lambda r: (r[f"dev_{metric}"], -math.inf if r.get("dev_loss") is None else -r["dev_loss"]))
     step, best = kept["step"], kept[f"dev_{metric}"]
     right.annotate(
         f"best {best:.3f}",
@@ -166,12 +166,7 @@ def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> 
     values = [value for _, value in scores]
     room = max(0.02, 0.25 * (max(values) - min(values)))
     right.set_ylim(min(values) - room, max(values) + room)
-    handles, names = right.get_legend_handles_labels()
-    return list(handles), list(names)
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None else value
+    return _legend_of(right)
 
 
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
@@ -197,7 +192,7 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
     names = [_plain(label if len(label) <= 18 else label[:17] + "…") for label in labels]
     axes.set_xticks(range(size), names, rotation=0 if size <= 4 else 90)
     axes.set_yticks(range(size), names)
-    axes.set_xlabel("predicted label")
+    axes.set_xlabel("predicted")
     axes.set_ylabel("true label")
     if size <= MOST_NUMBERS:
         for row, column in np.ndindex(size, size):
@@ -224,7 +219,7 @@ def confusion_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], 
 
 
 def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
-    """Reliability diagram: accuracy against predicted probability; on the diagonal the model is calibrated.
+    """A reliability diagram: accuracy against predicted probability.
 
     Args:
         bins: a curve for each name, from :func:`bertkit.metrics.calibration.reliability`.
@@ -239,14 +234,9 @@ def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
         size = 12 + 240 * found.count / found.count.sum()
         axes.plot(found.confidence, found.accuracy, color=color, linewidth=1.4, alpha=0.7)
         axes.scatter(
-            found.confidence,
-            found.accuracy,
-            s=size,
-            color=color,
-            label=f"{name}: calibration error {found.error:.3f}",
-            zorder=3,
+            found.confidence, found.accuracy, s=size, color=color, label=f"{name}: error {found.error:.3f}", zorder=3
         )
-    axes.set_xlabel("predicted probability")
+    axes.set_xlabel("probability")
     axes.set_ylabel("accuracy")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
@@ -283,14 +273,14 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
     axes.set_yticks(places, [f"{_plain(kind)} ({int(by_type[kind]['support']):,})" for kind in kinds])
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.08)
-    axes.set_xlabel("score by entity type (number of entities)")
+    axes.set_xlabel("score by type (number of entities)")
     axes.grid(visible=False, axis="y")
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return _save(figure, path)
 
 
 def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
-    """Predicted against true scores, one point per row of a ``predictions-*.jsonl``.
+    """Predicted against true scores, one point a row of a ``predictions-*.jsonl``.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -319,8 +309,19 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     return figure, axes
 
 
+def _right_axis(axes: Any) -> Any:
+    right = axes.twinx()
+    right.spines["top"].set_visible(False)
+    return right
+
+
+def _legend_of(axes: Any) -> tuple[list[Any], list[str]]:
+    handles, names = axes.get_legend_handles_labels()
+    return list(handles), list(names)
+
+
 def _plain(name: str) -> str:
-    """A name with its dollar signs escaped: matplotlib reads what is between two of them as mathematics."""
+    """A name with dollar signs escaped, which matplotlib would read as mathematics."""
     return name.replace("$", r"\$")
 
 

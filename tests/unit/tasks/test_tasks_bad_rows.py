@@ -40,7 +40,7 @@ def refused(path: Path, task: object, said: str) -> None:
             r":3: byte 4 of the line, 0xe9, is not UTF-8.*--encoding cp1252",
         ),
         (HEAD + b"a\0b,positive\n", r":3: a NUL byte at byte 2"),
-        (HEAD + b"a\rb,positive\n", r":3: a carriage return stands alone"),
+        (HEAD + b"a\rb,positive\n", r":3: a carriage return without a line feed"),
         (b"", r"is empty"),
         (b"\n\n", r"is empty"),
         (b"text,sentiment\n", r"has the columns \['text', 'sentiment'\] but no rows"),

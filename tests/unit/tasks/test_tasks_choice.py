@@ -128,8 +128,8 @@ def test_other_layouts(tmp_path: Path, name: str, kind: str) -> None:
 
 HEADER = "question,A,B,C,D,answer"
 BAD = {
-    "unknown label": (f"{HEADER}\nq,a,b,c,d,E", r":2: column 'answer': 'E' names no choice; expected one of 'A', 'B'"),
-    "number for a letter": (f"{HEADER}\nq,a,b,c,d,1", r":2: column 'answer': '1' names no choice"),
+    "unknown label": (f"{HEADER}\nq,a,b,c,d,E", r":2: column 'answer': 'E' is not a choice; expected one of 'A', 'B'"),
+    "number for a letter": (f"{HEADER}\nq,a,b,c,d,1", r":2: column 'answer': '1' is not a choice"),
     "number too large": ("sent1,ending0,ending1,label\nq,a,b,0\nq,a,b,2", r":3: .*expected one of 0, 1"),
     "missing label": (f"{HEADER}\nq,a,b,c,d,", r":2: column 'answer' has no label"),
     "empty choice": (f"{HEADER}\nq,a,,c,d,A", r":2: column 'B' is empty"),
@@ -146,10 +146,10 @@ BAD = {
 
 COUNTED = "sent1,ending0,ending1,label"
 BAD |= {
-    "power of two": (f"{COUNTED}\nq,a,b,0\nq,a,b,²", r":3: .*'²' names no choice"),
-    "negative": (f"{COUNTED}\nq,a,b,0\nq,a,b,-1", r":3: .*'-1' names no choice; expected one of 0, 1"),
-    "a letter among numbers": (f"{COUNTED}\nq,a,b,0\nq,a,b,B", r":3: .*'B' names no choice; expected one of 0, 1"),
-    "a number among letters": (f"{COUNTED}\nq,a,b,B\nq,a,b,0", r":3: .*'0' names no choice; expected one of 'A', 'B'"),
+    "power of two": (f"{COUNTED}\nq,a,b,0\nq,a,b,²", r":3: .*'²' is not a choice"),
+    "negative": (f"{COUNTED}\nq,a,b,0\nq,a,b,-1", r":3: .*'-1' is not a choice; expected one of 0, 1"),
+    "a letter among numbers": (f"{COUNTED}\nq,a,b,0\nq,a,b,B", r":3: .*'B' is not a choice; expected one of 0, 1"),
+    "a number among letters": (f"{COUNTED}\nq,a,b,B\nq,a,b,0", r":3: .*'0' is not a choice; expected one of 'A', 'B'"),
 }
 
 
@@ -173,9 +173,9 @@ def test_bad_rows_are_named(tmp_path: Path, fault: str) -> None:
         (
             "option1,option2,option3,option4",
             "13",
-            "stand in option1 to option4 and no label is 0. .*call the columns option0",
+            "are in option1 to option4 and no label is 0. .*call the columns option0",
         ),
-        ("choice1,choice2", "11", "stand in choice1 to choice2 and no label is 0"),
+        ("choice1,choice2", "11", "are in choice1 to choice2 and no label is 0"),
     ],
 )
 def test_labels_counted_from_one_are_refused(
@@ -220,7 +220,7 @@ def test_names_of_choices_must_be_those_of_the_choices(tmp_path: Path, names: An
     rows = [{"question": "q", "choices": {"text": ["a", "b"], "label": given}, "answerKey": "A"}
             for given in (["A", "B"], names)]  # fmt: skip
     path = write(tmp_path / "train.jsonl", *map(json.dumps, rows))
-    with pytest.raises(DataError, match=r":2: column 'choices': .* are no different names of 2 choices"):
+    with pytest.raises(DataError, match=r":2: column 'choices': .* do not name 2 different choices"):
         load_choices(ARC, path, "train")
     assert len(load_choices(ARC, path, "train", on_error="skip")) == 1
 
@@ -239,7 +239,7 @@ def test_a_test_file_has_labels_throughout_or_not_at_all(tmp_path: Path) -> None
         load_choices(SWAG, path, "test")
     hidden = write(tmp_path / "test.jsonl", json.dumps(records[0]))
     assert load_choices(SWAG, hidden, "test")[0].label is None
-    with pytest.raises(DataError, match="names no choice"):
+    with pytest.raises(DataError, match="is not a choice"):
         load_choices(SWAG, write(tmp_path / "train.jsonl", json.dumps(records[0])), "train")
 
 

@@ -212,7 +212,7 @@ def test_the_wrong_column_is_noticed(tmp_path: Path) -> None:
     path = write(tmp_path / "train.conll", "".join(f"O word{number}\n\n" for number in range(300)))
     with pytest.raises(DataError, match=r"300 different entity types.*Is this the column of the tags"):
         ner_task(path)
-    with pytest.raises(DataError, match=":1: there are 2 columns, so none with the number 4"):
+    with pytest.raises(DataError, match=":1: the file has 2 columns, so there is no column 4"):
         ner_task(path, tag_column=4)
     with pytest.raises(ConfigError, match="there is no column 0"):
         ner_task(path, tag_column=0)

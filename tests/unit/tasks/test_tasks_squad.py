@@ -114,7 +114,7 @@ def test_rows_of_the_hub_are_read_like_the_json(tmp_path):
         ({"answers": [{"text": "Paris", "answer_start": -1}]}, "'answer_start' is -1"),
         ({"answers": [{"text": "Paris", "answer_start": "60"}]}, "'answer_start' is '60'"),
         ({"answers": [{"text": "", "answer_start": 0}]}, "'' is no text"),
-        ({"answers": [{"text": "It"}]}, "stands 2 times in the context"),
+        ({"answers": [{"text": "It"}]}, "occurs 2 times in the context"),
         ({"answers": "Paris"}, "'answers' is 'Paris'"),
         ({"answers": {"text": ["Paris"], "answer_start": []}}, "'answers' is"),
         ({"answers": None}, "no 'answers'; only a test file"),
@@ -122,8 +122,8 @@ def test_rows_of_the_hub_are_read_like_the_json(tmp_path):
         ({"is_impossible": True}, "'is_impossible' is true, but there is the answer 'Gustave Eiffel'"),
         ({"question": " "}, "'question' is empty"),
         ({"question": "Who \ud83d?"}, "'question': .*half of a surrogate pair"),
-        ({"question": 3}, "'question' is a int, not a text"),
-        ({"id": None}, "'id' is a NoneType"),
+        ({"question": 3}, "'question' holds a int, 3, not a text"),
+        ({"id": None}, "'id' is empty"),
         ({"id": "q1"}, "'q1' was that of data.0..paragraphs.0..qas.0. already"),
     ],
 )
@@ -208,7 +208,7 @@ def test_hidden_answers_may_be_empty_lists_where_each_question_has_one(tmp_path,
 
 def test_who_only_asks_needs_no_right_answers(tmp_path):
     path = write(tmp_path / "dev.json", squad_json(question(1, answers=[{"text": "Paris", "answer_start": 3}])))
-    with pytest.raises(DataError, match="not stand at character 3"):
+    with pytest.raises(DataError, match="is not at character 3"):
         read_questions(SQUAD, path, "test")
     assert read_questions(SQUAD, path, "test", labelled=False)[0].answers is None
 

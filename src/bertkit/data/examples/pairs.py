@@ -39,16 +39,14 @@ LANE = 4096
 
 #: Special tokens of an example: [CLS] and a [SEP] after each segment.
 _NUM_SPECIAL: dict[str, int] = {"mlm+nsp": 3, "mlm": 2, "mlm+sop": 3}
-#: Numbers compared at a time.
-_BLOCK = 1 << 20
 
 
 class SentenceTokens(Protocol):
     """A corpus as token ids without special tokens, such as :class:`bertkit.data.store.token_store.TokenStore`.
 
-    sentence_boundaries: int64 ``(num_sentences + 1,)``, token offsets.
+    sentence_boundaries: int64 ``(num_sentences + 1,)``, token offsets; no sentence is empty.
     document_boundaries: int64 ``(num_documents + 1,)``; document d has the sentences
-        ``document_boundaries[d] : document_boundaries[d + 1]``.
+        ``document_boundaries[d] : document_boundaries[d + 1]``, at least one.
     """
 
     @property
@@ -64,7 +62,7 @@ class SentenceTokens(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Where sentences and documents begin, without empty ones.
+    """Where sentences and documents begin.
 
     bounds: int64 ``(K + 1,)``, token offsets of K sentences.
     documents: int64 ``(D + 1,)``, sentence numbers.
@@ -75,20 +73,15 @@ class Sentences:
 
     @classmethod
     def of(cls, tokens: SentenceTokens) -> Sentences:
-        """The boundaries of a store; not copied unless a sentence is empty, which never happens in a token store.
+        """The boundaries of a store, not copied.
 
         Raises:
             DataError: the store has no token.
         """
-        offsets = np.asarray(tokens.sentence_boundaries, np.int64)
-        documents = np.asarray(tokens.document_boundaries, np.int64)
-        if not (_increases(offsets) and _increases(documents)):
-            document_offsets = np.unique(offsets[documents])
-            offsets = offsets[np.append(True, offsets[1:] > offsets[:-1])]
-            documents = np.searchsorted(offsets, document_offsets)
-        if len(offsets) < 2:
+        found = cls(tokens.sentence_boundaries, tokens.document_boundaries)
+        if len(found.bounds) < 2:
             raise DataError("the token store has no token at all; prepare it again from a corpus with text")
-        return cls(offsets, documents)
+        return found
 
     def document_of(self, sentences: Int64) -> Int64:
         """Number of the document of each given sentence: int64 ``(N,)``."""
@@ -97,14 +90,6 @@ class Sentences:
     def document_start(self, documents: Int64) -> Int64:
         """Token offset where each given document begins (for D: where the last ends): int64 ``(N,)``."""
         return self.bounds[self.documents[documents]]
-
-
-def _increases(numbers: Int64) -> bool:
-    """Whether the numbers are strictly increasing, compared in blocks to avoid a second large array."""
-    return all(
-        bool((numbers[at + 1 : at + _BLOCK + 1] > numbers[at : at + _BLOCK][: len(numbers) - at - 1]).all())
-        for at in range(0, len(numbers), _BLOCK)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,6 @@ class PretrainData:
         if isinstance(tokens, TokenStore):
             tokens.make_random_access()
         self._sentences = Sentences.of(tokens)
-        self._offsets = np.asarray(tokens.sentence_boundaries, np.int64)
         self._latest: dict[int, ExampleIndex] = {0: self._build(0)}
         self.steps_per_epoch = max(1, round(len(self._latest[0]) / batch_size))
 
@@ -200,8 +199,9 @@ class PretrainData:
 
     def _read(self, starts: Int64, ends: Int64) -> Int32:
         """Concatenated ids of the spans with the token offsets ``starts`` to ``ends`` - 1."""
-        first = np.searchsorted(self._offsets, starts, side="right") - 1
-        last = np.searchsorted(self._offsets, ends, side="left")
-        begins = starts - self._offsets[first]
+        bounds = self._sentences.bounds
+        first = np.searchsorted(bounds, starts, side="right") - 1
+        last = np.searchsorted(bounds, ends, side="left")
+        begins = starts - bounds[first]
         spans = zip(*(array.tolist() for array in (first, last, begins, ends - starts)), strict=True)
         return np.concatenate([self.tokens.tokens(a, b)[begin : begin + size] for a, b, begin, size in spans])

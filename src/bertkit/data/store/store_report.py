@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.data.corpus.near_duplicates import DedupReport
+from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.token_store import TokenStore
 
 #: Upper bounds of the histogram bins of lengths; the last bin is open.
@@ -62,48 +63,52 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """The result of :func:`inspect_store`.
-
-    counts: documents, sentences, tokens, [UNK] tokens, bytes of text.
-    bytes_on_disk: of all shards.
-    duplicates: dropped (near-)duplicates; None if duplicates were not looked for.
-    """
+    """The result of :func:`inspect_store`; lengths of documents and sentences are in tokens."""
 
     path: str
-    counts: dict[str, int]
-    settings: dict[str, Any]
-    tokenizer: dict[str, Any]
-    id_type: str
-    num_shards: int
-    bytes_on_disk: int
+    manifest: StoreManifest
     documents: Histogram
     sentences: Histogram
     samples: tuple[Sample, ...]
-    duplicates: dict[str, Any] | None = None
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all shards."""
+        return sum(shard.num_bytes for shard in self.manifest.shards)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        manifest = self.manifest.model_dump()
+        return {
+            "path": self.path,
+            **{name: manifest[name] for name in ("counts", "settings", "tokenizer", "id_type")},
+            "num_shards": len(self.manifest.shards),
+            "bytes_on_disk": self.bytes_on_disk,
+            "documents": asdict(self.documents),
+            "sentences": asdict(self.sentences),
+            "samples": [asdict(sample) for sample in self.samples],
+            "duplicates": manifest["duplicates"],
+        }
 
     def render(self) -> str:
         """Text for a terminal."""
-        counts = self.counts
-        size = f"{self.bytes_on_disk:,} bytes in {self.num_shards} shards"
+        manifest, counts = self.manifest, self.manifest.counts
+        size = f"{self.bytes_on_disk:,} bytes in {len(manifest.shards)} shards"
         facts = {
             "token store": self.path,
-            "documents": f"{counts['num_documents']:,}",
-            "sentences": f"{counts['num_sentences']:,}",
-            "tokens": f"{counts['num_tokens']:,} ({self.id_type})",
-            "[UNK]": f"{counts['num_unknown']:,} ({counts['num_unknown'] / counts['num_tokens']:.3%} of tokens)",
-            "text": f"{counts['text_bytes']:,} bytes, {counts['text_bytes'] / counts['num_tokens']:.2f} a token",
-            "on disk": f"{size}, {self.bytes_on_disk / counts['text_bytes']:.2f} a byte of text",
-            "tokenizer": ", ".join(f"{key} {value}" for key, value in self.tokenizer.items()),
-            "settings": ", ".join(f"{key} {value}" for key, value in self.settings.items()),
+            "documents": f"{counts.num_documents:,}",
+            "sentences": f"{counts.num_sentences:,}",
+            "tokens": f"{counts.num_tokens:,} ({manifest.id_type})",
+            "[UNK]": f"{counts.num_unknown:,} ({counts.num_unknown / counts.num_tokens:.3%} of tokens)",
+            "text": f"{counts.text_bytes:,} bytes, {counts.text_bytes / counts.num_tokens:.2f} a token",
+            "on disk": f"{size}, {self.bytes_on_disk / counts.text_bytes:.2f} a byte of text",
+            "tokenizer": ", ".join(f"{key} {value}" for key, value in manifest.tokenizer.model_dump().items()),
+            "settings": ", ".join(f"{key} {value}" for key, value in manifest.settings.items()),
         }
         lines = [f"{name:<12} {value}" for name, value in facts.items()]
         lines += ["", *self.documents.lines("document"), "", *self.sentences.lines("sentence")]
-        if self.duplicates is not None:
-            lines += ["", DedupReport(**self.duplicates).render()]
+        if manifest.duplicates is not None:
+            lines += ["", DedupReport(**manifest.duplicates.model_dump()).render()]
         for sample in self.samples:
             lines += ["", f"document {sample.document:,} ({sample.source}):", f"  {sample.text}"]
         return "\n".join(lines)
@@ -117,20 +122,13 @@ def inspect_store(folder: str | Path, *, num_samples: int = 3) -> StoreReport:
         CheckpointError: its tokenizer is missing or damaged.
     """
     store = TokenStore(folder)
-    manifest = store.manifest
     starts = store.sentence_boundaries[store.document_boundaries]
     return StoreReport(
         path=str(store.path),
-        counts=manifest.counts.model_dump(),
-        settings=manifest.settings,
-        tokenizer=manifest.tokenizer.model_dump(),
-        id_type=manifest.id_type,
-        num_shards=len(manifest.shards),
-        bytes_on_disk=sum(shard.num_bytes for shard in manifest.shards),
+        manifest=store.manifest,
         documents=Histogram.of(np.diff(starts), DOCUMENT_BOUNDS),
         sentences=Histogram.of(store.sentence_lengths, SENTENCE_BOUNDS),
         samples=_samples(store, num_samples),
-        duplicates=None if manifest.duplicates is None else manifest.duplicates.model_dump(),
     )
 
 

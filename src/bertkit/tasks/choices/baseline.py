@@ -1,4 +1,4 @@
-"""Multiple choice without any BERT: TF-IDF and a linear model that scores each choice beside its context."""
+"""A baseline for multiple choice: TF-IDF and a linear model that scores each choice with its context."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class ChoiceBattery(Battery[ChoiceTask, ChoiceExample]):
                 [features.sequences[place].tolist() for place in features.sequences_of([number])]
                 for features in (found, whole)
             )
-            assert (own != uncut) == bool(found.truncated[number]), f"{row.where}: cut, and not told"
+            assert (own != uncut) == bool(found.truncated[number]), f"{row.where}: cut and not reported"
 
     def spoil(self, lines: list[str], path: Path, first: ChoiceExample) -> Iterator[tuple[list[str], str]]:
         number = min(2, len(lines))

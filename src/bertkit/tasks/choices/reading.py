@@ -13,7 +13,7 @@ without a header, ARC with columns A to D or a list of choices, HellaSwag, Commo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
@@ -23,7 +23,7 @@ from bertkit.errors import DataError, shorten
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
-from bertkit.tasks.reading.cells import is_missing, whole_text
+from bertkit.tasks.reading.cells import is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of, split_path
 from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
 
@@ -62,7 +62,7 @@ def load_choices(
         task: names the folders to look in.
         data: a file, the task's folder, a folder that contains it, or the common beginning of the files' names.
         split: train, dev or test. Labels may be absent from test alone (no column, or -1 throughout).
-        on_error: "raise" stops at the first bad row; "skip" leaves bad rows out and lists them in ``.skipped``.
+        on_error: "raise" refuses a file with bad rows; "skip" leaves them out and lists them in ``.skipped``.
 
     Returns:
         The examples, in the file's order, all with the same number of choices.
@@ -81,17 +81,17 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
     columns = find_columns(path, table.columns, split)
     names = [columns.context, *columns.choices]
     names += [name for name in (columns.start, columns.label) if name is not None]
-    reader = _Rows(path, columns, bad, split)
+    reader = _Rows(path, columns, split)
     rows = []
     one_more = _next_choice(columns) if isinstance(table, JsonTable) else None  # the columns are those of the first row
     for line, values in table.rows([*names, *filter(None, [one_more])]):
-        if one_more is not None and values[-1] is not None:
-            what = f"there is {one_more!r} beside {', '.join(columns.choices)}, which the first row has: all rows must "
-            bad.report(path, line, "number of choices", what + "have the same number of choices")
-            continue
-        example = reader.example(line, dict(zip(names, values[: len(names)], strict=True)))
-        if example is not None:
-            rows.append(example)
+        try:
+            if one_more is not None and values[-1] is not None:
+                there = f"there is {one_more!r} beside {', '.join(columns.choices)}, which the first row has"
+                raise RowError("number of choices", f"{there}: all rows must have the same number of choices")
+            rows.append(reader.example(line, dict(zip(names, values[: len(names)], strict=True))))
+        except RowError as fault:
+            bad.report(path, line, fault.kind, str(fault))
     reader.check_count_of_labels()
     bad.finish(path, len(rows), f"{path} has the columns {names_of(table.columns)} but no usable row")
     all_or_none(rows, [row.label is not None for row in rows])
@@ -164,40 +164,29 @@ def _open(path: Path, bad: BadRows) -> Table:
 
 
 class _Rows:
-    """Rows to examples; bad ones are reported, which raises unless they are left out."""
+    """Rows to examples; a bad one raises RowError."""
 
-    def __init__(self, path: Path, columns: ChoiceColumns, bad: BadRows, split: Split) -> None:
-        self._path, self._source, self._columns, self._bad, self._split = path, str(path), columns, bad, split
+    def __init__(self, path: Path, columns: ChoiceColumns, split: Split) -> None:
+        self._path, self._columns, self._split = path, columns, split
         self._num_choices: tuple[int, int] | None = None  # of the first row, and its line
         self._numbers: set[int] = set()  # the labels that are numbers
         self._letters = False  # whether labels are names of choices
 
-    def example(self, line: int, values: dict[str, Any]) -> ChoiceExample | None:
-        try:
-            context = self._text(self._columns.context, values[self._columns.context])
-            start = ""
-            if self._columns.start is not None and not is_missing(values[self._columns.start]):
-                start = self._text(self._columns.start, values[self._columns.start])
-            choices, keys = self._choices(values)
-            self._same_number(len(choices), line)
-            label = None if self._columns.label is None else self._label(values[self._columns.label], keys)
-        except RowError as fault:
-            self._bad.report(self._path, line, fault.kind, str(fault))
-            return None
-        return ChoiceExample(context, start, choices, label, line, self._source)
+    def example(self, line: int, values: Mapping[str, Any]) -> ChoiceExample:
+        columns = self._columns
+        context, start = text_in(f"column {columns.context!r}", values[columns.context]), ""
+        if columns.start is not None and not is_missing(values[columns.start]):
+            start = text_in(f"column {columns.start!r}", values[columns.start])
+        choices, keys = self._choices(values)
+        self._same_number(len(choices), line)
+        label = None if columns.label is None else self._label(values[columns.label], keys)
+        return ChoiceExample(context, start, choices, label, line, str(self._path))
 
-    def _text(self, column: str, value: Any) -> str:
-        if is_missing(value):
-            raise RowError("empty text", f"column {column!r} is empty; remove the row, or leave bad rows out")
-        if not isinstance(value, str):
-            raise RowError("not text", f"column {column!r} holds a {type(value).__name__}, {value!r:.40}, not a text")
-        return value
-
-    def _choices(self, values: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _choices(self, values: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The choices, and the letter or number that names each."""
         columns = self._columns
         if not columns.listed:
-            texts = tuple(self._text(name, values[name]) for name in columns.choices)
+            texts = tuple(text_in(f"column {name!r}", values[name]) for name in columns.choices)
             return texts, columns.choices if columns.lettered else ()
         column = columns.choices[0]
         value: Any = values[column]
@@ -208,10 +197,8 @@ class _Rows:
         if not isinstance(value, list) or len(value) < 2:
             raise RowError("no choices", f"column {column!r} holds {value!r:.60}, expected a list of two texts or more")
         if keys and not (isinstance(keys, list) and len({*map(str, keys)}) == len(keys) == len(value)):
-            raise RowError(
-                "no choices", f"column {column!r}: {keys!r:.60} are no different names of {len(value)} choices"
-            )
-        return tuple(self._text(column, text) for text in value), tuple(str(key) for key in keys)
+            raise RowError("no choices", f"column {column!r}: {keys!r:.60} do not name {len(value)} different choices")
+        return tuple(text_in(f"column {column!r}", text) for text in value), tuple(str(key) for key in keys)
 
     def _same_number(self, count: int, line: int) -> None:
         if self._num_choices is None:
@@ -220,8 +207,7 @@ class _Rows:
         if count != expected:
             raise RowError(
                 "number of choices",
-                f"{count} choices, but {expected} in line {first}: all rows must have the same number. Remove the row, "
-                "or leave bad rows out (on_error='skip', --on-error skip)",
+                f"{count} choices, but {expected} in line {first}: all rows must have the same number",
             )
 
     def check_count_of_labels(self) -> None:
@@ -234,7 +220,7 @@ class _Rows:
         if self._numbers and 0 not in self._numbers and not columns.listed and columns.choices[0].endswith("1"):
             first, last = columns.choices[0], columns.choices[-1]
             raise DataError(
-                self._from_one(f"the choices stand in {first} to {last} and no label is 0")
+                self._from_one(f"the choices are in {first} to {last} and no label is 0")
                 + f". If they are counted from 0, call the columns {first[:-1]}0 and so on"
             )
 
@@ -262,7 +248,7 @@ class _Rows:
         if text in letters:
             self._letters = True
             return letters.index(text)
-        if not letters and text.isdecimal():
+        if not letters and text.isdecimal() and len(text) < 9:
             number = int(text)
             if number == count and count not in self._numbers and not self._has_zero():
                 raise DataError(self._from_one(f"{count} occurs and 0 does not, with {count} choices"))
@@ -272,5 +258,5 @@ class _Rows:
         expected = shorten(letters or range(count), limit=8)
         raise RowError(
             "unknown label",
-            f"column {self._columns.label!r}: {value!r} names no choice; expected one of {expected}",
+            f"column {self._columns.label!r}: {value!r} is not a choice; expected one of {expected}",
         )

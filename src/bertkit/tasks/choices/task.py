@@ -14,7 +14,7 @@ class ChoiceExample:
     """One question.
 
     context: the first text of every pair, as in the file.
-    start: what each second text begins with (SWAG's ``sent2``); empty where there is none.
+    start: the beginning of each second text (SWAG's ``sent2``), or empty.
     choices: the continuations or answers, two or more.
     label: number of the right one, or None in an unlabelled test file.
     row: line where the row begins, counted from 1; in Parquet the record, counted from 1.
@@ -59,7 +59,7 @@ class ChoiceTask:
     metrics: names in :data:`bertkit.metrics.scores.METRICS`; ``main_metric``, one of them, chooses the best checkpoint.
     folders: names a data folder of this task may have.
     about: one line for people.
-    notes: what a reader of the scores should be told, one sentence each.
+    notes: remarks for readers of the scores, one sentence each.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.

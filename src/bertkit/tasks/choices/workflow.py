@@ -11,15 +11,12 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch, collate_groups
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, row_outputs, stop_nothing
 from bertkit.errors import DataError
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
 from bertkit.model.models import BertForMultipleChoice
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
@@ -104,13 +101,6 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
 
     def collate(self, encoded: GroupSet, rows: Sequence[int], *, labelled: bool) -> Batch:
         return collate_groups(encoded, rows, labelled=labelled)
-
-    def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> PackedModel:
-        file = BertConfig.from_json_file(config_path(start))
-        same = any(name.endswith("ForMultipleChoice") for name in file.architectures or ())
-        return BertForMultipleChoice.from_pretrained(start, new_head=not same, seed=seed, device=device)
 
     def loss_floor(self, model: BertForMultipleChoice, train: GroupSet) -> float:
         return float(np.log(train.sizes).mean())

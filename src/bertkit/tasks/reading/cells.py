@@ -1,4 +1,4 @@
-"""What the value of a cell means: a missing value, a whole number."""
+"""What the value of a cell means: a text, a missing value, a whole number."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import re
 
 import numpy as np
+
+from bertkit.tasks.reading.bad_rows import RowError
 
 #: Texts that mean "no value" wherever the other values are numbers.
 _NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
@@ -17,6 +19,19 @@ def is_missing(value: object) -> bool:
     if isinstance(value, str):
         return not value.strip()
     return value is None or (isinstance(value, (float, np.floating)) and math.isnan(value))
+
+
+def text_in(place: str, value: object) -> str:
+    """The text of a cell; ``place`` names it in messages, as in ``column 'text'``.
+
+    Raises:
+        RowError: there is none, or it is something else.
+    """
+    if is_missing(value):
+        raise RowError("empty text", f"{place} is empty")
+    if not isinstance(value, str):
+        raise RowError("not text", f"{place} holds a {type(value).__name__}, {value!r:.40}, not a text")
+    return value
 
 
 def looks_missing(text: str) -> bool:

@@ -1,9 +1,9 @@
-"""Data sets by their name on the Hugging Face Hub: their Parquet files, fetched once. No scripts are run.
+"""Datasets from the Hugging Face Hub: their Parquet files, downloaded once. No scripts are run.
 
-``hub:owner/name`` in place of a folder; ``hub:owner/name:subset`` where a page has several; ``@revision`` after it for
-a branch, tag or commit. Which file belongs to which split is read off the names; a page without Parquet files has those
-that the Hub makes of it by itself (branch ``refs/convert/parquet``). Honours what :mod:`bertkit.system.model_sources`
-honours; without a connection, what was fetched before is used again.
+Give ``hub:owner/name`` instead of a folder; ``hub:owner/name:subset`` if a dataset has several subsets; append
+``@revision`` for a branch, tag or commit. The split of a file is inferred from its name. For a dataset without Parquet
+files, those that the Hub has converted are used (branch ``refs/convert/parquet``). Environment variables are those of
+:mod:`bertkit.system.model_sources`; offline, an earlier download is used.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bertkit.errors import BertkitError, CheckpointError, DataError, ResourceError, did_you_mean, shorten
+from bertkit.errors import BertkitError, CheckpointError, DataError, ResourceError, counted, did_you_mean, shorten
 from bertkit.system.console import say
 from bertkit.system.model_sources import hub_errors
 
-#: What a name of the Hub begins with, so that it is never taken for a path, nor a mistyped path for a name.
+#: Prefix of a name on the Hub, so that names and paths are never confused.
 PREFIX = "hub:"
-#: Where the Hub keeps the Parquet files that it makes of other formats.
+#: The branch with the Parquet files that the Hub has converted from other formats.
 CONVERTED = "refs/convert/parquet"
 DEFAULT = "default"
-#: Written beside the files, last: where they are from.
+#: Records where the files came from; written last.
 SOURCE = "source.json"
 
 _WORD = r"[A-Za-z0-9_][\w.\-+]*"
@@ -42,7 +42,7 @@ _SPLIT_WORD = re.compile(r"(train|validation|valid|val|dev|test|eval)([_.]\w+)*"
 
 @dataclass(frozen=True, slots=True)
 class HubData:
-    """What ``hub:owner/name:subset@revision`` says."""
+    """The parts of ``hub:owner/name:subset@revision``."""
 
     name: str
     subset: str | None
@@ -50,45 +50,45 @@ class HubData:
 
     @classmethod
     def parse(cls, text: str) -> HubData:
-        """Read the form above.
+        """Parse a name.
 
         Raises:
-            DataError: another form.
+            DataError: it has another form.
         """
         found = _NAME.fullmatch(text)
         if found is None:
             raise DataError(
-                f"{text!r} is no data set of the Hub: expected hub:owner/name, hub:owner/name:subset or "
+                f"{text!r} is not the name of a dataset on the Hub: expected hub:owner/name, hub:owner/name:subset or "
                 "hub:owner/name@revision"
             )
         return cls(**found.groupdict())
 
 
 def is_hub_name(data: str | Path) -> bool:
-    """Whether data is named by the Hub."""
+    """Whether ``data`` is the name of a dataset on the Hub."""
     return str(data).startswith(PREFIX)
 
 
 def local_data(data: str | Path, prefer: Iterable[str] = ()) -> Path:
-    """A path as it is; a name of the Hub as the folder that its files are fetched into.
+    """A path unchanged; for a name on the Hub, the folder that its files are downloaded to.
 
     Args:
         data: a path, or a name; see the module.
-        prefer: subsets to take, the first one there, when none is named: what a task is called.
+        prefer: names of the task; if no subset is given, the first that names a subset chooses it.
 
     Raises:
-        DataError: no such data set, no Parquet file, several subsets and none named.
-        ResourceError: no connection, and nothing fetched before; disk full.
+        DataError: no such dataset, no Parquet file, or several subsets and none chosen.
+        ResourceError: no connection and no earlier download; disk full.
     """
     return fetch_dataset(str(data), tuple(prefer)) if is_hub_name(data) else Path(data)
 
 
 @lru_cache(maxsize=64)
 def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
-    """The folder with one Parquet file a split, ``train.parquet`` and so on; see :func:`local_data`.
+    """The folder with one Parquet file per split, ``train.parquet`` and so on; see :func:`local_data`.
 
-    It lies in ``$XDG_CACHE_HOME/bertkit/datasets`` (by default below ``~/.cache``) and is renewed when the page has
-    changed.
+    It lies in ``$XDG_CACHE_HOME/bertkit/datasets`` (by default below ``~/.cache``) and is refreshed when the
+    dataset has changed.
     """
     wanted = HubData.parse(text)
     home = cache_folder() / wanted.name.replace("/", "--") / (wanted.revision or "main").replace("/", "--")
@@ -98,7 +98,7 @@ def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
         kept = _kept(home, wanted.subset, prefer)
         if kept is None:
             raise
-        say(f"{text}: the Hub cannot be asked ({error}); using what was fetched before ({kept})")
+        say(f"{text}: cannot reach the Hub ({error}); using the earlier download in {kept}")
         return kept
     subset, splits = _choose(wanted, files, prefer)
     folder = home / subset
@@ -109,7 +109,7 @@ def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where fetched data sets are kept."""
+    """Where downloaded datasets are cached."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertkit" / "datasets"
 
 
@@ -117,8 +117,8 @@ def splits_by_subset(files: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     """Subset -> split -> Parquet files in order, read off their names.
 
     ``data/train-00000-of-00002.parquet`` is train of ``default``, ``sst2/validation-00000-of-00001.parquet`` and
-    ``sst2/validation/0000.parquet`` are validation of ``sst2``. Files that name no split, and folders with other names
-    than words, are left out.
+    ``sst2/validation/0000.parquet`` are validation of ``sst2``. Files whose names contain no split, and folders
+    whose names are not words, are ignored.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for file in sorted(files):
@@ -141,17 +141,17 @@ def _split_of(name: str) -> str | None:
 
 
 def _list_files(wanted: HubData) -> tuple[str, list[str]]:
-    """The commit, and the Parquet files in it: of the page itself, else of what the Hub has made of it."""
+    """The commit and its Parquet files: the dataset's own, else those that the Hub has converted."""
     try:
         commit, files = _list_revision(wanted, wanted.revision)
     except CheckpointError as error:
         raise DataError(str(error)) from None
     if not files and wanted.revision is None:
-        with contextlib.suppress(CheckpointError):  # nothing was made of it
+        with contextlib.suppress(CheckpointError):  # nothing was converted
             commit, files = _list_revision(wanted, CONVERTED)
     if not files:
         raise DataError(
-            f"the Hub data set {wanted.name!r} has no Parquet files, nor has the Hub made some of it ({CONVERTED}). "
+            f"the Hub dataset {wanted.name!r} has no Parquet files, and the Hub has not converted it ({CONVERTED}). "
             "Download its files and give their folder"
         )
     return commit, files
@@ -160,7 +160,7 @@ def _list_files(wanted: HubData) -> tuple[str, list[str]]:
 def _list_revision(wanted: HubData, revision: str | None) -> tuple[str, list[str]]:
     from huggingface_hub import HfApi
 
-    with hub_errors(wanted.name, revision, f"no folder {wanted.name!r}", what="data set"):
+    with hub_errors(wanted.name, revision, f"no folder {wanted.name!r}", what="dataset"):
         info = HfApi(library_name="bertkit").dataset_info(wanted.name, revision=revision)
     names = [sibling.rfilename for sibling in info.siblings or ()]
     return str(info.sha), [name for name in names if name.endswith(".parquet")]
@@ -170,18 +170,18 @@ def _choose(wanted: HubData, files: Sequence[str], prefer: Sequence[str]) -> tup
     subsets = splits_by_subset(files)
     if not subsets:
         raise DataError(
-            f"the Hub data set {wanted.name!r} has {len(files):,} Parquet files, but no name says train, validation or "
-            f"test: {shorten(files)}"
+            f"the Hub dataset {wanted.name!r} has {counted(len(files), 'Parquet file')}, but no name contains train, "
+            f"validation or test: {shorten(files)}"
         )
     if wanted.subset is not None and wanted.subset not in subsets:
         raise DataError(
-            f"the Hub data set {wanted.name!r} has no subset {wanted.subset!r}{did_you_mean(wanted.subset, subsets)}; "
+            f"the Hub dataset {wanted.name!r} has no subset {wanted.subset!r}{did_you_mean(wanted.subset, subsets)}; "
             f"it has {shorten(subsets, limit=12)}"
         )
     subset = wanted.subset or _preferred(subsets, prefer)
     if subset is None:
         raise DataError(
-            f"the Hub data set {wanted.name!r} has the subsets {shorten(subsets, limit=12)}; name one, for example "
+            f"the Hub dataset {wanted.name!r} has the subsets {shorten(subsets, limit=12)}; choose one, for example "
             f"{PREFIX}{wanted.name}:{next(iter(subsets))}"
         )
     return subset, subsets[subset]
@@ -200,18 +200,18 @@ def _preferred(subsets: Iterable[str], prefer: Sequence[str]) -> str | None:
 def _fetch(
     name: str, commit: str, splits: Mapping[str, Sequence[str]], folder: Path, source: Mapping[str, Any]
 ) -> None:
-    """Download the files of all splits, and put the folder into its place when it is whole."""
+    """Download the files of all splits, then move the complete folder into place."""
     from huggingface_hub import hf_hub_download
 
     count = sum(map(len, splits.values()))
-    say(f"fetching {name} ({', '.join(splits)}; {count} file{'s' if count > 1 else ''}) from the Hub")
+    say(f"downloading {name} ({', '.join(splits)}; {count} file{'s' if count > 1 else ''}) from the Hub")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as unfinished:
             whole = Path(unfinished) / "whole"
             whole.mkdir()
             for split, files in splits.items():
-                with hub_errors(name, commit, f"no folder {name!r}", what="data set"):
+                with hub_errors(name, commit, f"no folder {name!r}", what="dataset"):
                     parts = [
                         Path(hf_hub_download(name, file, repo_type="dataset", revision=commit, library_name="bertkit"))
                         for file in files
@@ -227,7 +227,7 @@ def _fetch(
 
 
 def _join(parts: Sequence[Path], target: Path) -> None:
-    """The rows of all parts in one file, with the schema's notes (names of labels), a row group in memory at a time."""
+    """Concatenate files, with the metadata of the schema (label names), one row group in memory at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -242,7 +242,7 @@ def _join(parts: Sequence[Path], target: Path) -> None:
                     for group in range(file.num_row_groups):
                         writer.write_table(file.read_row_group(group).cast(schema))
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{parts[0].name} and the files that belong to it cannot be put together: {error}") from None
+        raise DataError(f"{parts[0].name} and its sibling files cannot be concatenated: {error}") from None
 
 
 def _read_source(folder: Path) -> Any:
@@ -253,14 +253,14 @@ def _read_source(folder: Path) -> Any:
 
 
 def _kept(home: Path, subset: str | None, prefer: Sequence[str]) -> Path | None:
-    """What was fetched before, where it is whole."""
+    """An earlier complete download, or None."""
     there = {path.parent.name for path in home.glob(f"*/{SOURCE}") if not path.parent.name.startswith(".")}
     chosen = subset if subset is not None else _preferred(sorted(there), prefer)
     return home / chosen if chosen in there else None
 
 
 def label_names(path: Path, column: str) -> tuple[str, ...] | None:
-    """The names that a Parquet file of the Hub gives the numbers of a label column; None where it gives none."""
+    """Label names of a column in the metadata of a Parquet file from the Hub, in order; None if it has none."""
     import pyarrow.parquet as pq
 
     try:

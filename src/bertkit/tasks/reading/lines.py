@@ -39,7 +39,7 @@ def open_binary(path: Path) -> BinaryIO:
 
 
 def check_encoding(encoding: str | None) -> None:
-    """See that Python knows a text encoding of that name; None stands for UTF-8.
+    """Check that Python knows a text encoding of that name; None means UTF-8.
 
     Raises:
         ConfigError: it does not.
@@ -54,7 +54,7 @@ def check_encoding(encoding: str | None) -> None:
 
 
 def _marked(head: bytes) -> str | None:
-    """The encoding that a byte order mark tells."""
+    """The encoding that a byte order mark indicates."""
     return "utf-8-sig" if head.startswith(_UTF8_MARK) else "utf-16" if head.startswith(_UTF16_MARKS) else None
 
 
@@ -100,12 +100,12 @@ class Lines:
 
     Args:
         path: plain or compressed.
-        bad: told of lines with wrong bytes.
-        encoding: None means UTF-8. A byte order mark of UTF-8 or UTF-16 decides in any case, and is removed.
+        bad: collects lines with wrong bytes.
+        encoding: None means UTF-8. A byte order mark of UTF-8 or UTF-16 takes precedence and is removed.
 
     Attributes:
         number: lines read so far.
-        damaged: kind and message of lines with wrong bytes, until :meth:`report_damage` tells of them.
+        damaged: kind and message of lines with wrong bytes, until :meth:`report_damage` reports them.
     """
 
     def __init__(self, path: Path, bad: BadRows, encoding: str | None = None) -> None:

@@ -44,9 +44,10 @@ class FileRules:
     """Which files a kind of task takes.
 
     suffixes: of the files in a folder. last: those of them that give way to another file of the same split.
-    version, other_versions: of two files for a split, the one whose name has ``version``; none whose name has another.
-    loose: the name of a split may be any word of a file's name or end one (``eng.testa``, ``wnut17train``); a folder's
-        only file is train whatever its name; and a file that is named by itself may have any suffix.
+    version, other_versions: of two files for a split, the one with ``version`` in its name is taken; files of other
+        versions never are.
+    loose: the name of a split may be any word of a file's name or end one (``eng.testa``, ``wnut17train``); the only
+        file of a folder is train whatever its name; and a file given by its path may have any suffix.
     unit: what is held out where there is no dev file, for messages.
     """
 
@@ -68,7 +69,7 @@ def kind_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str | None:
 
 
 def split_of(path: Path, rules: FileRules = TABLES) -> Split | None:
-    """The split that a file's name tells, or None."""
+    """The split in a file's name, or None."""
     found = _rank(path, rules)
     return found[0] if found else None
 
@@ -80,7 +81,7 @@ def splits_of(task: NamedTask, data: str | Path, rules: FileRules = TABLES) -> d
         task: its ``folders`` name the folders that may hold it.
         data: the task's folder; a folder that contains it, as GLUE's; the common beginning of several files' names,
             ``arc/arc_easy`` for ``arc_easy_train.csv`` and ``arc_easy_dev.csv``; or one file, which counts as the split
-            that its name tells, and as train when it tells none. Or ``hub:owner/name``, see
+            in its name, and as train if its name has none. Or ``hub:owner/name``, see
             :mod:`bertkit.tasks.reading.hub_datasets`.
         rules: which files the kind of task takes.
 
@@ -119,13 +120,13 @@ def own_folder(task: NamedTask, data: str | Path) -> Path | None:
 
 
 def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules = TABLES) -> Path:
-    """The file of one split. A file whose name tells no split is whatever it is asked for.
+    """The file of one split. A file without a split in its name serves as any split.
 
     Args:
         task: see :func:`splits_of`.
-        data: likewise.
+        data: see :func:`splits_of`.
         split: the one wanted.
-        rules: likewise.
+        rules: see :func:`splits_of`.
 
     Raises:
         DataError: the split has no file. The message says which splits there are and how to get one held out.
@@ -163,7 +164,7 @@ def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path |
 
 
 def must_be_readable(path: Path, rules: FileRules = TABLES) -> None:
-    """See that the name of a file says how to read it.
+    """Check that the suffix of a file is one that can be read.
 
     Raises:
         DataError: it does not.

@@ -31,9 +31,7 @@ _TYPED = {"\t": "tab", ";": "';'", "|": "'|'"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 #: The escape of a surrogate, whole pairs among them; JSON can spell a half.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-HALF_PAIR = (
-    "a text has half of a surrogate pair, as of an emoji that was cut in two; no file can hold it. Remove the half"
-)
+HALF_PAIR = "a text has half of a surrogate pair, such as half an emoji, which no file can store. Remove it"
 
 
 class Table(Protocol):
@@ -65,7 +63,7 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     Args:
         path: a file with one of the known suffixes.
         layout: encoding, quoting, delimiter, and the columns of a file without a header.
-        bad: told of every bad row.
+        bad: collects bad rows.
 
     Raises:
         DataError: an unknown suffix, an empty file, a header that repeats a name, bytes that are not text.
@@ -101,7 +99,7 @@ def records(table: Table) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def names_of(columns: Sequence[str]) -> str:
-    """The names of columns for a message, shortened where there are very many."""
+    """The names of columns for a message, shortened if there are very many."""
     return str(list(columns)) if len(columns) <= SHOWN_COLUMNS else shorten(columns, limit=SHOWN_COLUMNS)
 
 
@@ -204,7 +202,7 @@ class DelimitedTable:
         elif "field larger" in said:
             why = f"a field has more than {MAX_FIELD:,} characters, most likely because a double quote is left open"
         elif "new-line character" in said:
-            why = "a carriage return stands alone; save the file with \\n or \\r\\n at the end of lines"
+            why = "a carriage return without a line feed; save the file with \\n or \\r\\n at the end of lines"
         else:
             why = f"wrong quoting ({said})" + (f", found at line {end}" if end > start else "")
         return (

@@ -1,8 +1,8 @@
-"""Answers without any neural network: the sentence that shares most with the question, and a likely span in it.
+"""A baseline for question answering: a likely span in the sentence that shares most words with the question.
 
 In the manner of the sliding window of Richardson et al. (2013), which gave 20 F1 on the whole dev set of SQuAD v1.1
-(Rajpurkar et al. 2016, table 5). Nothing is learned but how rare words are, and, where questions may have no answer,
-from which overlap on to answer.
+(Rajpurkar et al. 2016, table 5). All it learns is how rare words are and, if questions may have no answer, the
+least overlap for an answer.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class SpanBattery(Battery[SpanTask, SpanExample]):
         assert found.ends is not None
         for number, row in enumerate(rows):
             held = bool((found.ends[found.first_rows[number] : found.first_rows[number + 1]] > 0).any())
-            assert held or not row.answers or number in found.lost, f"{row.where}: the answer is lost, and not told"
+            assert held or not row.answers or number in found.lost, f"{row.where}: the answer is lost and not reported"
 
     def spoil(self, lines: list[str], path: Path, first: SpanExample) -> Iterator[tuple[list[str], str]]:
         yield ["caf\udce9\n", *lines[:9]], "1: "

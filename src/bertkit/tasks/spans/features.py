@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertkit.errors import ConfigError, InputError
-from bertkit.ragged import Flags, Ids, Ints, Ragged, Segments, rows_from_parts
+from bertkit.ragged import Ids, Ints, Ragged, Segments, rows_from_parts
 from bertkit.tasks.pieces import Pieces, find_pieces
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.windows import cut_windows
+from bertkit.windows import WindowRows, cut_windows
 
 
 class Question(Protocol):
@@ -60,10 +60,10 @@ class SpanSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SpanWindows:
+class SpanWindows(WindowRows):
     """Windows of Q questions: R rows, in the order of the questions.
 
-    rows: the token ids; ``num_tokens_before`` also counts what was cut off a question.
+    rows: the token ids; only a question that is too long is truncated.
     question: int64 ``(R,)``, the number of the question.
     first_rows: int64 ``(Q + 1,)``; question q owns the rows ``first_rows[q] : first_rows[q + 1]``.
     context_at: int64 ``(R,)``, position in the row of its first context token.
@@ -77,7 +77,6 @@ class SpanWindows:
     settings: how the windows were cut.
     """
 
-    rows: Ragged
     question: Ints
     first_rows: Ints
     context_at: Ints
@@ -90,29 +89,6 @@ class SpanWindows:
     lost: tuple[int, ...] = ()
     too_long: tuple[int, ...] = ()
     settings: SpanSettings = SpanSettings()
-
-    def __len__(self) -> int:
-        return len(self.question)
-
-    @property
-    def num_questions(self) -> int:
-        """Q."""
-        return len(self.context)
-
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each row, int64 ``(R,)``."""
-        return self.rows.lengths
-
-    @property
-    def num_tokens_before(self) -> Ints:
-        """Tokens of each row if its question had not been cut, int64 ``(R,)``."""
-        return self.rows.num_tokens_before
-
-    @property
-    def truncated(self) -> Flags:
-        """Rows whose question lost its end, bool ``(R,)``."""
-        return self.rows.truncated
 
 
 def featurize_spans(

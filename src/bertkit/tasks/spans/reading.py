@@ -3,8 +3,8 @@
 SQuAD's JSON is ``{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers":
 [{"text", "answer_start"}], "is_impossible"}]}]}]}``. A row of the other two is what the Hugging Face Hub has: ``id``,
 ``context``, ``question``, ``answers`` as ``{"text": [...], "answer_start": [...]}`` (or as a list of objects, as in the
-JSON), and where there is one ``title``. An answer without ``answer_start`` is taken where its text stands in the
-context, if it stands there once.
+JSON), and where there is one ``title``. An answer without ``answer_start`` is located in the context, if it
+occurs there exactly once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import half_pair_at
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
+from bertkit.tasks.reading.cells import text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable, split_path
 from bertkit.tasks.reading.tables import HALF_PAIR, find_column, open_table, read_json
 from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
@@ -43,10 +44,10 @@ def load_questions(
 
     Args:
         task: says whether questions may have no answer.
-        data: a file, or a folder with files whose names speak of train, dev or test (and of 1.1 or 2.0, where both
+        data: a file, or a folder with files whose names contain train, dev or test (and of 1.1 or 2.0, where both
             versions lie there).
         split: train, dev or test. Answers may be absent from test alone.
-        on_error: "raise" stops at the first bad question; "skip" leaves bad ones out and lists them in ``.skipped``.
+        on_error: "raise" refuses a file with bad questions; "skip" leaves them out and lists them in ``.skipped``.
 
     Returns:
         The questions, in the file's order.
@@ -68,7 +69,7 @@ def read_questions(
         path: the file.
         split: see there.
         on_error: see there.
-        labelled: False leaves answers unread, right or wrong.
+        labelled: False ignores the answers.
     """
     must_be_readable(path, question_rules(task))
     bad = BadRows(on_error, gather=True)
@@ -102,7 +103,7 @@ def _json_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
     articles = content.get("data") if isinstance(content, dict) else None
     if not isinstance(articles, list):
         got = f"an object with {shorten(content)}" if isinstance(content, dict) else f"a {type(content).__name__}"
-        raise DataError(f'{path}: expected SQuAD\'s form {{"data": [{{"paragraphs": ...}}]}}, got {got}')
+        raise DataError(f'{path}: expected SQuAD\'s format {{"data": [{{"paragraphs": ...}}]}}, got {got}')
     row = 0
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_list_of(article, "paragraphs", f"data[{a}]", path)):
@@ -139,16 +140,11 @@ def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool
     identity = str(identity) if isinstance(identity, int) else identity
     question, context = fields.get("question"), raw.context
     for name, value in (("id", identity), ("question", question), ("context", context)):
-        if not isinstance(value, str) or not value.strip():
-            got = "is empty" if isinstance(value, str) else f"is a {type(value).__name__}, not a text"
-            raise RowError("empty text" if isinstance(value, str) else "not text", f"{name!r} {got}")
-        if half_pair_at(value) is not None:
+        if half_pair_at(text_in(repr(name), value)) is not None:
             raise RowError("half a character", f"{name!r}: {HALF_PAIR}")
-    assert isinstance(identity, str)
-    assert isinstance(question, str)
     return SpanExample(
-        id=identity,
-        question=question,
+        id=text_in("id", identity),
+        question=text_in("question", question),
         context=context,
         answers=_read_answers(task, fields, context, split) if labelled else None,
         row=raw.row,
@@ -172,8 +168,8 @@ def _read_answers(task: SpanTask, fields: Mapping[str, Any], context: str, split
     if not found and not task.no_answers:
         raise RowError(
             "no answer",
-            f"the question has no answer, and each one of task {task.name} has; questions without an answer belong to "
-            f"task squad2. --on-error skip leaves them out",
+            f"the question has no answer, but task {task.name} requires one; for questions without answers use task "
+            "squad2",
         )
     return found
 
@@ -204,7 +200,7 @@ def _read_answer(answer: Mapping[str, Any], context: str) -> Answer:
         if count != 1:
             raise RowError(
                 "no answer_start",
-                f"the answer {text!r:.60} has no 'answer_start' and stands {count} times in the context; say where",
+                f"the answer {text!r:.60} has no 'answer_start' and occurs {count} times in the context; add it",
             )
         return Answer(text, context.index(text))
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
@@ -214,7 +210,7 @@ def _read_answer(answer: Mapping[str, Any], context: str) -> Answer:
         there = "it is nowhere in the context" if near < 0 else f"its text begins at {near}"
         raise RowError(
             "wrong answer_start",
-            f"the answer {text!r:.60} does not stand at character {start}, where the context has "
+            f"the answer {text!r:.60} is not at character {start}, where the context has "
             f"{context[start : start + len(text)]!r:.60}; {there}. Offsets count characters, not bytes",
         )
     return Answer(text, start)

@@ -63,7 +63,7 @@ class SpanExample:
 
     @property
     def label(self) -> str | None:
-        """The first answer's text, empty where there is none; None where the file does not say."""
+        """Text of the first answer, empty if there is no answer; None if the file has no answers."""
         return None if self.answers is None else self.answers[0].text if self.answers else ""
 
 
@@ -76,7 +76,7 @@ class SpanTask:
     version: what file names of this task say, where a folder holds both.
     folders: names a data folder of this task may have.
     about: one line for people.
-    notes: what should be told with the data, one sentence each.
+    notes: remarks for the data report, one sentence each.
     """
 
     form: ClassVar[str] = "span"

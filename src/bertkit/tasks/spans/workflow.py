@@ -13,12 +13,9 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch, collate
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, stop_nothing, token_outputs
 from bertkit.errors import DataError
 from bertkit.model.models import BertForQuestionAnswering
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Split
@@ -124,13 +121,6 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def collate(self, encoded: SpanWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
         targets = {"start_positions": encoded.starts, "end_positions": encoded.ends}
         return collate(encoded.rows, rows, targets if labelled else None)
-
-    def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> PackedModel:
-        file = BertConfig.from_json_file(config_path(start))
-        same = any(name.endswith("ForQuestionAnswering") for name in file.architectures or ())
-        return BertForQuestionAnswering.from_pretrained(start, new_head=not same, seed=seed, device=device)
 
     def loss_floor(self, model: BertForQuestionAnswering, train: SpanWindows) -> float:
         """The share of windows without the answer is known; where they have one, each context token is as likely."""

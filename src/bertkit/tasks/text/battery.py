@@ -56,7 +56,7 @@ class TextBattery(Battery[TextTask, Example]):
         try:
             taken = self.task.label_of(("no such label",) * self.task.num_labels if several else "no such label")
         except DataError:
-            return ["a label that is none is refused"]
+            return ["an unknown label is refused"]
         raise AssertionError(f"{self.task.name}: takes the label 'no such label' for {taken!r}")
 
     def _as_written(self, label: int | float | tuple[int, ...]) -> object:

@@ -181,7 +181,7 @@ def _flag_columns(file: Path, table: Table, labels: Sequence[str]) -> tuple[str,
 
 
 def _listed_names(file: Path, table: Table, column: str, separator: str) -> list[str]:
-    """The labels that stand together in one column."""
+    """The labels of a column that holds several per row."""
     found: set[str] = set()
     for _, (value,) in table.rows([column]):
         found.update([] if value is None else listed_labels(value, separator))

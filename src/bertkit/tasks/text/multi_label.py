@@ -1,4 +1,4 @@
-"""Rows that carry any number of labels: how a file says which."""
+"""How a file lists any number of labels per row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def label_numbers(value: object, labels: Sequence[str], written: Sequence[str], 
         else:
             raise DataError(
                 f"label {text!r} is not one of {shorten(written, limit=12)}{did_you_mean(text, written)}. Correct the "
-                f"row, or say what stands between labels (now {separator!r})"
+                f"row, or choose the separator of labels (label_separator=, now {separator!r})"
             )
     return tuple(sorted(numbers))
 

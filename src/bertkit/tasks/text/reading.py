@@ -8,7 +8,7 @@ from pathlib import Path
 from bertkit.errors import DataError
 from bertkit.tasks.examples import Example, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
-from bertkit.tasks.reading.cells import is_missing, looks_missing
+from bertkit.tasks.reading.cells import looks_missing, text_in
 from bertkit.tasks.reading.splits import split_path
 from bertkit.tasks.reading.tables import Table, find_column, names_of, open_table
 from bertkit.tasks.text.task import TextTask
@@ -43,12 +43,16 @@ def read_examples(task: TextTask, path: Path, split: Split, *, on_error: OnError
     rows = []
     for line, values in table.rows(names):
         try:
-            texts = _texts(names, values[:num_texts], empty_pair=task.columns.empty_pair)
+            empty = num_texts == 2 and task.columns.empty_pair and values[1] == ""
+            texts = [
+                text_in(f"column {name!r}", value)
+                for name, value in zip(names, values[: num_texts - empty], strict=False)
+            ]
             label = _label(task, names[-1], values[num_texts:], split) if has_label else None
         except RowError as fault:
             bad.report(path, line, fault.kind, str(fault))
             continue
-        rows.append(Example(texts[0], texts[1] if task.is_pair else None, label, line, source))
+        rows.append(Example(texts[0], "" if empty else texts[1] if task.is_pair else None, label, line, source))
     bad.finish(path, len(rows), f"{path} has the columns {names_of(table.columns)} but no rows")
     if split == "test":
         all_or_none(rows, [row.label is not None for row in rows], f"label in column {names[-1]!r}")
@@ -66,18 +70,6 @@ def _columns_of(task: TextTask, path: Path, table: Table, split: Split) -> tuple
     if has_label:
         names += [find_column(path, table.columns, group, "label", "--label") for group in wanted]
     return names, has_label
-
-
-def _texts(names: Sequence[str], texts: Sequence[object], *, empty_pair: bool) -> list[str]:
-    """The texts of a row, if they are texts with something in them."""
-    checked = []
-    for number, (name, text) in enumerate(zip(names, texts, strict=False)):
-        if is_missing(text) and not (number == 1 and empty_pair and text == ""):
-            raise RowError("empty text", f"column {name!r} is empty")
-        if not isinstance(text, str):
-            raise RowError("not text", f"column {name!r} holds a {type(text).__name__}, {text!r:.40}, not a text")
-        checked.append(text)
-    return checked
 
 
 def _label(task: TextTask, column: str, cells: Sequence[object], split: Split) -> int | float | tuple[int, ...] | None:

@@ -27,7 +27,7 @@ class TextTask:
     name: as on the command line.
     labels: names in the order of their numbers; None for regression.
     metrics: names in :data:`bertkit.metrics.scores.METRICS`; ``main_metric``, one of them, chooses the best checkpoint.
-    columns: where texts and labels stand in a file.
+    columns: which columns of a file hold texts and labels.
     raw_labels: what a file holds for each label; empty means the names themselves.
     folders: names a data folder of this task may have.
     score_range: lowest and highest score of a regression task, when it has bounds.
@@ -37,7 +37,7 @@ class TextTask:
         is scored on ``dev_mismatched`` as well as on ``dev_matched``.
     multi_label: labels do not exclude each other: a row has any number of them, none included.
     about: one line for people.
-    notes: what was guessed when the task was made from a user's file, one sentence each.
+    notes: what was inferred when the task was made from a user's file, one sentence each.
     """
 
     #: The kind of task, see :data:`bertkit.tasks.registry.KINDS`.
@@ -187,7 +187,7 @@ def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike)
 
 
 def diagnose(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike) -> list[str]:
-    """Sentences about predictions that no score should hide; empty when there is nothing to say."""
+    """Warnings about predictions that the scores alone would hide, such as that they are all the same."""
     if task.multi_label:
         return _diagnose_several(task, _indicators(task, predictions), _indicators(task, references))
     predicted, right = _label_numbers(task, predictions), _label_numbers(task, references)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, collate, collate_groups
-from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, row_outputs, stop_nothing
 from bertkit.errors import ConfigError, DataError
@@ -23,7 +22,6 @@ from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
-from bertkit.system.model_sources import resolve
 from bertkit.tasks import (
     DataReport,
     Example,
@@ -135,10 +133,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             return collate_groups(encoded, rows, labelled=labelled, label_each=True)
         return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
 
-    def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> PackedModel:
-        return new_classifier(start, self.task, seed=seed, device=device)
+    def head(self) -> dict[str, Any]:
+        return {"id2label": self.task.id2label, "problem_type": self.task.problem_type}
 
     def check_model(self, model: PackedModel, name: str) -> None:
         theirs = model.config.id2label
@@ -267,28 +263,6 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def _shape(self) -> BertConfig:
         """The labels as :func:`bertkit.tasks.prediction_rows.prediction_rows` reads them."""
         return BertConfig(id2label=self.task.id2label, problem_type=self.task.problem_type)
-
-
-def new_classifier(
-    name_or_path: str | Path,
-    task: TextTask,
-    *,
-    seed: int,
-    device: str | torch.device | None = None,
-    revision: str | None = None,
-) -> BertForSequenceClassification:
-    """The checkpoint's encoder with a classifier for the task.
-
-    A checkpoint that already has a classifier for exactly these labels keeps it (training goes on); any other gets a
-    new one, drawn from ``seed``.
-    """
-    path = resolve(name_or_path, revision=revision)
-    file = BertConfig.from_json_file(config_path(path))
-    classifier = any(name.endswith("ForSequenceClassification") for name in file.architectures or ())
-    same = classifier and file.id2label == task.id2label
-    return BertForSequenceClassification.from_pretrained(
-        path, id2label=task.id2label, problem_type=task.problem_type, new_head=not same, seed=seed, device=device
-    )
 
 
 def reading_of(settings: ReadingSettings) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What named-entity recognition gives without any neural network: each word gets the tag it most often had in train."""
+"""A baseline for named-entity recognition: each word gets its most frequent tag in train."""
 
 from __future__ import annotations
 

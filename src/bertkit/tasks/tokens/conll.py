@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertkit.errors import ConfigError, DataError, shorten
+from bertkit.errors import ConfigError, DataError, counted, shorten
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 
@@ -32,7 +32,7 @@ _TAG = re.compile(r"O|[BIESLUMW]-\S.*")
 
 @dataclass(frozen=True, slots=True)
 class ConllColumns:
-    """Where words and tags stand: numbers of columns, counted from 1, or from the end with -1.
+    """The columns of words and tags, counted from 1, or from the end with -1.
 
     delimiter: None means a tab where the first line of data has one, else runs of blanks.
     encoding: of the file; None means UTF-8.
@@ -53,7 +53,7 @@ class Sentence:
     """A sentence as the file has it.
 
     tags: as written, or empty where the file has words alone. lines: the line of each word, from 1.
-    document: how many ``-DOCSTART-`` lines stand before it.
+    document: number of ``-DOCSTART-`` lines before it.
     """
 
     words: list[str]
@@ -67,9 +67,9 @@ def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
 
     Args:
         path: plain or compressed (``.xz``, ``.gz``, ``.bz2``).
-        columns: where words and tags stand.
-        bad: told of every bad line. Where that goes on, the whole sentence of the line is left out.
-        tagged: whether there must be tags; None: where the file has one column only, there are none.
+        columns: the columns of words and tags.
+        bad: collects bad lines; the whole sentence of a bad line is left out.
+        tagged: whether tags are required; None: a file with a single column has none.
 
     Raises:
         DataError: a bad line where they are not to be skipped, a file that cannot be read.
@@ -169,8 +169,8 @@ class _Parser:
         for what, number in wanted.items():
             if abs(number) > self._width:
                 raise DataError(
-                    f"{self._path}:{line}: there are {self._width} columns, so none with the number {number} that was "
-                    f"given for the {what}"
+                    f"{self._path}:{line}: the file has {counted(self._width, 'column')}, so there is no column "
+                    f"{number} for the {what}"
                 )
         places = {self._place(number) % self._width for number in wanted.values()}
         if len(places) < len(wanted):
@@ -182,7 +182,7 @@ class _Parser:
     def _ragged(self, fields: list[str]) -> str:
         mark = "tabs" if self._delimiter == "\t" else "blanks" if self._delimiter == " " else repr(self._delimiter)
         return (
-            f"the line has {len(fields)} column{'' if len(fields) == 1 else 's'}, the file began with {self._width} "
+            f"the line has {counted(len(fields), 'column')}, the file began with {self._width} "
             f"(separated by {mark}): "
             f"{shorten(fields, limit=6)}" + ("" if self._tagged else RUNNING_TEXT)
         )

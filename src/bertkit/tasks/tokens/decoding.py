@@ -54,7 +54,7 @@ class TextPieces:
         return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], inside)
 
     def visible(self) -> npt.NDArray[np.int64]:
-        """Numbers of the pieces that stand for something; some tokenizers have pieces of nothing but white space."""
+        """Numbers of the pieces with any character; some tokenizers have pieces of nothing but white space."""
         return np.flatnonzero(self.ends > self.starts)
 
     def select(self, numbers: npt.NDArray[np.int64]) -> TextPieces:

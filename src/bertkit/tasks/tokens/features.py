@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bertkit.errors import ConfigError, InputError
-from bertkit.ragged import Flags, Ints, Ragged, boundaries_of, rows_from_parts
+from bertkit.ragged import Ints, Ragged, boundaries_of, rows_from_parts
 from bertkit.tasks.pieces import Pieces, find_pieces
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.windows import Windows, best_windows, cut_windows
+from bertkit.windows import WindowRows, Windows, best_windows, cut_windows
 
 #: A label that is not a target.
 IGNORED = -100
@@ -32,10 +32,10 @@ Words = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenWindows:
+class TokenWindows(WindowRows):
     """E texts as R rows, and where each piece and each word is read.
 
-    rows: token ids of the rows, special tokens included.
+    rows: the token ids; truncated only where first windows alone are read.
     pieces: what the rows were made from.
     row_texts: int64 ``(R,)``, the text of each row.
     places: int64 ``(P,)``, the token of ``rows`` where each piece is read.
@@ -44,31 +44,12 @@ class TokenWindows:
     labels: int64 ``(T,)``, what each token's label is, -100 where the loss does not look; None without labels.
     """
 
-    rows: Ragged
     pieces: Pieces
     row_texts: Ints
     places: Ints
     first_pieces: Ints | None = None
     word_boundaries: Ints | None = None
     labels: Ints | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def lengths(self) -> Ints:
-        """Tokens of each row, int64 ``(R,)``."""
-        return self.rows.lengths
-
-    @property
-    def num_tokens_before(self) -> Ints:
-        """Tokens of each row before truncation; the same as :attr:`lengths` unless only first windows are read."""
-        return self.rows.num_tokens_before
-
-    @property
-    def truncated(self) -> Flags:
-        """Rows that lost tokens, bool ``(R,)``: none, unless only first windows are read."""
-        return self.rows.truncated
 
     @property
     def text_tokens(self) -> Ints:

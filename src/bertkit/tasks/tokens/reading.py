@@ -2,7 +2,7 @@
 
 A file is CoNLL's (:mod:`bertkit.tasks.tokens.conll`), or has a list of words and a list of tags in each row, as data
 sets on the Hugging Face Hub have it: ``{"tokens": ["Ann", "spoke"], "ner_tags": ["B-PER", "O"]}``. There tags are often
-numbers, whose names stand in the metadata of the Parquet file.
+numbers, whose names are in the metadata of the Parquet file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Ner(NamedTuple):
 
 
 def tagged_files(data: str | Path) -> dict[Split, Path]:
-    """The files of a data set by split: a folder's, whose names tell the split (``train.conll``, ``eng.testb``,
+    """The files of a dataset by split: those of a folder with the split in their names (``train.conll``, ``eng.testb``,
     ``wnut17train.conll.xz``), or one file. Raises as :func:`bertkit.tasks.splits_of`.
     """
     return splits_of(_Ner(), data, RULES)
@@ -71,7 +71,7 @@ def ner_task(
         word_column: the column of the words, counted from 1.
         tag_column: the column of the tags, counted from 1, or from the end with -1.
         delimiter: None means a tab where the first line of data has one, else runs of blanks.
-        joiner: what stands between two words, see :class:`bertkit.tasks.tokens.task.TaggedExample`.
+        joiner: placed between two words, see :class:`bertkit.tasks.tokens.task.TaggedExample`.
         encoding: of the files; None means UTF-8.
         on_error: "skip" passes over bad lines while looking for types.
 

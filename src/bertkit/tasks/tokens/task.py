@@ -24,8 +24,8 @@ class TaggedExample:
     row: line of the first word, from 1.
     source: the file it came from.
     document: number of its document in the file, 0 where the file has none.
-    joiner: what stands between two words of the text. A file of words does not say how its text was spaced; a blank
-        makes no difference to BERT's tokenizer but inside of words such as ``don't``, which it cuts anyway.
+    joiner: placed between two words of the text. A file of words does not say how its text was spaced; a blank makes no
+        difference to BERT's tokenizer except inside words such as ``don't``, which it splits anyway.
     """
 
     words: tuple[str, ...]
@@ -82,12 +82,12 @@ class TokenTask:
 
     name: as on the command line.
     types: names of the entity types, in the order of their labels.
-    columns: where words and tags stand in a CoNLL file.
-    joiner: see :class:`TaggedExample`; give "" for languages that are written without blanks.
+    columns: the columns of words and tags in a CoNLL file.
+    joiner: see :class:`TaggedExample`; use "" for languages written without blanks.
     metrics: precision, recall and F1 over all entities (``seqeval``'s default), mean F1 of the types, F1 in strict
         mode, share of right tags; ``main_metric``, one of them, chooses the best checkpoint.
     about: one line for people.
-    notes: what was guessed when the task was made from files, one sentence each.
+    notes: what was inferred when the task was made from files, one sentence each.
     """
 
     form: ClassVar[str] = "token"
@@ -152,7 +152,7 @@ def score_tags(
 
 
 def types_of(labels: Iterable[str]) -> tuple[str, ...]:
-    """The entity types that a model's labels speak of, in their order."""
+    """The entity types in a model's labels, in their order."""
     names = list(labels)
     notation = notation_of(names)
     return tuple(dict.fromkeys(notation.split(name)[1] for name in names if name != OUTSIDE))

@@ -13,8 +13,6 @@ import numpy.typing as npt
 import torch
 
 from bertkit.batch import Batch, collate
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, stop_nothing, token_outputs
 from bertkit.errors import ConfigError, DataError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
@@ -136,15 +134,8 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     # ----------------------------------------------------------------------------------------------------- model
 
-    def new_model(
-        self, start: Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
-    ) -> PackedModel:
-        file = BertConfig.from_json_file(config_path(start))
-        tagger = any(name.endswith("ForTokenClassification") for name in file.architectures or ())
-        same = tagger and file.id2label == self.task.id2label
-        return self.model_class.from_pretrained(
-            start, id2label=self.task.id2label, new_head=not same, seed=seed, device=device
-        )
+    def head(self) -> dict[str, Any]:
+        return {"id2label": self.task.id2label}
 
     def check_model(self, model: PackedModel, name: str) -> None:
         theirs = set(model.config.id2label.values())

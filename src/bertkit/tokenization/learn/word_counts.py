@@ -1,10 +1,9 @@
-"""How often each word of a corpus appears, in bounded memory: what a vocabulary is learned from.
+"""Count the words of a corpus in bounded memory, as the input of vocabulary learning.
 
-Words are those of :class:`~bertkit.tokenization.BasicTokenizer`, found by the ``tokenizers`` package. Texts are cut at
-white space first and the different chunks counted; each is normalized and split once. Counts are whole numbers of
-Python, which do not overflow. When the table is full it is written to a temporary file, sorted; the files are merged
-when the words are asked for. Sums do not depend on the order of what is added, so the result is the same for any order
-of the texts, any number of workers and any bound on memory.
+Words are those of :class:`~bertkit.tokenization.BasicTokenizer`, found by the ``tokenizers`` package. Texts are first
+split at white space and the distinct chunks counted; each is normalized and split into words once. A full table is
+written to a temporary file, sorted; the files are merged at the end. Sums do not depend on the order of the addends, so
+the result is the same for any order of the texts, number of workers and memory limit.
 """
 
 from __future__ import annotations
@@ -28,22 +27,21 @@ from bertkit.system.console import amount_of
 from bertkit.system.worker_processes import map_in_processes
 from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
 
-#: Bytes that counting may use, where nobody says otherwise.
+#: Bytes that counting may use by default.
 DEFAULT_MEMORY = 4 << 30
 MIN_MEMORY = 16 << 20
-#: Bytes of memory for each entry of the two tables, generously: a string, its number, its place in the dictionary.
+#: Bytes per entry of the two tables, generously: a string, its count, its place in the dictionary.
 BYTES_PER_WORD = 512
 BYTES_PER_CHUNK = 1024
-#: Characters of text that may be waiting in the table of chunks, as a share of the memory: text that hardly has white
-#: space (Chinese) fills it with long chunks.
+#: Memory per character of text in the table of chunks: text with little white space (Chinese) has long chunks.
 BYTES_PER_CHAR = 16
-#: Chunks whose words are remembered for the next flush.
+#: Chunks whose words are cached for the next flush.
 CACHED_CHUNKS = 1 << 17
-#: Characters of text handed to a worker at a time.
+#: Characters of text sent to a worker at a time.
 BATCH_CHARS = 1 << 21
-#: Longer texts are split a part at a time.
+#: Longer texts are split in parts.
 PART_CHARS = 1 << 20
-#: Always words of their own; with blanks around them chunks repeat more often.
+#: Always separate words; with blanks around them chunks repeat more often.
 _SIGNS = ",.()\"'-"
 
 _surrogate = re.compile("[\ud800-\udfff]")
@@ -51,7 +49,7 @@ _special = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
 
 
 class _Splitter:
-    """Texts to chunks and chunks to words, for one kind of normalization."""
+    """Texts to chunks and chunks to words, with or without lower-casing."""
 
     def __init__(self, do_lower_case: bool) -> None:
         self._lower = do_lower_case
@@ -65,7 +63,7 @@ class _Splitter:
         self.words = lru_cache(CACHED_CHUNKS)(self._words)
 
     def chunks(self, text: str) -> Iterator[list[str]]:
-        """The runs of text between white space. Special tokens are left out: no tokenizer cuts them."""
+        """The text between white space. Special tokens are dropped, because no tokenizer splits them."""
         if not text.isprintable():
             text = self._clean.normalize_str(_surrogate.sub("", text))
         if "[" in text:
@@ -92,15 +90,15 @@ class _Splitter:
 
 
 class WordCounter:
-    """A table of words and how often they appear. Use it in a ``with`` block: it may own temporary files.
+    """A table of words and their counts. Use it in a ``with`` block, because it may own temporary files.
 
     Args:
         do_lower_case: count the words of an uncased tokenizer: lower-cased, accents stripped.
-        memory: bytes that the tables may take, at least 16 MiB; what is over goes to temporary files.
-        folder: where these are made; None means the system's place.
+        memory: maximum bytes of the tables, at least 16 MiB; the rest goes to temporary files.
+        folder: for these files; None: the default of the system.
 
     Raises:
-        ConfigError: too little memory to be of use.
+        ConfigError: too little memory.
     """
 
     def __init__(
@@ -134,7 +132,7 @@ class WordCounter:
         """Count the words of texts.
 
         Raises:
-            InputError: one string instead of several, or something that is no string.
+            InputError: one string instead of several, or something that is not a string.
         """
         for text in _checked(texts):
             for chunks in self._splitter.chunks(text):
@@ -156,12 +154,11 @@ class WordCounter:
         """Every word once, with its count, sorted by word (by code point)."""
         self._flush()
         runs = [_read_run(path) for path in self._runs]
-        # Sorting by the word alone would do, but tuples need no key function.
         merged = heapq.merge(*runs, sorted(self._words.items()))
         return ((word, sum(count for _, count in same)) for word, same in groupby(merged, key=itemgetter(0)))
 
     def most_frequent(self, limit: int) -> dict[str, int]:
-        """The ``limit`` words with the highest counts, most frequent first; of equal ones the first by code point."""
+        """The ``limit`` most frequent words in descending order; ties are broken by code point."""
         best = heapq.nsmallest(limit, ((-count, word) for word, count in self.items()))
         return {word: -count for count, word in best}
 
@@ -199,12 +196,13 @@ def count_words(
         do_lower_case: see :class:`WordCounter`.
         memory: see :class:`WordCounter`.
         workers: processes that count; with more than one, a script must guard its main part by
-            ``if __name__ == "__main__"``, as always with processes.
+            ``if __name__ == "__main__"``.
         folder: see :class:`WordCounter`.
 
     Raises:
         ConfigError: ``workers`` below 1, or too little memory.
         InputError: as :meth:`WordCounter.add`.
+        ResourceError: a worker died.
     """
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")

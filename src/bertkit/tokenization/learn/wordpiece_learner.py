@@ -1,13 +1,13 @@
 """Learn the vocabulary of a WordPiece tokenizer from text.
 
-Pieces are joined as in byte-pair encoding (Sennrich et al. 2016, section 3.2): words begin as characters, those after
-the first written with ``##``, and the pair of neighbours that appears most often becomes a new piece, again and again.
-The original learner was never published; the paper it is described in (Schuster and Nakajima 2012) joins the pair that
-raises the likelihood of a language model most. Counting is what every public trainer does, and greedy longest-match
-tokenization uses its pieces well; see ``docs/decisions/0060-vocabulary-learner.md``.
+Pieces are merged as in byte-pair encoding (Sennrich et al. 2016, section 3.2): words start as characters, those after
+the first written with ``##``, and the most frequent pair of neighbours repeatedly becomes a new piece. The original
+learner was never published; its paper (Schuster and Nakajima 2012) merges the pair that most increases the likelihood
+of a language model. All public trainers use counts, and greedy longest-match tokenization works well with their pieces;
+see ``docs/decisions/0060-vocabulary-learner.md``.
 
-The result is a pure function of the words and their counts. Of pairs with equal counts the one whose pieces were made
-first wins, and characters are numbered by code point, so nothing depends on the order of texts, dictionaries or sets.
+The result is a pure function of the words and their counts. Of pairs with equal counts the one with the oldest pieces
+wins, and characters are numbered by code point, so nothing depends on the order of texts, dictionaries or sets.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD
 #: Size of the vocabulary of bert-base-uncased.
 DEFAULT_SIZE = 30522
 PREFIX = "##"
-#: Share of all characters of the text that the alphabet covers: one word in some thousands has a rarer one.
+#: Share of the characters of the text that the alphabet covers: one word in some thousands has a rarer one.
 CHARACTER_COVERAGE = 0.99995
-#: Bytes of memory for each word while pieces are joined; rarer words than fit are left out.
+#: Bytes per word while pieces are merged; the rarest words are dropped if they do not fit.
 BYTES_PER_WORD = 2048
-#: The least number of alphabet entries that is never refused for lack of room.
+#: Alphabet entries that are always allowed, if the vocabulary has room at all.
 SMALL_ALPHABET = 256
 
 _unused = re.compile(r"\[unused\d+\]")
@@ -42,13 +42,13 @@ def reserved_tokens(num_unused: int = 994) -> list[str]:
     """``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]`` and ``[unusedN]`` in the places of bert-base-uncased.
 
     Args:
-        num_unused: how many ``[unusedN]``, from 99 (which brings ``[UNK]`` to its place 100) to 994, the original's.
+        num_unused: number of ``[unusedN]``, at least 99 (so that ``[UNK]`` has id 100); the original has 994.
 
     Raises:
         ConfigError: fewer than 99.
     """
     if num_unused < 99:
-        raise ConfigError(f"num_unused must be at least 99, so that [UNK] has its place 100, got {num_unused}")
+        raise ConfigError(f"num_unused must be at least 99, so that [UNK] has id 100, got {num_unused}")
     unused = [f"[unused{number}]" for number in range(num_unused)]
     return ["[PAD]", *unused[:99], "[UNK]", "[CLS]", "[SEP]", "[MASK]", *unused[99:]]
 
@@ -63,25 +63,26 @@ def learn_vocabulary(
     workers: int = 1,
     num_unused: int | None = None,
 ) -> list[str]:
-    """Learn a vocabulary; the same for any order and division of the texts and any number of workers.
+    """Learn a vocabulary, independent of the order and division of the texts and the number of workers.
 
     Args:
         texts: read once, lazily; sentences, lines or whole documents.
-        size: most tokens in all. A small corpus may give fewer.
+        size: maximum number of tokens. A small corpus may give fewer.
         do_lower_case: learn for an uncased tokenizer.
-        extend: the tokens of a vocabulary, in order, to which words are added: see :func:`extend_counts`.
-        memory: bytes to use for counting words. When a corpus has more than ``memory / 2048`` different words, the
-            rarest are left out; otherwise it has no influence.
+        extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
+        memory: bytes for counting words. If a corpus has more than ``memory / 2048`` distinct words, the rarest are
+            dropped; otherwise the result does not depend on it.
         workers: processes that count words.
-        num_unused: see :func:`reserved_tokens`; None takes 994, or 99 where that would be over an eighth of ``size``.
+        num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
 
     Returns:
         Tokens in the order of their ids.
 
     Raises:
-        ConfigError: a size too small, or too little memory.
-        DataError: no text has a word.
-        InputError: texts that are no texts, or a vocabulary with repeated tokens.
+        ConfigError: too small a size, or too little memory.
+        DataError: the texts contain no word.
+        InputError: texts that are not strings, or a vocabulary with repeated tokens.
+        ResourceError: a worker died.
     """
     with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
         counts = words.most_frequent(memory // BYTES_PER_WORD)
@@ -95,10 +96,10 @@ def vocabulary_from_counts(
     extend: Sequence[str] | None = None,
     num_unused: int | None = None,
 ) -> list[str]:
-    """As :func:`learn_vocabulary`, from words (as ``BasicTokenizer`` gives them) and how often each appears."""
+    """As :func:`learn_vocabulary`, from words of ``BasicTokenizer`` and their counts."""
     counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
     if not counts:
-        raise DataError("there is no word in the text to learn a vocabulary from")
+        raise DataError("the text contains no word to learn a vocabulary from")
     if extend is not None:
         return extend_counts(counts, extend, size)
     if num_unused is None:
@@ -115,15 +116,15 @@ def vocabulary_from_counts(
 
 
 def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> list[str]:
-    """Add whole words, and characters that are missing, to a vocabulary; every other token keeps its id.
+    """Add whole words, and missing characters, to a vocabulary; all other tokens keep their ids.
 
-    New tokens first take the places of ``[unusedN]``, so that with ``size=len(base)`` a model's embedding table keeps
-    its shape, then follow at the end. Words are taken by the number of pieces they save in all.
+    New tokens first replace ``[unusedN]``, so that with ``size=len(base)`` the embedding table of a model keeps its
+    shape, then follow at the end. Words are chosen by the total number of pieces they save.
 
     Args:
-        counts: words and how often each appears.
+        counts: words and their counts.
         base: the vocabulary, in order.
-        size: most tokens in all, at least ``len(base)``.
+        size: maximum number of tokens, at least ``len(base)``.
 
     Raises:
         ConfigError: ``size`` smaller than ``base``.
@@ -150,10 +151,10 @@ def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Fertility:
-    """How a vocabulary fits a text.
+    """How well a vocabulary fits a text.
 
-    words: words of the text, punctuation marks included.
-    pieces: tokens that they become; an unknown word is one.
+    words: words of the text, including punctuation marks.
+    pieces: their tokens; an unknown word is one.
     unknown: words that become ``[UNK]``.
     """
 
@@ -163,7 +164,7 @@ class Fertility:
 
     @property
     def pieces_per_word(self) -> float:
-        """Tokens of an average word; 1 is the least."""
+        """Mean number of tokens per word, at least 1."""
         return self.pieces / max(self.words, 1)
 
     @property
@@ -173,7 +174,7 @@ class Fertility:
 
 
 def fertility(counts: Iterable[tuple[str, int]], vocabulary: Iterable[str]) -> Fertility:
-    """Measure a vocabulary on counted words, those of a text that it was not learned from."""
+    """Measure a vocabulary on counted words, which should come from a held-out text."""
     tokens = dict.fromkeys(vocabulary, 0)
     tokenizer = WordpieceTokenizer(tokens)
     words = pieces = unknown = 0
@@ -186,7 +187,7 @@ def fertility(counts: Iterable[tuple[str, int]], vocabulary: Iterable[str]) -> F
 
 
 def _frequent_characters(counts: Mapping[str, int]) -> list[str]:
-    """Characters, most frequent first, as many as cover the text."""
+    """The most frequent characters in descending order, as many as cover the text."""
     chars: Counter[str] = Counter()
     for word, count in counts.items():
         for char in word:
@@ -203,12 +204,12 @@ def _frequent_characters(counts: Mapping[str, int]) -> list[str]:
 
 
 def _entries(char: str) -> list[str]:
-    """What a character needs in the vocabulary: one entry if it is always a word of its own, else two."""
+    """Entries of a character in the vocabulary: one if it is always a separate word, otherwise two."""
     return [char] if FROZEN.is_chinese(char) or FROZEN.is_punctuation(char) else [char, PREFIX + char]
 
 
 def _alphabet(chars: Iterable[str], room: int) -> list[str]:
-    """Entries of the first characters that fit: those that begin a word, then those that continue one."""
+    """Entries of as many characters as fit: those that begin a word, then those that continue one."""
     entries: list[str] = []
     for char in chars:
         if len(entries) + len(_entries(char)) > room:
@@ -218,28 +219,28 @@ def _alphabet(chars: Iterable[str], room: int) -> list[str]:
 
 
 def _saved_pieces(counts: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
-    """For each word that a vocabulary would cut, how many pieces the text would have less with the word in it."""
+    """For each word that a vocabulary would split, the number of pieces that adding it would save."""
     tokenizer = WordpieceTokenizer(known)
     saved: dict[str, int] = {}
     for word, count in counts.items():
-        # A word that appears once is more often a slip than a word.
+        # A word that appears once is likely a typo.
         if count > 1 and word not in known and (gain := len(tokenizer.pieces(word)) - 1):
             saved[word] = count * gain
     return saved
 
 
-#: Two neighbouring pieces in one number, which is quicker to look up than a tuple and needs less memory.
+#: Two neighbouring pieces as one number, which is faster to look up than a tuple and needs less memory.
 _SHIFT = 32
 _LOW = (1 << _SHIFT) - 1
 
 
 class _Joiner:
-    """Words as lists of pieces, and how often each pair of neighbours appears.
+    """Words as lists of pieces, and the counts of neighbouring pairs.
 
     Args:
         counts: words and their counts. Words with a character outside the alphabet can never be tokenized and are
-            left out.
-        alphabet: the first pieces.
+            ignored.
+        alphabet: the initial pieces.
     """
 
     def __init__(self, counts: Mapping[str, int], alphabet: Sequence[str]) -> None:
@@ -248,13 +249,13 @@ class _Joiner:
         self.words: list[list[int]] = []
         self.counts: list[int] = []
         self.pair_counts: dict[int, int] = {}
-        #: Words that have, or once had, a pair.
+        #: Words that have, or had, a pair.
         self.places: dict[int, set[int]] = {}
         for word, count in counts.items():
             entries = [word[0], *(PREFIX + char for char in word[1:])]
             if len(entries) > 1 and all(entry in self.numbers for entry in entries):
                 self._add([self.numbers[entry] for entry in entries], count)
-        # A heap of what each count was when it last rose; counts that fell since are put back when they come up.
+        # A heap of each count when it last rose; if it has fallen since, it is pushed again when it is popped.
         self.heap = [(-count, pair) for pair, count in self.pair_counts.items()]
         heapq.heapify(self.heap)
 
@@ -267,7 +268,7 @@ class _Joiner:
         self.counts.append(count)
 
     def learn(self, size: int) -> list[str]:
-        """Join pairs until there are ``size`` pieces, or no pair appears twice."""
+        """Merge pairs until there are ``size`` pieces, or no pair appears twice."""
         while len(self.pieces) < size and self.heap:
             seen, pair = heapq.heappop(self.heap)
             count = self.pair_counts.get(pair, 0)
@@ -280,10 +281,10 @@ class _Joiner:
         return self.pieces
 
     def _join(self, pair: int) -> None:
-        """Make one piece of a pair wherever it stands."""
+        """Merge a pair in all words."""
         left, right = pair >> _SHIFT, pair & _LOW
         piece = self.pieces[left] + self.pieces[right].removeprefix(PREFIX)
-        # Other pieces may have been joined to the same one before.
+        # Another pair may have been merged into the same piece before.
         number = self.numbers.setdefault(piece, len(self.pieces))
         if number == len(self.pieces):
             self.pieces.append(piece)
@@ -317,7 +318,7 @@ class _Joiner:
 
 
 def _joined(word: Sequence[int], left: int, right: int, number: int) -> list[int]:
-    """The word with ``number`` in the place of each ``left, right``, from its beginning on."""
+    """The word with each ``left, right`` replaced by ``number``, from left to right."""
     joined: list[int] = []
     at = 0
     while at < len(word):

@@ -97,8 +97,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             CheckpointError: the start checkpoint cannot be used.
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
+        from bertkit.model.models import BertForSequenceClassification
         from bertkit.tasks.text.features import featurize_texts
-        from bertkit.tasks.text.workflow import new_classifier
+        from bertkit.tasks.workflow import workflow_of
         from bertkit.tokenization import AutoTokenizer
         from bertkit.training.finetuning.fit import fit_classifier
         from bertkit.training.trainer.generators import seeded
@@ -110,9 +111,11 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"BertClassifier needs at least 2 classes in y; got 1 class: {self.classes_[0]!r}")
         task = self._task()
         with seeded(self.seed), quiet(not self.verbose):
-            model = new_classifier(self.model, task, seed=self.seed, device=self.device)
+            settings = self._settings()
+            model = workflow_of(task).new_model(self.model, seed=self.seed, device=self.device, settings=settings)
+            assert isinstance(model, BertForSequenceClassification), "of a text task"
             self.tokenizer_ = AutoTokenizer.from_pretrained(self.model)
-            self.config_ = self._settings().resolved(task="text", model=model.config, num_train_rows=len(texts))
+            self.config_ = settings.resolved(task="text", model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             self._warn_of_truncated(features.truncated)
             features = replace(features, labels=numbers.astype(np.int64))

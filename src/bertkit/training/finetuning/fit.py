@@ -94,7 +94,7 @@ class FitOptions:
 
 
 def fit_classifier(
-    model: BertForSequenceClassification,
+    model: PackedModel,
     task: TextTask,
     train: Ragged,
     dev: Ragged | None,

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.engine.scoring import row_outputs
-from bertkit.errors import ResourceError
+from bertkit.errors import ConfigError, ResourceError
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
@@ -188,7 +188,7 @@ def _write(file: Path, vectors: Floats) -> None:
     """Keep the features for the next run. A cache that cannot be written costs time, never a result."""
     try:
         write_atomically(file, save({"vectors": vectors}))
-    except (OSError, ResourceError) as error:
+    except (OSError, ConfigError, ResourceError) as error:
         say(f"the features are not cached: {error}")
         return
     kept = 0

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.system.json_files import printable
+from bertkit.tasks import DataReport
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.run_rows import Rows
-from bertkit.tasks.workflow import AnyWorkflow, Encoded, Report
+from bertkit.tasks.workflow import AnyWorkflow, Encoded
 from bertkit.tokenization import PreTrainedTokenizer
 
 
@@ -24,7 +25,7 @@ class TaskData:
     rows: Rows
     train: Encoded
     dev: Encoded
-    report: Report
+    report: DataReport
     more: Mapping[str, Encoded] = field(default_factory=dict)
     source: str = ""
 

@@ -1,4 +1,4 @@
-"""The model that pre-training begins with: new weights, or a checkpoint's, with what it lacks: heads, new words."""
+"""The initial model of pre-training: new weights, or a checkpoint completed by the heads and words that it lacks."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from bertkit.training.pretraining.word_statistics import cooccurrence_vectors, unigram_logits
 from bertkit.training.trainer.generators import seeded
 
-#: What pre-training has a model for: a shape, a model in memory, or a checkpoint's folder, file or Hub name.
+#: Where the initial model comes from: a config, a model in memory, or the folder, file or Hub name of a checkpoint.
 Model = BertConfig | BertForPreTraining | str | Path
 
-#: Parts of a model that a checkpoint of another class may lack, and the module that holds each.
+#: Parts of a model that a checkpoint of another class may lack, and their modules.
 _HEADS = {"masked-lm head": "cls.predictions", "next-sentence head": "cls.seq_relationship"}
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where the weights of a run came from, as ``metrics.json`` has it.
+    """Where the initial weights of a run came from, as recorded in ``metrics.json``.
 
-    source: the checkpoint, as it was named; None for new weights or a model in memory.
+    source: the checkpoint, as given; None for new weights or a model in memory.
     sha256: of the checkpoint's weights.
-    new_parts: parts of the model that were drawn at random though the rest was not.
-    untrained: parts that the objective gives no gradient, so that they stay as they were.
+    new_parts: parts of the model that the checkpoint lacks, randomly initialised.
+    untrained: parts that get no gradient from the objective.
     shape: the config of the model.
-    new_words: where the store's tokenizer extends the checkpoint's, how many words are new and how their rows began.
+    new_words: number and initialisation of the words that the store's tokenizer adds to the checkpoint's.
     """
 
     source: str | None
@@ -53,22 +53,22 @@ class Start:
     new_words: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as JSON."""
+        """The fields as JSON."""
         return asdict(self)
 
 
 def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:
-    """Build or load what is trained, and say which parts and words of it are new.
+    """Build or load the model, and report which parts and words are new.
 
     Args:
-        model: see :data:`Model`. A model in memory is used itself, not copied, unless ``config.dropout`` changes it.
-        store: its tokenizer must be the model's, or extend that of the checkpoint.
-        config: the seed of new weights, their output bias, the dropout, the longest example.
+        model: see :data:`Model`. A model in memory is not copied, unless ``config.dropout`` changes it.
+        store: its tokenizer must be that of the model, or extend that of the checkpoint.
+        config: seed and initialisation of new weights, dropout, maximum length.
 
     Raises:
-        CheckpointError: the checkpoint is missing, damaged, or no BERT encoder.
+        CheckpointError: the checkpoint is missing, damaged, or not a BERT encoder.
         ConfigError: the model has fewer tokens or positions than the run needs.
-        DataError: the store was made with another tokenizer than the checkpoint's, and not with an extension of it.
+        DataError: the store's tokenizer is neither that of the checkpoint nor an extension of it.
     """
     source = sha256 = None
     new_parts: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
         new_words = _new_words(path, store)
         network, new_parts = _from_checkpoint(path, seed=config.seed)
         source, sha256 = str(model), model_hash(path)
-        say(f"going on from {source}" + (f"; new, drawn at random: {', '.join(new_parts)}" if new_parts else ""))
+        say(f"continuing from {source}" + (f"; newly initialised: {', '.join(new_parts)}" if new_parts else ""))
         if new_words is not None:
             say(f"the tokenizer of {store.path} has {new_words}")
             _add_words(network, new_words)
@@ -103,18 +103,18 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
 
 
 def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> None:
-    """Let the first guesses be the frequencies of the tokens. A model may have more rows than there are tokens."""
+    """Initialise the output bias with token frequencies. A model may have more rows than the tokenizer has tokens."""
     bias, logits = network.cls.predictions.bias, torch.from_numpy(unigram_logits(store))
-    if len(bias) >= len(logits):  # else the sizes are refused
+    if len(bias) >= len(logits):  # otherwise the sizes are refused later
         with torch.no_grad():
             bias[: len(logits)] = logits
 
 
 def _begin_with_cooccurrences(network: BertForPreTraining, store: TokenStore, seed: int) -> None:
-    """Let tokens that stand near the same others begin with similar embeddings, each as long as it was drawn."""
+    """Initialise the directions of the word embeddings from co-occurrences; their lengths stay random."""
     table = network.bert.embeddings.word_embeddings.weight
     if len(table) < store.manifest.tokenizer.num_tokens:
-        return  # the sizes are refused
+        return  # the sizes are refused later
     vectors = torch.from_numpy(cooccurrence_vectors(store, table.shape[1], seed=seed))
     rows, width = vectors.shape
     with torch.no_grad():
@@ -123,9 +123,9 @@ def _begin_with_cooccurrences(network: BertForPreTraining, store: TokenStore, se
 
 
 def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tuple[str, ...]]:
-    """The checkpoint with every head that it has, and the names of the parts that it has not."""
+    """The checkpoint with every head that it has, and the names of the parts that it lacks."""
     missing = _missing_parts(path)
-    if not missing:  # all there; or something that no new head mends, which is explained here
+    if not missing:  # complete, or refused here for another reason than a missing head
         return BertForPreTraining.from_pretrained(path), ()
     network = BertForPreTraining.from_pretrained(path, new_head=True, seed=seed)
     owners = {"masked-lm head": BertForMaskedLM, "next-sentence head": BertForNextSentencePrediction}
@@ -137,7 +137,7 @@ def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tupl
 
 
 def _missing_parts(path: Path) -> tuple[str, ...]:
-    """Heads and pooler that the file has nothing of, where nothing else stands against loading it; else none."""
+    """Heads and pooler that are completely missing, if nothing else prevents loading the file; otherwise none."""
     config = BertConfig.from_json_file(config_path(path))
     _check_family(config)
     table = match(find_weights(path).tensors, config, CLASSES["BertForPreTraining"], TABLES["bert"])
@@ -145,7 +145,7 @@ def _missing_parts(path: Path) -> tuple[str, ...]:
     optional = {"pooler", *_HEADS}
     if any(row.status is not Status.MISSING for row in table.problems) or not missing.keys() <= optional:
         return ()
-    if any(row.part in missing for row in table.of(Status.EXACT)):  # half a head is damage, not another class
+    if any(row.part in missing for row in table.of(Status.EXACT)):  # half a head is damage
         return ()
     if "pooler" in missing and "next-sentence head" not in missing:
         return ()
@@ -153,11 +153,11 @@ def _missing_parts(path: Path) -> tuple[str, ...]:
 
 
 def _new_words(path: Path, store: TokenStore) -> NewWords | None:
-    """What the store's tokenizer has beyond the checkpoint's; None where it is the same, or they cannot be compared."""
+    """What the store's tokenizer adds to the checkpoint's; None if they are equal or cannot be compared."""
     try:
         tokenizer = BertTokenizer.from_pretrained(path)
     except BertkitError:
-        say(f"{path} has no tokenizer that could be compared with that of the token store; their sizes must agree")
+        say(f"{path} has no tokenizer to compare with that of the token store; only their sizes are compared")
         return None
     if tokenizer_digest(tokenizer) == store.manifest.tokenizer.sha256:
         return None
@@ -166,25 +166,22 @@ def _new_words(path: Path, store: TokenStore) -> NewWords | None:
         return find_new_words(tokenizer, extended) or None
     except DataError as error:
         raise DataError(
-            f"the tokenizer of {path} is not the one of the token store, nor does the store's extend it, so the model "
-            f"would read other words than were written ({error}). Prepare the corpus with it: bertkit prepare CORPUS "
-            f"--tokenizer {path} --out STORE; or add words to it before: bertkit vocab CORPUS --extend {path} --out "
-            "TOKENIZER"
+            f"the tokenizer of the token store is neither that of {path} nor an extension of it, so ids would mean "
+            f"other words ({error}). Prepare the corpus with it: bertkit prepare CORPUS --tokenizer {path} --out "
+            f"STORE; or first add words to it: bertkit vocab CORPUS --extend {path} --out TOKENIZER"
         ) from None
 
 
 def _add_words(network: BertForPreTraining, words: NewWords) -> None:
-    """Rows for new words. A checkpoint has at least as many as its tokenizer has tokens, some have a few more."""
+    """Add rows for new words. A checkpoint may have a few more rows than its tokenizer has tokens."""
     num_rows = network.config.vocab_size
-    if num_rows >= words.base_size:  # else the sizes are refused
+    if num_rows >= words.base_size:  # otherwise the sizes are refused later
         resize_vocabulary(network, max(num_rows, words.size), words.pieces)
 
 
 def _check_family(shape: BertConfig) -> None:
     if shape.model_type != "bert":
-        raise ConfigError(
-            f"pre-training makes and goes on with models of the bert family, got one of the {shape.model_type} family"
-        )
+        raise ConfigError(f"pre-training supports models of the bert family, got one of the {shape.model_type} family")
 
 
 def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -> None:
@@ -192,17 +189,17 @@ def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -
     if shape.vocab_size < num_tokens:
         raise ConfigError(
             f"the model has vocab_size={shape.vocab_size}, but the tokenizer of {store.path} has {num_tokens} tokens; "
-            f"give a model of vocab_size={num_tokens}, or prepare the corpus with the model's tokenizer"
+            f"use a model with vocab_size={num_tokens}, or prepare the corpus with the model's tokenizer"
         )
     if shape.max_position_embeddings < config.max_seq_length:
         raise ConfigError(
             f"max_seq_length={config.max_seq_length}, but the model has max_position_embeddings="
-            f"{shape.max_position_embeddings}; give at most that many"
+            f"{shape.max_position_embeddings}; use at most that many"
         )
 
 
 def _with_dropout(network: BertForPreTraining, rate: float) -> BertForPreTraining:
-    """The same weights in a model that drops other shares of its values."""
+    """The same weights in a model with another dropout rate."""
     shape = network.config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
     if shape == network.config:
         return network

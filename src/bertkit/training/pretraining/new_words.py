@@ -1,8 +1,8 @@
-"""New words for a model that is there: what an extended tokenizer has beyond the one the model was trained with.
+"""Compare an extended tokenizer with the one that a model was trained with.
 
-``bertkit vocab CORPUS --extend BASE`` leaves every token its id, puts new words into the places of ``[unusedN]`` and
-the rest after the last id. A model of the base goes on with such a tokenizer once each new word has a row of weights
-(:func:`bertkit.model.resize.resize_vocabulary`), which begins as the mean of the rows of its pieces.
+``bertkit vocab CORPUS --extend BASE`` keeps the ids of all tokens and puts new words in the places of ``[unusedN]``,
+then after the last id. A model continues with such a tokenizer once each new word has a row of weights
+(:func:`bertkit.model.resize.resize_vocabulary`), initialised with the mean of the rows of its pieces.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ _unused = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True, slots=True)
 class NewWords:
-    """Tokens of an extended tokenizer that its base has not.
+    """Tokens of an extended tokenizer that its base lacks.
 
-    base_size: tokens of the base.
-    size: tokens of the extended one.
+    base_size, size: tokens of the base and of the extended tokenizer.
     pieces: for the id of each new token, in order, the ids of the pieces that the base splits it into, at least one.
-    num_in_unused_places: new tokens that stand where the base has an ``[unusedN]``; the others follow its last.
-    num_unknown: new tokens of which the base knows no piece, so that ``[UNK]`` is all of ``pieces``.
+    num_in_unused_places: new tokens that replace an ``[unusedN]`` of the base; the others follow its last token.
+    num_unknown: new tokens whose only piece is ``[UNK]``.
     """
 
     base_size: int
@@ -43,12 +42,12 @@ class NewWords:
         unknown = f" ({self.num_unknown:,} of them [UNK])" if self.num_unknown else ""
         return (
             f"{len(self):,} new words, {self.num_in_unused_places:,} in the places of [unusedN] and "
-            f"{len(self) - self.num_in_unused_places:,} after the last token; each begins as the mean of the rows of "
-            f"the pieces that it was split into before{unknown}"
+            f"{len(self) - self.num_in_unused_places:,} after the last token; each is initialised with the mean of the "
+            f"rows of its pieces{unknown}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``metrics.json`` says of them."""
+        """The record in ``metrics.json``."""
         return {
             "count": len(self),
             "in_unused_places": self.num_in_unused_places,
@@ -59,10 +58,10 @@ class NewWords:
 
 
 def find_new_words(base: BertTokenizer, extended: BertTokenizer) -> NewWords:
-    """See that a tokenizer extends another, and how each new word was split before.
+    """Check that a tokenizer extends another, and find how the other splits each new word.
 
-    It does where both treat text alike, every token of ``base`` has its id in ``extended``, but for ``[unusedN]`` that
-    became words, and all other tokens follow. A text without new words then has the same ids in both.
+    It does if both treat text alike, every token of ``base`` has the same id in ``extended``, except for ``[unusedN]``
+    that became words, and all other tokens follow. A text without new words then has the same ids in both.
 
     Args:
         base: the tokenizer that a checkpoint was trained with.
@@ -99,7 +98,7 @@ def _check_settings(base: BertTokenizer, extended: BertTokenizer, known: set[str
         if theirs[name] != was:
             raise DataError(f"{name} is {was!r} in the checkpoint's tokenizer, {theirs[name]!r} in the store's")
     whole, also_whole = _never_split(base), _never_split(extended)
-    # A new token may be one that is never split; a token of the base must not become one.
+    # New tokens may be never-split ones; tokens of the base must not become so.
     for token in sorted(whole.keys() | (also_whole.keys() & known)):
         if whole.get(token) != also_whole.get(token):
             raise DataError(
@@ -109,7 +108,7 @@ def _check_settings(base: BertTokenizer, extended: BertTokenizer, known: set[str
 
 
 def _settings(tokenizer: BertTokenizer) -> dict[str, Any]:
-    """What decides, beside the tokens, how a text is split."""
+    """What determines, besides the tokens, how a text is split."""
     vocabulary = tokenizer._vocabulary
     strips = vocabulary.strip_accents
     return {
@@ -123,15 +122,12 @@ def _settings(tokenizer: BertTokenizer) -> dict[str, Any]:
 
 
 def _never_split(tokenizer: BertTokenizer) -> dict[str, AddedToken]:
-    """The tokens that are found before a text is split, and how; their ids are compared elsewhere."""
+    """The tokens that are never split; their ids are compared elsewhere."""
     return {token.content: replace(token, id=0) for token in tokenizer._vocabulary.never_split}
 
 
 def _pieces(base: BertTokenizer, tokens: Sequence[str]) -> list[tuple[int, ...]]:
-    """The ids that ``base`` splits tokens of another vocabulary into.
-
-    A token that continues a word (``##ology``) is split as the end of a word, any other as a text.
-    """
+    """The ids that ``base`` splits tokens of another vocabulary into: ``##ology`` as the end of a word."""
     if not tokens:
         return []
     vocabulary = base._vocabulary

@@ -1,4 +1,4 @@
-"""Pre-training from the examples of the original code: made once, in memory, with fixed masks (protocol ``original``).
+"""Pre-training on the examples of the original code, made once, in memory, with fixed masks (protocol ``original``).
 
 Devlin et al. 2019, appendix A.2. With the same seed, vocabulary and text (one sentence a line, one file) the examples
 are those that ``create_pretraining_data.py`` of google-research/bert writes; see
@@ -34,19 +34,19 @@ from bertkit.system.console import say
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
 from bertkit.training.trainer.batch_plan import EpochPlan
 
-#: Most tokens of all copies together, over both lengths and all processes of a machine: 6 bytes each, 3 GB of memory.
+#: Maximum tokens of all copies, over both lengths and all processes of a machine: 6 bytes each, 3 GB of memory.
 MOST_TOKENS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """N examples as flat arrays; example n has the tokens ``bounds[n] : bounds[n + 1]``, and so on.
+    """N examples as flat arrays; example n has the tokens ``bounds[n] : bounds[n + 1]``.
 
     ids: int32 ``(T,)``, after masking, with [CLS] and [SEP].
     bounds: int64 ``(N + 1,)``.
     first_lengths: int32 ``(N,)``, tokens of segment 0: [CLS], A and [SEP].
     is_random_next: int8 ``(N,)``.
-    positions, labels: int32 ``(P,)``, the places to predict within their example, and the ids that stood there.
+    positions, labels: int32 ``(P,)``, the masked positions within their example, and the original ids.
     target_bounds: int64 ``(N + 1,)``.
     """
 
@@ -60,7 +60,7 @@ class Examples:
 
     @classmethod
     def of(cls, instances: Iterable[TrainingInstance], vocab: Mapping[str, int]) -> Examples:
-        """From the examples as tokens, in their order."""
+        """From the examples as tokens."""
         ids, positions, labels = array("i"), array("i"), array("i")
         first_lengths, is_random, bounds, target_bounds = array("i"), array("b"), array("q", [0]), array("q", [0])
         for one in instances:
@@ -75,7 +75,7 @@ class Examples:
         return cls(*(np.frombuffer(column, column.typecode) if column else np.array(column) for column in columns))
 
     def batch(self, rows: list[int]) -> Batch:
-        """The examples of these numbers packed, without padding."""
+        """The examples with the given numbers, packed."""
         spans = [slice(self.bounds[row], self.bounds[row + 1]) for row in rows]
         lengths = tuple(int(span.stop - span.start) for span in spans)
         starts = np.cumsum([0, *lengths])
@@ -99,22 +99,17 @@ class Examples:
 
 
 def original_plan(
-    store: TokenStore,
-    config: PretrainConfig,
-    phase: Phase,
-    *,
-    rank: int = 0,
-    num_ranks: int = 1,
+    store: TokenStore, config: PretrainConfig, phase: Phase, *, rank: int = 0, num_ranks: int = 1
 ) -> EpochPlan[Batch]:
-    """Make the examples, which takes the original's time: seconds for each million tokens and copy.
+    """Make the examples, which takes as long as in the original: seconds per million tokens and copy.
 
     Args:
-        store: small enough for memory, ``config.dupe_factor`` times and once for each length and each process.
+        store: must fit into memory ``config.dupe_factor`` times for each length and process.
         config: seed, probabilities, copies.
-        phase: most tokens of an example, examples in a step, and most targets of an example, where None means
-            ``masked_lm_prob`` of the longest, as the original's README advises (20 at length 128, 77 at 512).
+        phase: lengths and batch size; ``max_predictions`` None means ``masked_lm_prob`` of the maximum length, as the
+            original's README advises (20 at length 128, 77 at 512).
         rank: number of this process.
-        num_ranks: how many there are.
+        num_ranks: number of processes.
 
     Raises:
         ConfigError: the store is too large, a setting is out of bounds, or a step has fewer examples than ranks.
@@ -138,7 +133,7 @@ def original_plan(
         settings,
         Random(config.seed),
     )
-    # The original's last shuffle is left out: each epoch has an order of its own.
+    # Without the original's last shuffle, because each epoch is shuffled anew.
     examples = Examples.of(instances, tokenizer.vocab)
     return EpochPlan(
         np.diff(examples.bounds).tolist(),
@@ -152,8 +147,8 @@ def original_plan(
 
 
 def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> None:
-    """Of the machine's memory: each of its processes has examples of its own for each length."""
-    here = min(num_ranks, int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)))  # torchrun says how many share a machine
+    """Every process of a machine has its own examples for each length."""
+    here = min(num_ranks, int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)))  # set by torchrun
     num_tokens, num_lengths = store.manifest.counts.num_tokens, len(config.phases)
     if num_tokens * config.dupe_factor * num_lengths * here <= MOST_TOKENS:
         return
@@ -161,7 +156,7 @@ def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> No
     times += [f"for {num_lengths} lengths (short_seq_length)"] * (num_lengths > 1)
     times += [f"in {here} processes"] * (here > 1)
     raise ConfigError(
-        f"protocol 'original' holds all examples in memory, as the original does: {num_tokens:,} tokens "
+        f"protocol 'original' keeps all examples in memory, like the original: {num_tokens:,} tokens "
         f"{', '.join(times)} are more than {MOST_TOKENS:,}. Lower dupe_factor, or use protocol 'bertkit', which makes "
         "examples while training"
     )
@@ -169,7 +164,7 @@ def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> No
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredDocument(Sequence[Sentence]):
-    """Sentences ``first`` ... ``end`` - 1 of a store, which become tokens when they are asked for."""
+    """Sentences ``first : end`` of a store, converted to tokens on demand."""
 
     store: TokenStore
     names: Sequence[str]
@@ -192,6 +187,6 @@ class StoredDocument(Sequence[Sentence]):
 
 
 def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
-    """The corpus as tokens again: documents of sentences."""
+    """The corpus as documents of tokenized sentences."""
     bounds = store.document_boundaries.tolist()
     return [StoredDocument(store, names, first, end) for first, end in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""What a pre-training run tells: its log, the loss curve with the unigram line, TensorBoard, and the summary."""
+"""Reports of a pre-training run: log, loss curve with the unigram line, TensorBoard, messages."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bertkit.training.trainer.run_log import RunLog, read_log
 from bertkit.visualize.pictures import pretrain_curve
 
 LOG, CURVE, TENSORBOARD = "log.jsonl", "loss.png", "tensorboard"
-#: Least seconds between two drawings of the curve while training.
+#: Minimum seconds between two drawings of the curve.
 CURVE_EVERY_S = 30.0
-#: The steps whose speed is told: the last so many.
+#: Number of last steps that the speed is computed from.
 _TIMED_STEPS = 200
-#: Most steps, and most evaluations, that a curve is drawn from; of a longer run every second, fourth ... of them.
+#: Maximum steps, and maximum evaluations, in a curve; of a longer run it has every second, fourth ... one.
 CURVE_POINTS = 8192
 
 
 class Points:
-    """Records at even distances, from the first one on, however many there were: as few as tell a curve."""
+    """A bounded number of records, evenly spaced from the first one on."""
 
     def __init__(self) -> None:
         self.records: list[Mapping[str, Any]] = []
@@ -35,7 +35,7 @@ class Points:
         self._count = 0
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take the next record."""
+        """Add the next record."""
         if self._count % self._stride == 0:
             if len(self.records) == CURVE_POINTS:
                 del self.records[1::2]
@@ -46,19 +46,19 @@ class Points:
 
 
 class Report:
-    """Everything that is written while a run goes on. ``log.jsonl`` is the source; the rest is drawn from it.
+    """Everything that is written during a run. ``log.jsonl`` is the source; the rest is derived from it.
 
-    Only a log that cannot be written ends the run: without a picture, or without TensorBoard, it goes on, which is said
-    once.
+    A log that cannot be written ends the run; a curve or TensorBoard files that cannot be written do not, after a
+    message.
 
     Args:
         folder: the run folder.
         floor: :func:`~bertkit.training.pretraining.word_statistics.unigram_entropy` of the training text.
-        curve: whether to draw ``loss.png``, where matplotlib is installed.
+        curve: whether to draw ``loss.png``, if matplotlib is installed.
         tensorboard: whether to write ``tensorboard/`` too.
 
     Raises:
-        MissingExtraError: ``tensorboard`` is asked for and not installed.
+        MissingExtraError: ``tensorboard`` is requested but not installed.
     """
 
     def __init__(self, folder: Path, floor: float, *, curve: bool, tensorboard: bool) -> None:
@@ -74,7 +74,7 @@ class Report:
         self._writer: Any = None
 
     def begin(self, step: int, evaluated_step: int) -> None:
-        """Forget what was told and will be made again: steps after ``step``, evaluations after ``evaluated_step``."""
+        """Drop what will be repeated: steps after ``step``, evaluations after ``evaluated_step``."""
         self.log.drop_after(step, evaluated_step)
         if self._board is not None:
             self._or_without_board(self._open_board)
@@ -82,7 +82,7 @@ class Report:
             self._take(record)
 
     def __call__(self, record: dict[str, Any]) -> None:
-        """Take one record of the training loop."""
+        """Report one record of the training loop."""
         self.log(record)
         self._take(record)
         if record.get("event") == "epoch":
@@ -91,20 +91,20 @@ class Report:
                 self.draw()
 
     def close(self) -> None:
-        """Close the files. The curve is drawn once more, of what is there."""
+        """Close the files, and draw the curve once more."""
         self.log.close()
         if self._writer is not None:
             self._or_without_board(self._writer.close)
         self.draw()
 
     def draw(self) -> None:
-        """Draw ``loss.png`` of what was told."""
+        """Draw ``loss.png``."""
         if not self.curve or not self._steps.records:
             return
         try:
             records = [*self._steps.records, self._timed[-1], *self._evaluations.records]
             pretrain_curve(records, self.folder / CURVE, unigram_entropy=self.floor)
-        except Exception as error:  # whatever matplotlib, its fonts or the disk may have: a picture is not worth a run
+        except Exception as error:  # of matplotlib, fonts or the disk: a picture is not worth a run
             say(f"no {CURVE}: {error}")
             self.curve = False
         self._drawn_at = time.monotonic()
@@ -135,7 +135,7 @@ class Report:
         try:
             write()
         except OSError as error:
-            say(f"{self.folder / TENSORBOARD} cannot be written: {error.strerror or error}; going on without it")
+            say(f"{self.folder / TENSORBOARD} cannot be written: {error.strerror or error}; continuing without it")
             self._writer = None
 
     def _tell(self, record: Mapping[str, Any]) -> None:

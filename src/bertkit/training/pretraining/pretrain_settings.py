@@ -1,9 +1,9 @@
-"""What a pre-training run can be told: plain, frozen, checked data. Imports no torch."""
+"""Settings of a pre-training run: plain, frozen, validated data. Imports no torch."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -12,18 +12,15 @@ from bertkit.data.examples.pairs import Objective
 from bertkit.errors import ConfigError
 from bertkit.system.validated_settings import Settings
 
-#: Steps of a run that is told neither steps nor time.
+#: Steps of a run without a limit of steps or time.
 DEFAULT_STEPS = 10_000
-#: More steps than any run takes: where only the clock ends it.
+#: More steps than any run takes: if only the clock ends it.
 UNLIMITED_STEPS = 10**12
-#: Settings that a resumed run may change: they say how a run is watched and saved, and on what it runs. Of these
-#: ``max_tokens``, ``compile`` and ``parallel`` change how sums are rounded and which values dropout leaves out;
-#: with the others a run that goes on is bit for bit what it would have been.
+#: Settings that may change when a run is resumed. Of these ``max_tokens``, ``compile`` and ``parallel`` affect rounding
+#: and dropout; with the others the run stays bit for bit the same.
 FREE_SETTINGS = frozenset(
-    """
-    checkpoint_every_s keep_checkpoints curve tensorboard parallel gradient_checkpointing compile num_workers dev
-    max_tokens
-    """.split()
+    "checkpoint_every_s keep_checkpoints curve tensorboard parallel gradient_checkpointing compile num_workers dev "
+    "max_tokens".split()
 )
 
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
@@ -31,12 +28,9 @@ Shape = Literal["linear", "polynomial", "trapezoid", "original"]
 
 
 class Phase(NamedTuple):
-    """One part of a run.
+    """One part of a run: maximum tokens and targets of an example (None: no limit), examples per optimizer step, steps.
 
-    max_seq_length: tokens of its longest example.
-    max_predictions: most targets of an example, or None.
-    batch_size: examples in one of its optimizer steps.
-    num_steps: how many these are, at most where the clock ends the phase.
+    If the clock ends the phase, ``num_steps`` is a maximum.
     """
 
     max_seq_length: int
@@ -52,110 +46,96 @@ class PretrainConfig(Settings):
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
     """
 
-    objective: Annotated[Objective, Field(description="mlm+nsp as the paper, mlm as RoBERTa, mlm+sop as ALBERT")] = (
-        "mlm+nsp"
+    objective: Objective = Field(
+        default="mlm+nsp", description="mlm+nsp as in the paper, mlm as RoBERTa, mlm+sop as ALBERT"
     )
-    protocol: Annotated[
-        Literal["bertkit", "original"],
-        Field(description="original: fixed examples made in memory, as the 2018 code does; for small corpora"),
-    ] = "bertkit"
-    dupe_factor: Annotated[int, Field(ge=1, le=1000, description="copies of the corpus, of protocol original")] = 10
-    max_seq_length: Annotated[int, Field(ge=8, description="tokens of the longest example")] = 128
-    short_seq_length: Annotated[
-        int | None,
-        Field(ge=8, description="tokens of the longest example in the first part of the run; default: one length"),
-    ] = None
-    short_share: Annotated[
-        float,
-        Field(gt=0, lt=1, description="share of the steps or of the time with short_seq_length; paper: 0.9"),
-    ] = 0.9
-    short_batch_size: Annotated[
-        int | None, Field(ge=1, description="examples in one step of that part; default: batch_size")
-    ] = None
-    batch_size: Annotated[int, Field(ge=1, description="examples in one optimizer step")] = 256
-    max_tokens: Annotated[
-        int, Field(ge=8, description="tokens in memory at once; changes only rounding and the draws of dropout")
-    ] = 8192
-    max_steps: Annotated[
-        int | None, Field(ge=1, description="optimizer steps; default 10,000, or as many as the time allows")
-    ] = None
-    max_seconds: Annotated[
-        float | None, Field(gt=0, allow_inf_nan=False, description="time budget; the rate falls to 0 at its end")
-    ] = None
-    optimizer: Annotated[
-        Optimizer, Field(description="adam-weight-decay is the original's; lamb for large batches; muon an experiment")
-    ] = "adamw"
-    adam_beta2: Annotated[float, Field(gt=0, lt=1, description="decay of the running mean of squared gradients")] = (
-        0.999
+    protocol: Literal["bertkit", "original"] = Field(
+        default="bertkit", description="original: fixed examples in memory, as in the 2018 code; for small corpora"
     )
-    learning_rate: Annotated[float, Field(gt=0, le=1, description="peak rate")] = 1e-4
-    schedule: Annotated[
-        Shape, Field(description="how the rate falls; original: as published, from a rate of exactly 0")
-    ] = "linear"
-    warmup: Annotated[float, Field(ge=0, lt=1, description="share of the run in which the rate rises")] = 0.01
-    power: Annotated[float, Field(gt=0, description="of schedule polynomial")] = 1.0
-    end_rate: Annotated[
-        float, Field(ge=0, lt=1, description="share of the peak rate at the end, of schedule polynomial")
-    ] = 0.0
-    cooldown: Annotated[float, Field(gt=0, le=1, description="share of the run that falls, of schedule trapezoid")] = (
-        0.2
+    dupe_factor: int = Field(default=10, ge=1, le=1000, description="copies of the corpus (protocol original)")
+    max_seq_length: int = Field(default=128, ge=8, description="maximum tokens of an example")
+    short_seq_length: int | None = Field(
+        default=None, ge=8, description="maximum tokens in the first part of the run; default: one length"
     )
-    weight_decay: Annotated[float, Field(ge=0, le=1, description="decay of weights, not of LayerNorm and bias")] = 0.01
-    max_grad_norm: Annotated[float, Field(gt=0, description="gradients longer than this are scaled down to it")] = 1.0
-    masking: Annotated[Unit, Field(description="what is hidden at a time")] = "token"
-    masked_lm_prob: Annotated[float, Field(gt=0, lt=1, description="share of the tokens that are targets")] = 0.15
-    max_predictions_per_seq: Annotated[
-        int | None, Field(ge=1, description="most targets of an example; default: no limit but their share")
-    ] = None
-    short_seq_prob: Annotated[float, Field(ge=0, le=1, description="share of examples of a random shorter length")] = (
-        0.1
+    short_share: float = Field(
+        default=0.9, gt=0, lt=1, description="share of the steps or time with short_seq_length; paper: 0.9"
     )
-    dev_masked_lm_prob: Annotated[float, Field(gt=0, lt=1, description="masked share of the held-out text")] = 0.15
-    dev_examples: Annotated[int, Field(ge=1, description="held-out examples that an evaluation reads")] = 2048
-    eval_every_steps: Annotated[
-        int | None, Field(ge=1, description="steps between two evaluations; default: one after each epoch")
-    ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**31, description="weights, pairs, masks, order, dropout")] = 0
-    checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
-    output_bias: Annotated[
-        Literal["zero", "unigram"],
-        Field(description="first bias of a new masked-LM head; unigram: guess frequencies from the first step"),
-    ] = "zero"
-    word_embeddings: Annotated[
-        Literal["random", "cooccurrence"],
-        Field(description="first ones of a new model; cooccurrence: from which tokens stand near each other"),
-    ] = "random"
-    dropout: Annotated[
-        float | None, Field(ge=0, lt=1, description="of hidden vectors and attention; default: the model's own")
-    ] = None
-    precision: Annotated[
-        Literal["fp32", "bf16", "fp16"], Field(description="number format of the products; weights stay fp32")
-    ] = "fp32"
-    gradient_checkpointing: Annotated[
-        bool,
-        Field(description="compute layers again for their gradients: less memory, more time, same result"),
-    ] = False
-    compile: Annotated[bool, Field(description="run parts of the layers through torch.compile; for GPUs")] = False
-    parallel: Annotated[
-        Literal["ddp", "fsdp"] | None, Field(description="under torchrun: whole weights on each device, or parts")
-    ] = None
-    num_workers: Annotated[
-        int | None, Field(ge=0, le=64, description="threads that make batches ahead; default: 1 with a GPU, else 0")
-    ] = None
-    curve: Annotated[bool, Field(description="draw loss.png, where matplotlib is installed")] = True
-    tensorboard: Annotated[bool, Field(description="write RUN/tensorboard too; needs the extra tensorboard")] = False
-    keep_checkpoints: Annotated[int, Field(ge=1, description="training states kept; older ones are deleted")] = 2
+    short_batch_size: int | None = Field(
+        default=None, ge=1, description="examples per step of that part; default: batch_size"
+    )
+    batch_size: int = Field(default=256, ge=1, description="examples per optimizer step")
+    max_tokens: int = Field(
+        default=8192, ge=8, description="tokens in memory at once; affects only rounding and dropout"
+    )
+    max_steps: int | None = Field(
+        default=None, ge=1, description="optimizer steps; default 10,000, or as many as the time allows"
+    )
+    max_seconds: float | None = Field(default=None, gt=0, description="time budget; the rate falls to 0 at its end")
+    optimizer: Optimizer = Field(
+        default="adamw", description="adam-weight-decay is the original's; lamb for large batches; muon is experimental"
+    )
+    adam_beta2: float = Field(default=0.999, gt=0, lt=1, description="decay of the running mean of squared gradients")
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="peak rate")
+    schedule: Shape = Field(
+        default="linear", description="how the rate falls; original: as published, starting at exactly 0"
+    )
+    warmup: float = Field(default=0.01, ge=0, lt=1, description="share of the run in which the rate rises")
+    power: float = Field(default=1.0, gt=0, description="exponent of schedule polynomial")
+    end_rate: float = Field(default=0.0, ge=0, lt=1, description="final share of the peak rate (schedule polynomial)")
+    cooldown: float = Field(
+        default=0.2, gt=0, le=1, description="share of the run in which the rate falls (schedule trapezoid)"
+    )
+    weight_decay: float = Field(default=0.01, ge=0, le=1, description="decay of weights, except LayerNorm and bias")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="longer gradients are scaled down to this norm")
+    masking: Unit = Field(default="token", description="what is masked at a time")
+    masked_lm_prob: float = Field(default=0.15, gt=0, lt=1, description="share of the tokens that are targets")
+    max_predictions_per_seq: int | None = Field(
+        default=None, ge=1, description="maximum targets of an example; default: no limit"
+    )
+    short_seq_prob: float = Field(default=0.1, ge=0, le=1, description="share of examples with a random shorter length")
+    dev_masked_lm_prob: float = Field(default=0.15, gt=0, lt=1, description="masked share of the held-out text")
+    dev_examples: int = Field(default=2048, ge=1, description="held-out examples per evaluation")
+    eval_every_steps: int | None = Field(
+        default=None, ge=1, description="steps between evaluations; default: after each epoch"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31, description="of weights, pairs, masks, order, dropout")
+    checkpoint_every_s: float = Field(default=120.0, ge=0, description="seconds between checkpoints")
+    output_bias: Literal["zero", "unigram"] = Field(
+        default="zero", description="initial bias of a new masked-LM head; unigram: token frequencies"
+    )
+    word_embeddings: Literal["random", "cooccurrence"] = Field(
+        default="random", description="initial ones of a new model; cooccurrence: from co-occurrence counts"
+    )
+    dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="of hidden vectors and attention; default: that of the model"
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="number format of matrix products; weights stay fp32"
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="recompute layers for the backward pass: less memory, more time, same result"
+    )
+    compile: bool = Field(default=False, description="compile parts of the layers with torch.compile; for GPUs")
+    parallel: Literal["ddp", "fsdp"] | None = Field(
+        default=None, description="under torchrun: whole weights on each device, or parts"
+    )
+    num_workers: int | None = Field(
+        default=None, ge=0, le=64, description="threads that prefetch batches; default: 1 with a GPU, else 0"
+    )
+    curve: bool = Field(default=True, description="draw loss.png if matplotlib is installed")
+    tensorboard: bool = Field(default=False, description="also write RUN/tensorboard; needs the extra tensorboard")
+    keep_checkpoints: int = Field(default=2, ge=1, description="checkpoints kept; older ones are deleted")
 
     @property
     def num_steps(self) -> int:
-        """Most optimizer steps of the run."""
+        """Maximum optimizer steps."""
         if self.max_steps is not None:
             return self.max_steps
         return DEFAULT_STEPS if self.max_seconds is None else UNLIMITED_STEPS
 
     @property
     def phases(self) -> list[Phase]:
-        """The parts of the run: two where there are two lengths, else one."""
+        """The parts of the run: two if there are two lengths, otherwise one."""
         whole = Phase(self.max_seq_length, self.max_predictions_per_seq, self.batch_size, self.num_steps)
         if self.short_seq_length is None or self.short_seq_length == self.max_seq_length:
             return [whole]
@@ -167,13 +147,13 @@ class PretrainConfig(Settings):
         return [short, whole._replace(num_steps=self.num_steps - short_steps)]
 
     def replace(self, **changes: Any) -> PretrainConfig:
-        """A copy with some fields changed, checked as a new one is."""
+        """A validated copy with some fields changed."""
         return PretrainConfig(**{**self.model_dump(include=self.model_fields_set), **changes})
 
     def check(self) -> None:
-        """See that the settings agree with each other.
+        """Check that the settings are consistent.
 
-        This is not done when they are made: a recipe and the flags beside it are two halves of one set of settings.
+        Not done in the constructor, because a recipe and command-line options are combined first.
 
         Raises:
             ConfigError: they contradict each other.
@@ -194,8 +174,8 @@ class PretrainConfig(Settings):
             self._check_phases()
         elif self.short_batch_size is not None:
             raise ConfigError(
-                f"short_batch_size={self.short_batch_size} is for the part of a run that has short_seq_length; give "
-                "that too, or batch_size alone"
+                f"short_batch_size={self.short_batch_size} applies to the part of a run with short_seq_length; give "
+                "that too, or only batch_size"
             )
 
     def _check_phases(self) -> None:

@@ -1,10 +1,9 @@
-"""Recipes: a published pre-training run as a TOML file, shipped with the package or written by a user. No torch.
+"""Recipes: pre-training runs as TOML files, shipped with the package or written by users. Imports no torch.
 
-A file has two tables. ``[model]`` is a preset (``preset = "bert-mini"``), fields of
-:class:`~bertkit.config.bert_config.BertConfig`, or both; the vocabulary's size comes from the token store.
-``[training]`` has
-fields of :class:`~bertkit.training.pretraining.pretrain_settings.PretrainConfig`. Both are strict: a key that nobody
-reads is an error.
+A file has two tables. ``[model]`` has a preset (``preset = "bert-mini"``), fields of
+:class:`~bertkit.config.bert_config.BertConfig`, or both; the size of the vocabulary comes from the token store.
+``[training]`` has fields of :class:`~bertkit.training.pretraining.pretrain_settings.PretrainConfig`. Unknown keys are
+errors.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from bertkit.config.presets import preset
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
-#: Where the recipes of the package are; the repository shows them as ``recipes/`` too.
+#: Folder of the recipes of the package; ``recipes/`` in the repository links to it.
 FOLDER = Path(__file__).resolve().parent.parent.parent / "recipes"
 _TABLES = ("model", "training")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A run to repeat.
+    """A pre-training run to repeat.
 
-    name: of the file, without its ending.
-    summary: the first line of the file, a comment.
-    model: the shape; its ``vocab_size`` is to be replaced by the store's.
+    name: of the file, without its suffix.
+    summary: the comment in the first line of the file.
+    model: its ``vocab_size`` is replaced by that of the store.
     training: the settings.
     """
 
@@ -41,7 +40,7 @@ class Recipe:
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The recipes that come with the package."""
+    """Names of the recipes of the package."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 

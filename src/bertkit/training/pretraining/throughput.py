@@ -1,7 +1,7 @@
-"""How fast a pre-training run is, and how fast it could be: floating-point operations against the device's own peak.
+"""Speed of a pre-training run as a share of what the device reaches in a plain matrix product.
 
-Counted are the matrix products that training needs, a multiplication and an addition each, forward once and backward
-twice. For an encoder of L layers of width D and feed-forward width F, a sequence of s tokens with r predictions from a
+Counted are the matrix products that training needs, two operations per multiply-add, once forward and twice backward.
+For an encoder of L layers of width D and feed-forward width F, a sequence of s tokens with r predictions from a
 vocabulary of V costs forward::
 
     (L - 1) (8 s D^2 + 4 s^2 D + 4 s D F)         layers: projections, attention, feed-forward
@@ -9,8 +9,8 @@ vocabulary of V costs forward::
     + r (2 D^2 + 2 D V)                           masked-LM head
     + 2 D^2 + 4 D                                 pooler and next sentence
 
-Only real tokens count (there is no padding), only predicted positions are projected to the vocabulary, and what
-gradient checkpointing computes again is not counted.
+There is no padding, only predicted positions are projected to the vocabulary, and recomputation by gradient
+checkpointing is not counted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.training.trainer.batch_plan import Plan
 
-#: Most seconds for :func:`matmul_peak`, but for its first three products.
+#: Maximum seconds for :func:`matmul_peak`, except for its first three products.
 MEASURE_SECONDS = 0.1
-#: Most rows of the product that is measured.
+#: Maximum rows of the measured product.
 MOST_ROWS = 4096
-#: Steps whose work is remembered until they are logged.
+#: Maximum steps whose work is remembered until they are logged.
 _REMEMBERED = 8
 
 
@@ -40,7 +40,7 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
     Args:
         batch: with ``logit_rows``.
         shape: of the model.
-        pairs: whether the next-sentence head is trained too.
+        pairs: whether the next-sentence head is trained.
     """
     assert batch.logit_rows is not None
     d, f = shape.hidden_size, shape.intermediate_size
@@ -55,13 +55,13 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
 
 
 def matmul_peak(shape: BertConfig, *, rows: int, device: torch.device, dtype: torch.dtype) -> float:
-    """Floating-point operations a second of the device in a product of the model's size: the fastest of several.
+    """Floating-point operations per second in the fastest of several matrix products of the model's size.
 
-    Takes about a tenth of a second. Draws no random number.
+    Takes about a tenth of a second, and no random numbers.
 
     Args:
-        shape: its feed-forward is what is multiplied, ``(rows, D) @ (D, F)``.
-        rows: tokens in memory at once; at most 4,096 are taken.
+        shape: its feed-forward layer is measured, ``(rows, D) @ (D, F)``.
+        rows: tokens in memory at once; at most 4,096 are used.
         device: where to measure.
         dtype: number format of the products.
     """
@@ -89,9 +89,9 @@ def _wait(device: torch.device) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a run's steps are compared with.
+    """What the steps of a run are compared with.
 
-    peak: floating-point operations a second, from :func:`matmul_peak`.
+    peak: floating-point operations per second, from :func:`matmul_peak`.
     num_ranks: processes that share the tokens of a step.
     """
 
@@ -100,12 +100,12 @@ class Speed:
 
 
 class MeasuredPlan:
-    """A plan that counts the work of its batches on their way to the trainer.
+    """A plan that counts the work of its batches.
 
     Args:
         plan: where the batches come from.
         shape: of the model.
-        speed: what their work is compared with.
+        speed: what they are compared with.
     """
 
     def __init__(self, plan: Plan[Batch], shape: BertConfig, speed: Speed) -> None:
@@ -131,7 +131,7 @@ class MeasuredPlan:
         return batches
 
     def with_share(self, record: dict[str, Any]) -> dict[str, Any]:
-        """The log record of a step with ``peak_share``: the fraction of the peak that the step reached."""
+        """The log record of a step with ``peak_share``, its share of the peak."""
         work, rate = self._flops_per_token.pop(record["step"] - 1, None), record.get("tokens_per_s")
         if "event" in record or rate is None or work is None:
             return record

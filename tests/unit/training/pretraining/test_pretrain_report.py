@@ -140,7 +140,7 @@ def test_a_full_disk_for_tensorboard_ends_no_run(stores, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(SummaryWriter, "add_scalar", fail)
     pretrain(stores[0], tmp_path / "run", SETTINGS.replace(max_steps=3, tensorboard=True), model=SHAPE)
-    assert capsys.readouterr().err.count("No space left on device; going on without it") == 1
+    assert capsys.readouterr().err.count("No space left on device; continuing without it") == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100, 1024, 1025])

@@ -1,0 +1,100 @@
+"""The toy kind of task for training, evaluation and prediction, from existing pieces: one row a text, a head of one
+number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertkit.batch import Batch, collate
+from bertkit.engine.scoring import Check, row_outputs, stop_nothing
+from bertkit.model.models import BertForSequenceClassification
+from bertkit.ragged import Floats, Ragged
+from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
+from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
+from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.text.features import featurize_texts
+from bertkit.tasks.workflow import Card, Decision, Workflow
+from toy_task.metrics import closeness
+from toy_task.reading import RULES, load_tones, read_tones
+from toy_task.task import ToneExample, ToneTask
+
+
+class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
+    task: ToneTask
+    model_class = BertForSequenceClassification
+
+    def splits(self, data: str | Path) -> Collection[Split]:
+        return splits_of(self.task, data, RULES)
+
+    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ToneExample]:
+        return load_tones(self.task, data, split, on_error)
+
+    def read_unlabelled(self, path: Path) -> Examples[ToneExample]:
+        return read_tones(self.task, path, "test")
+
+    def hold_out(
+        self, train: Examples[ToneExample], share: float, seed: int
+    ) -> tuple[Examples[ToneExample], Examples[ToneExample]]:
+        check_share(share)
+        groups = group_rows(example.text for example in train)
+        np.random.default_rng(seed).shuffle(groups)
+        return part(train, take_groups(groups, share))
+
+    def content(self, example: ToneExample) -> object:
+        return example.text, example.tone
+
+    def has_labels(self, examples: Sequence[ToneExample]) -> bool:
+        return examples[0].tone is not None
+
+    def report(
+        self, splits: Mapping[str, Examples[ToneExample]], encoded: Mapping[str, Ragged], config: Any
+    ) -> DataReport:
+        facts = {name: SplitFacts(rows, "text") for name, rows in splits.items()}
+        return DataReport(self.task.name, facts, *find_leaks(splits, lambda example: example.text, "text"))
+
+    def encode(self, examples: Sequence[ToneExample], tokenizer: Any, config: Any, *, labelled: bool) -> Ragged:
+        rows = featurize_texts([example.text for example in examples], None, tokenizer, max_length=config.max_length)
+        tones = np.array([example.tone for example in examples], dtype=np.float32) if labelled else None
+        return replace(rows, labels=tones)
+
+    def collate(self, encoded: Ragged, rows: Sequence[int], *, labelled: bool) -> Batch:
+        return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
+
+    def new_model(self, start: Path, *, seed: int, device: Any, config: Any) -> BertForSequenceClassification:
+        shape = {"num_labels": 1, "problem_type": "regression"}
+        return self.model_class.from_pretrained(start, **shape, new_head=True, seed=seed, device=device)
+
+    def loss_floor(self, model: Any, train: Ragged) -> float:
+        return float(np.var(train.labels))
+
+    def outputs(self, model: Any, encoded: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
+        def forward(net: BertForSequenceClassification, batch: Batch) -> torch.Tensor:
+            logits = net.forward_packed(batch).logits
+            assert logits is not None
+            return logits
+
+        return row_outputs(model, encoded, forward, check=check, label=label)
+
+    def score(
+        self, examples: Sequence[ToneExample], encoded: Ragged, outputs: Floats, decision: Decision
+    ) -> dict[str, float]:
+        right = np.array([example.tone for example in examples])
+        return {"closeness": closeness(outputs[:, 0], right), "loss": float(((outputs[:, 0] - right) ** 2).mean())}
+
+    def prediction_rows(
+        self, examples: Sequence[ToneExample], encoded: Ragged, outputs: Floats, decision: Decision
+    ) -> list[dict[str, Any]]:
+        tones = outputs[:, 0].tolist()
+        return [{"row": e.row, "text": e.text, "predicted": tone} for e, tone in zip(examples, tones, strict=True)]
+
+    def card(self) -> Card:
+        return Card("text-classification", "a number for a text", 'pipe("a text")', "Texts are cut.")
