@@ -1,4 +1,4 @@
-"""The README's tour runs as it is written, in one folder, from top to bottom."""
+"""The README's tour runs as it is written, in one folder, from top to bottom, and what it says of its results is so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.M | re.S)
+TEXT = README.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, flags=re.M | re.S)
 
 
 def test_the_two_commands_come_first():
@@ -21,7 +22,7 @@ def test_the_two_commands_come_first():
 
 
 def test_the_tour_runs(tmp_path, minilm):
-    """One Python process for the Python blocks before the shell block, one after: names live on through the tour."""
+    """The Python blocks before a shell block are one script, and names live on through the tour."""
     environment = {
         **os.environ,
         "MINILM": str(minilm),
@@ -29,20 +30,49 @@ def test_the_tour_runs(tmp_path, minilm):
         "HF_HUB_OFFLINE": "1",
     }
     python: list[str] = []
+    printed = []
     for language, block in BLOCKS[1:]:
-        if language == "python":
+        if language == "text":
+            assert block in run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
+        elif language == "python":
             python.append(block)
-            continue
-        assert language == "bash"
-        run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
-        run(["bash", "-euc", block], tmp_path, environment)
-    run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
-    assert len((tmp_path / "labels.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+        else:
+            assert language == "bash"
+            run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
+            printed.append(run(["bash", "-euc", block], tmp_path, environment))
+    assert "['delivery']" in run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
+    classified, tagged, pretrained = printed
+    assert re.findall(r"(?m)^(\w+) 0\.\d{4}\t", classified) == ["delivery", "billing", "login"]
+    bert, tfidf = map(float, re.search(r"accuracy +([\d.]+) +([\d.]+)", classified).groups())
+    assert bert > 0.7 > 0.5 > tfidf
+    assert re.findall(r"(?m)^  (\w+) .* (Ada Lee|Madrid)$", tagged) == [("PER", "Ada Lee"), ("LOC", "Madrid")]
+    assert "unigram_entropy" in pretrained
+    assert "masked_lm_loss" in pretrained
+    assert len((tmp_path / "labels.jsonl").read_text(encoding="utf-8").splitlines()) == 3
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
-def run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+def test_every_path_and_results_file_exists():
+    for path in re.findall(r"`((?:src|docs|examples|benchmarks)/[\w./-]*)`", TEXT):
+        assert (README.parent / path).exists(), path
+    for name in re.findall(r"`([\w.-]+_epyc[\w.-]+\.md)`", TEXT):
+        assert (README.parent / "benchmarks" / "results" / name).exists(), name
+    for picture in re.findall(r"!\[.*?\]\((.*?)\)", TEXT):
+        assert (README.parent / picture).stat().st_size < 60_000
+
+
+def test_every_path_that_contributors_are_sent_to_exists():
+    source = README.parent / "src" / "bertkit"
+    text = README.with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = [path for path in re.findall(r"`([a-z_]+/[\w./-]*)`", text) if not re.search("NAME|NNNN", path)]
+    assert len(paths) > 20
+    for path in paths:
+        assert (source / path).exists() or (README.parent / path).exists(), path
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

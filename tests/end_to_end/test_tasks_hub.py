@@ -134,7 +134,7 @@ def test_pages_of_all_shapes(hub: DataHub, tmp_path: Path) -> None:
             "did you mean 'sst2'?",
             "has no Parquet files",
             "no name contains train, validation or test",
-            "no folder 'tester/none', and no data set 'tester/none' on ",
+            "no folder 'tester/none', and no dataset 'tester/none' on ",
             "has no revision 'other'",
             "expected hub:owner/name",
         ),

@@ -21,11 +21,15 @@ from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.text.features import featurize_texts
-from bertkit.tasks.workflow import Card, Decision, Workflow
+from bertkit.tasks.workflow import Card, Predicted, Workflow
+from bertkit.tokenization import PreTrainedTokenizer
 from toy_task.metrics import closeness
 from toy_task.reading import RULES, load_tones, read_tones
 from toy_task.task import ToneExample, ToneTask
+
+Answered = Predicted[ToneExample, Ragged, Floats]
 
 
 class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
@@ -56,22 +60,28 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
         return examples[0].tone is not None
 
     def report(
-        self, splits: Mapping[str, Examples[ToneExample]], encoded: Mapping[str, Ragged], config: Any
+        self, splits: Mapping[str, Examples[ToneExample]], encoded: Mapping[str, Ragged], settings: ReadingSettings
     ) -> DataReport:
         facts = {name: SplitFacts(rows, "text") for name, rows in splits.items()}
         return DataReport(self.task.name, facts, *find_leaks(splits, lambda example: example.text, "text"))
 
-    def encode(self, examples: Sequence[ToneExample], tokenizer: Any, config: Any, *, labelled: bool) -> Ragged:
-        rows = featurize_texts([example.text for example in examples], None, tokenizer, max_length=config.max_length)
+    def encode(
+        self,
+        examples: Sequence[ToneExample],
+        tokenizer: PreTrainedTokenizer,
+        settings: ReadingSettings,
+        *,
+        labelled: bool,
+    ) -> Ragged:
+        rows = featurize_texts([example.text for example in examples], None, tokenizer, max_length=settings.max_length)
         tones = np.array([example.tone for example in examples], dtype=np.float32) if labelled else None
         return replace(rows, labels=tones)
 
     def collate(self, encoded: Ragged, rows: Sequence[int], *, labelled: bool) -> Batch:
         return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
 
-    def new_model(self, start: Path, *, seed: int, device: Any, config: Any) -> BertForSequenceClassification:
-        shape = {"num_labels": 1, "problem_type": "regression"}
-        return self.model_class.from_pretrained(start, **shape, new_head=True, seed=seed, device=device)
+    def head(self) -> dict[str, Any]:
+        return {"id2label": {0: "tone"}, "problem_type": "regression"}
 
     def loss_floor(self, model: Any, train: Ragged) -> float:
         return float(np.var(train.labels))
@@ -84,17 +94,13 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
 
         return row_outputs(model, encoded, forward, check=check, label=label)
 
-    def score(
-        self, examples: Sequence[ToneExample], encoded: Ragged, outputs: Floats, decision: Decision
-    ) -> dict[str, float]:
-        right = np.array([example.tone for example in examples])
-        return {"closeness": closeness(outputs[:, 0], right), "loss": float(((outputs[:, 0] - right) ** 2).mean())}
+    def score(self, given: Answered) -> dict[str, float]:
+        tones, right = given.outputs[:, 0], np.array([example.tone for example in given.examples])
+        return {"closeness": closeness(tones, right), "loss": float(((tones - right) ** 2).mean())}
 
-    def prediction_rows(
-        self, examples: Sequence[ToneExample], encoded: Ragged, outputs: Floats, decision: Decision
-    ) -> list[dict[str, Any]]:
-        tones = outputs[:, 0].tolist()
-        return [{"row": e.row, "text": e.text, "predicted": tone} for e, tone in zip(examples, tones, strict=True)]
+    def prediction_rows(self, given: Answered) -> list[dict[str, Any]]:
+        rows = zip(given.examples, given.outputs[:, 0].tolist(), strict=True)
+        return [{"row": example.row, "text": example.text, "predicted": tone} for example, tone in rows]
 
     def card(self) -> Card:
         return Card("text-classification", "a number for a text", 'pipe("a text")', "Texts are cut.")

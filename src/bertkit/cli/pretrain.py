@@ -97,9 +97,19 @@ def pretrain(
         _tell(result, as_json=output.json)
 
 
+def _last_losses(result: PretrainResult) -> dict[str, float]:
+    """Training losses of the last logged step."""
+    from bertkit.training.trainer.run_log import LOG, read_log
+
+    steps = [record for record in read_log(result.model.parent / LOG) if "event" not in record]
+    return {f"train_{name}": value for name, value in (steps[-1] if steps else {}).items() if name.endswith("loss")}
+
+
 def _tell(result: PretrainResult, *, as_json: bool) -> None:
+    losses = _last_losses(result)
     if as_json:
         told = {
+            **losses,
             "unigram_entropy": result.unigram_entropy,
             **result.speed,
             "new_parts": list(result.new_parts),
@@ -112,7 +122,7 @@ def _tell(result: PretrainResult, *, as_json: bool) -> None:
         write_line(f"  new parts, randomly initialised: {', '.join(result.new_parts)}")
     if result.num_new_words:
         write_line(f"  new words, initialised as the mean of their pieces: {result.num_new_words:,}")
-    for name, value in {**result.scores, "unigram_entropy": result.unigram_entropy}.items():
+    for name, value in {**losses, **result.scores, "unigram_entropy": result.unigram_entropy}.items():
         write_line(f"  {name:<24} {value:.4f}")
     if result.speed:
         share = (

@@ -73,7 +73,7 @@ class FinetuneResult:
         """The content of ``metrics.json``."""
         values = asdict(self)
         del values["folder"]
-        return values
+        return {**values, **{name: list(values[name]) for name in ("seeds", "replaced", "notes")}}
 
     @classmethod
     def from_dict(cls, folder: Path, values: Mapping[str, Any]) -> FinetuneResult:
