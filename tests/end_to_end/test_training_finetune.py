@@ -199,13 +199,8 @@ def test_a_single_seed_is_the_same_run(run: Path, start: Path, data: Path, tmp_p
 
 
 def test_the_last_epoch_is_kept_beside_the_best(start: Path, data: Path, tmp_path: Path) -> None:
-<<<<<<< HEAD
-    """At an absurd rate the best epoch is not the last; both can be loaded and differ."""
-    config = FinetuneConfig(**{**QUICK, "learning_rate": 0.1, "epochs": 6}, baseline=False, keep="all")
-=======
     """At a rate that is too high the best epoch is not the last; both can be loaded and differ."""
-    config = FinetuneConfig(**{**QUICK, "learning_rate": 0.02, "epochs": 6}, baseline=False)
->>>>>>> main
+    config = FinetuneConfig(**{**QUICK, "learning_rate": 0.02, "epochs": 6}, baseline=False, keep="all")
     for seed in range(10):
         out = tmp_path / str(seed)
         result = finetune(csv_task(data), data, start, out, config.model_copy(update={"seed": seed}), cache=None).seeds[
