@@ -2,6 +2,7 @@
 # make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests
 # make setup      create the environment only
 # make check      the fast part of make test
+# make same       compare with the first release, run side by side; some minutes
 # make campaign   the long-running tests
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check lint types imports tests campaign clean
+.PHONY: help demo test setup check lint types imports tests same campaign clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -48,6 +49,9 @@ tests: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 test: lint types imports tests
+
+same: setup
+	$(BIN)/python tests/same/same.py
 
 campaign: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m campaign

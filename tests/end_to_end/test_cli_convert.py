@@ -30,13 +30,13 @@ def test_what_convert_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     assert "(the original BERT)" in out
     assert "saved as BertForPreTraining" in out
-    assert "46 tensors with 1,618 values, read again from both sides: equal bit for bit" in out
+    assert "46 tensors with 1,618 values, read again on both sides: equal bit for bit" in out
     assert "hidden_states.2" in out
     assert sorted(path.name for path in (tmp_path / "bert").iterdir()) == [
         "config.json", "fingerprint.json", "model.safetensors", "tokenizer_config.json", "vocab.txt",
     ]  # fmt: skip
     assert main(["convert", str(prefix), str(tmp_path / "bert")]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_convert_as_json_with_wishes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_convert_as_json_with_wishes(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_nothing_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     assert main(["convert", str(tmp_path / "empty"), str(tmp_path / "out")]) == 4
-    assert "holds no checkpoint that can be converted" in capsys.readouterr().err
+    assert "has no checkpoint to convert" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "gone"), str(tmp_path / "out")]) == 4
     assert not (tmp_path / "out").exists()
 
@@ -107,7 +107,7 @@ def test_what_is_no_fingerprint(
 ) -> None:
     (tmp_path / "f.json").write_text(content)
     assert main(["inspect", str(converted), "--against", str(tmp_path / "f.json")]) == 4
-    assert "is no fingerprint of a model" in capsys.readouterr().err
+    assert "is not the fingerprint of a model" in capsys.readouterr().err
 
 
 def test_a_tensorflow_checkpoint_on_the_hub(tmp_path: Path) -> None:

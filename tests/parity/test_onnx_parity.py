@@ -11,7 +11,7 @@ import pytest
 import bertkit
 from bertkit.cli import main
 from bertkit.export.onnx_export import OPSETS, export_onnx
-from bertkit.export.onnx_model import OnnxModel
+from bertkit.inference.onnx_model import OnnxModel
 from family_helpers import CASES, pair
 
 

@@ -134,7 +134,7 @@ def test_an_albert_computes_what_tensorflow_computed(tmp_path: Path, shared: Pat
     with pytest.raises(CheckpointError, match=r"no albert_config\.json in"):
         convert(source, tmp_path / "new")
     (tmp_path / "c.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(CheckpointError, match="of the bert family, the variables are of albert"):
+    with pytest.raises(CheckpointError, match="for the bert family, the variables are of albert"):
         convert(source, tmp_path / "new", wishes=Wishes(config=tmp_path / "c.json"))
 
 
@@ -148,7 +148,7 @@ def test_an_albert_with_a_list_of_word_pieces(place: str, tmp_path: Path) -> Non
         shutil.copy(words, source / place)
     done = convert(source, tmp_path / "new", wishes=Wishes(vocabulary=words if place == "given" else None))
     assert done.fingerprint.sentence is not None
-    assert "the tokenizer lower-cases, for its vocabulary has no capital letters" in done.notes
+    assert "the tokenizer lower-cases, because its vocabulary has no capitals" in done.notes
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
     assert type(tokenizer) is BertTokenizer
     assert tokenizer.tokenize("The River") == ["the", "river"]

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "bertkit"
 FILES = sorted(SOURCE.rglob("*.py"))
 TORCH_FREE = ["bertkit", "bertkit.errors", "bertkit.config", "bertkit.config.presets", "bertkit.config.config_aliases",
               "bertkit.system.model_sources", "bertkit.system.console", "bertkit.system.atomic_files",
-              "bertkit.tokenization", "bertkit.metrics", "bertkit.cli"]  # fmt: skip
+              "bertkit.tokenization", "bertkit.metrics", "bertkit.tasks", "bertkit.cli"]  # fmt: skip
 
 
 def functions(path):

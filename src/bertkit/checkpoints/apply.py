@@ -1,4 +1,4 @@
-"""Apply the name table to real tensors: a file's values into our model, our model's values under the file's names."""
+"""Apply a name table to tensors: values of a file for our model, and values of our model under the file's names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _THREADS = 4
 def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype) -> dict[str, Tensor]:
     """Values of a matched file for our model.
 
-    A tensor that stays as it is becomes a private map of the file; one that is stacked or converted is read straight
-    to its place (the three projections of attention into one matrix). Nothing is copied twice.
+    Unchanged tensors become private memory maps of the file; those that are stacked or converted are read directly into
+    place (the three projections of attention into one matrix). Nothing is copied twice.
 
     Args:
-        match: the table; it must have no problem.
-        tensors: where each of the file's tensors lies.
+        match: the table, without problems.
+        tensors: location of each tensor in the file.
         dtype: type of the result.
 
     Returns:
@@ -34,7 +34,7 @@ def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype)
 
     Raises:
         CheckpointError: a value that is not finite (in the file, or too large for ``dtype``), a tied tensor that
-            differs from its original, a file that changed under our hands. Names tensor and file.
+            differs from its original, or a file that changed while it was read. Names tensor and file.
     """
     assert not match.problems
     rows = sorted(match.of(Status.EXACT), key=lambda row: _place(tensors[row.theirs[0]]))
@@ -54,7 +54,7 @@ def to_ours(match: Match, tensors: Mapping[str, TensorInfo], dtype: torch.dtype)
 def _values(
     reader: Reader, row: Row, tensors: Mapping[str, TensorInfo], dtype: torch.dtype
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Our tensor of a row, and the part of it that each of theirs became."""
+    """Our tensor of a row, and the part of it that comes from each of theirs."""
     first = tensors[row.theirs[0]]
     if len(row.theirs) == 1 and DTYPES[first.dtype] == dtype:
         mapped = reader.map(first)
@@ -74,7 +74,7 @@ def _place(info: TensorInfo) -> tuple[str, int]:
 def _check_ties(
     match: Match, tensors: Mapping[str, TensorInfo], by_name: Mapping[str, Tensor], dtype: torch.dtype
 ) -> None:
-    """A copy of a tied tensor in the file must have the values of its original."""
+    """Compare the copies of tied tensors in the file with their originals."""
     pairs = [row.theirs for row in match.of(Status.TIED)]
     with Reader(tensors[copy].file for copy, _ in pairs) as reader:
         for copy, original in pairs:
@@ -83,7 +83,7 @@ def _check_ties(
             if not torch.equal(again, by_name[original]):
                 raise CheckpointError(
                     f"{tensors[copy].file}: {copy!r} differs from {original!r}, to which this model ties it. bertkit "
-                    "computes the tied model only; a model with its own decoder would give other results"
+                    "computes only tied models; one with its own decoder would give other results"
                 )
 
 
@@ -114,5 +114,5 @@ def to_theirs(
             yield from zip((written[0] + name for name in written[1]), pieces, strict=True)
     if left:
         raise CheckpointError(
-            f"the name table of {table.family} has no place for {sorted(left)}; this class cannot be saved"
+            f"the name table of {table.family} has no names for {sorted(left)}; this class cannot be saved"
         )

@@ -1,4 +1,4 @@
-"""A table that does not fit, in words: every difference, layers taken together, and what to do next."""
+"""Error messages for checkpoints that do not fit: every difference, grouped by layers, and what to do next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from bertkit.checkpoints.match import PROBLEMS, Match, Row, Status
 from bertkit.checkpoints.rules import ClassSpec, layer_number
 
-#: Lines shown for one kind of difference. Layers are taken together, so real checkpoints stay far below it.
+#: Lines shown for one kind of difference. Layers are grouped, so real checkpoints stay far below it.
 MAX_LINES = 60
 _LAYER = re.compile(r"(?:(?<=\.layer\.)|(?<=\.albert_layer_groups\.))\d+(?=\.)")
 
@@ -73,7 +73,7 @@ def _request(spec: ClassSpec) -> str:
 
 
 def _group(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """(name, what is said of it): rows that differ only in the layer number become one line."""
+    """(name, description) of rows, those that differ only in the layer on one line."""
     layers: dict[tuple[str, str], set[int]] = {}
     for row in rows:
         said = row.note or ("" if row.status is Status.MISSING and len(row.theirs) > 1 else str(list(row.shape)))
@@ -97,7 +97,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def printable(name: str) -> str:
-    """A name from a file as it may be shown on a terminal."""
+    """A name from a file, made safe for a terminal."""
     shown = name if name.isprintable() else repr(name)
     return shown if len(shown) <= 160 else shown[:157] + "..."
 
@@ -115,33 +115,34 @@ def _section(status: Status, rows: Sequence[Row], lines: Sequence[tuple[str, str
 
 
 def _hints(match: Match, file_labels: int | None) -> list[str]:
-    """What to do, for the causes that are common."""
+    """What to do, for common causes."""
     spec, config, problems = match.spec, match.config, match.problems
     hints = []
     if all(row.status is Status.MISSING for row in problems if row.part == "encoder") and not match.exact:
         hints.append(f"No tensor has a name of the {match.table.family} family: this is another kind of model.")
         return ["  " + hint for hint in hints]
     layers = _layers_in_file(match)
-    field, what = "num_hidden_layers", "layers"
+    plural = "s" * (layers != 1)
+    field, what = "num_hidden_layers", f"layer{plural}"
     if config.num_hidden_groups is not None:
-        field, what = "num_hidden_groups", "groups of layers"
+        field, what = "num_hidden_groups", f"group{plural} of layers"
     if layers != getattr(config, field):
-        hints.append(f"The config says {field}={getattr(config, field)}, the file holds {layers} {what}.")
+        hints.append(f"The config says {field}={getattr(config, field)}, but the file has {layers} {what}.")
     head_rows = [row for row in problems if row.part in spec.heads]
     absent = [row for row in head_rows if row.status is Status.MISSING]
     misfit = [row for row in head_rows if row.status is Status.MISSHAPED and "classifier" in row.part]
     if absent:
         hints.append(
-            f"The file has no {' and no '.join(dict.fromkeys(row.part for row in absent))} that {spec.name} can use. "
-            f"To train a new one, ask for it: {spec.name}.from_pretrained(..., {_request(spec)})."
+            f"The file has no {' and no '.join(dict.fromkeys(row.part for row in absent))} for {spec.name}. To train a "
+            f"new one, use {spec.name}.from_pretrained(..., {_request(spec)})."
         )
     elif any(row.part == "pooler" and row.status is Status.MISSING for row in problems) and spec.heads:
-        hints.append(f"The file has no pooler, which {spec.name} needs; new_head=True makes pooler and head new.")
+        hints.append(f"The file has no pooler, which {spec.name} needs; new_head=True makes a new pooler and head.")
     if misfit:
         given = f"; the file's own config names {file_labels}" if file_labels not in (None, config.num_labels) else ""
         hints.append(
-            f"The file's classifier has another number of labels than the {match.config.num_labels} asked for{given}. "
-            "Leave num_labels and id2label out to use it, or give new_head=True to replace it by a new one."
+            f"The classifier in the file does not have the requested {match.config.num_labels} labels{given}. Omit "
+            "num_labels and id2label to use it, or pass new_head=True to replace it by a new one."
         )
     return ["  " + hint for hint in hints]
 

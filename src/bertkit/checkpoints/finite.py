@@ -1,6 +1,6 @@
-"""Infinite values and NaN in raw weights, of any float type of a file. Imports no torch.
+"""Finds infinite values and NaN in raw weights of any float type. Imports no torch.
 
-On one thread and in the order of the file: next to a busy neighbour a parallel sum waits longer than it adds.
+Runs on one thread, in file order: on a busy machine a parallel sum waits longer than it saves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: For each float type an unsigned integer of its size and the bits of its exponent: all set in what is not finite.
+#: Float type -> unsigned integer of its size, and the bits of the exponent, which are all set in NaN and infinity.
 _EXPONENT = {
     "F64": ("<u8", 0x7FF << 52),
     "F32": ("<u4", 0xFF << 23),
@@ -20,20 +20,20 @@ _EXPONENT = {
 
 
 def first_not_finite(values: npt.NDArray[np.uint8], dtype: str) -> int | None:
-    """Where the first value stands that is infinite or not a number.
+    """The position of the first infinite value or NaN.
 
     Args:
         values: the bytes of whole values, flat.
-        dtype: their type as safetensors calls it; types that are always finite have none.
+        dtype: their type, as named by safetensors; integers are always finite.
 
     Returns:
-        The number of the value, or None where all are finite.
+        Its number, or None if all values are finite.
     """
     if dtype not in _EXPONENT or not len(values):
         return None
     if dtype in ("F32", "F64"):
         floats: npt.NDArray[Any] = values.view(np.dtype("<f4" if dtype == "F32" else "<f8"))
-        with np.errstate(all="ignore"):  # one that is not finite makes the sum so; the sum may also only be too large
+        with np.errstate(all="ignore"):  # any such value makes the sum infinite or NaN; large values may too
             if np.isfinite(floats.sum()):
                 return None
     kind, mask = _EXPONENT[dtype]

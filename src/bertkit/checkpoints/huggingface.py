@@ -1,6 +1,6 @@
-"""Folders as the Hugging Face Hub has them: ``config.json`` beside ``model.safetensors``, whole or in shards.
+"""Folders in the layout of the Hugging Face Hub: ``config.json`` beside ``model.safetensors``, single or sharded.
 
-Reading looks at headers only; nothing here allocates a weight. Imports torch only to write.
+Reading looks at headers only and allocates no weights. Imports torch only to write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bertkit.checkpoints.safetensors_header import Header, TensorInfo, read_head
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import sync_file, sync_folder
-from bertkit.system.untrusted_files import open_regular, strict_json
+from bertkit.system.untrusted_files import read_regular, strict_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,10 +32,11 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Tensors of a checkpoint, by the names in its files; none is read yet.
+    """The tensors of a checkpoint, none of them read yet.
 
-    folder: where config and vocabulary lie.
-    files: the safetensors files, in the order of their names.
+    folder: holds config and vocabulary.
+    files: the safetensors files, sorted by name.
+    tensors: by name in the files.
     """
 
     folder: Path
@@ -54,11 +55,11 @@ def find_weights(path: Path) -> Weights:
 
     Args:
         path: a folder, a ``.safetensors`` file, or the ``.index.json`` of a sharded checkpoint. In a folder,
-            ``model.safetensors`` comes before an index.
+            ``model.safetensors`` takes precedence over an index.
 
     Raises:
-        CheckpointError: nothing usable there (a pickle is named, with the way to convert it), a damaged file, an
-            index that does not fit its shards or names a file outside the folder.
+        CheckpointError: nothing usable (for a pickle, how to convert it), a damaged file, or an index that does not
+            match its shards or names a file outside the folder.
     """
     if path.is_dir():
         for name in (WEIGHTS, INDEX):
@@ -76,10 +77,10 @@ def _read_weights(path: Path) -> Weights:
             raise CheckpointError(_pickle(path))
         if path.suffix in (".zip", ".index", ".pb"):
             raise CheckpointError(
-                f"{path} is not loaded as it is. If it is a TensorFlow checkpoint or an archive of one, convert it "
+                f"{path} cannot be loaded directly. If it is a TensorFlow checkpoint or an archive of one, convert it "
                 f"once:\n  bertkit convert {path} NEW_FOLDER"
             )
-        raise CheckpointError(f"{path} is no model: expected a folder, a .safetensors file or a .index.json file")
+        raise CheckpointError(f"{path} is not a model: expected a folder, a .safetensors file or a .index.json file")
     header = read_header(path)
     return Weights(path.parent, (path,), header.tensors, header.metadata)
 
@@ -91,8 +92,8 @@ def config_path(path: Path) -> Path:
 
 def _pickle(path: Path) -> str:
     return (
-        f"{path} is a pickle, and opening a pickle can run any code that is hidden in it, so bertkit loads safetensors "
-        f"only. If you trust where it comes from, convert it once:\n  bertkit convert --trust-pickle {path} NEW_FOLDER"
+        f"{path} is a pickle, and opening a pickle can run any code hidden in it, so bertkit loads safetensors only. "
+        f"If you trust its origin, convert it once:\n  bertkit convert --trust-pickle {path} NEW_FOLDER"
     )
 
 
@@ -107,22 +108,22 @@ def _nothing_in(folder: Path) -> str:
     kinds = (".index", ".ckpt.meta", ".h5", ".msgpack", "saved_model.pb")
     if any(name.endswith(kinds) for name in names):
         return (
-            f"{folder} holds a TensorFlow or Flax checkpoint; bertkit loads {WEIGHTS}. The original code's .index and "
-            f".data files become that with:\n  bertkit convert {folder} NEW_FOLDER"
+            f"{folder} has a TensorFlow or Flax checkpoint, but no {WEIGHTS}. Convert the .index and .data files of "
+            f"the original code once:\n  bertkit convert {folder} NEW_FOLDER"
         )
-    found = f"{folder} has neither {WEIGHTS} nor {INDEX}; it holds {shorten(names) or 'nothing'}"
+    found = f"{folder} has neither {WEIGHTS} nor {INDEX}; it contains {shorten(names) or 'nothing'}"
     repository = _repository(folder)
     if repository is None:
         return found
     return (
-        f"{found}. Of the Hub only safetensors are fetched to be loaded; {repository} may hold its weights as a pickle "
-        "or for TensorFlow. Opening a pickle can run any code that is hidden in it; if you trust where it comes from, "
-        f"convert it once:\n  bertkit convert --trust-pickle {repository} NEW_FOLDER"
+        f"{found}. Only safetensors are fetched from the Hub; {repository} may have its weights as a pickle or for "
+        "TensorFlow. Opening a pickle can run any code hidden in it; if you trust its origin, convert it once:\n"
+        f"  bertkit convert --trust-pickle {repository} NEW_FOLDER"
     )
 
 
 def _repository(folder: Path) -> str | None:
-    """Name of the repository whose snapshot in the Hub cache a folder is; None for any other folder."""
+    """The repository of a snapshot in the Hub cache; None for any other folder."""
     home = folder.parent.parent
     if folder.parent.name != "snapshots" or not home.name.startswith("models--"):
         return None
@@ -130,7 +131,7 @@ def _repository(folder: Path) -> str | None:
 
 
 def _read_shards(index: Path) -> Weights:
-    weight_map = _read_index(index)
+    weight_map = read_weight_map(index, ".safetensors")
     headers = [_read_shard(index, name) for name in sorted(set(weight_map.values()))]
     tensors: dict[str, TensorInfo] = {}
     for header in headers:
@@ -138,11 +139,11 @@ def _read_shards(index: Path) -> Weights:
             name for name, shard in weight_map.items() if shard == header.file.name and name not in header.tensors
         ]
         if absent:
-            raise CheckpointError(f"{index} says that {header.file.name} has {_few(absent)}; it has not")
+            raise CheckpointError(f"{index} lists {_few(absent)} in {header.file.name}, which does not contain it")
     for header in headers:
         surplus = [name for name in header.tensors if weight_map.get(name) != header.file.name]
         if surplus:
-            raise CheckpointError(f"{header.file} has {_few(surplus)}, which {index.name} does not list for it")
+            raise CheckpointError(f"{header.file} contains {_few(surplus)}, which {index.name} does not list")
         tensors.update(header.tensors)
     return Weights(index.parent, tuple(header.file for header in headers), tensors, headers[0].metadata)
 
@@ -151,41 +152,45 @@ def _few(names: Iterable[str]) -> str:
     return shorten(name[:80] for name in names)
 
 
-def _read_index(index: Path) -> dict[str, str]:
-    with open_regular(index) as stream:
-        text = stream.read(MAX_INDEX_BYTES + 1)
-    if len(text) > MAX_INDEX_BYTES:
-        raise CheckpointError(f"{index} has more than {MAX_INDEX_BYTES:,} bytes; an index has some ten thousand")
+def read_weight_map(index: Path, ending: str) -> dict[str, str]:
+    """The file of each tensor, from the index of a sharded checkpoint.
+
+    Args:
+        index: a ``.index.json``.
+        ending: of the names of its files.
+
+    Raises:
+        CheckpointError: not such an index, too many files, or a name that is not the bare name of a file.
+    """
     try:
-        content = strict_json(text)
+        content = strict_json(read_regular(index, max_bytes=MAX_INDEX_BYTES))
     except ValueError as error:
+        if isinstance(error, CheckpointError):
+            raise
         raise CheckpointError(f"{index} is not a readable JSON file: {error}") from None
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no weight_map that names the file of each tensor")
     for name, shard in weight_map.items():
         if not isinstance(shard, str):
-            raise CheckpointError(
-                f"{index} gives {str(shard)[:60]!r} as the file of {name[:80]!r}, expected a file name"
-            )
+            said = f"gives {str(shard)[:60]!r} as the file of {name[:80]!r}, expected a file name"
+            raise CheckpointError(f"{index} {said}")
+        if shard != os.path.basename(shard) or "\\" in shard or "\0" in shard or not shard.endswith(ending):
+            said = f"only the bare name of a {ending} file in the same folder is safe"
+            raise CheckpointError(f"{index} names the file {shard[:80]!r}: {said}")
     if len(set(weight_map.values())) > MAX_SHARDS:
         raise CheckpointError(f"{index} names {len(set(weight_map.values())):,} files, more than {MAX_SHARDS:,}")
     return weight_map
 
 
 def _read_shard(index: Path, name: str) -> Header:
-    """Header of a shard that must lie in the folder of the index, and not only seem to."""
-    if name != os.path.basename(name) or "\\" in name or "\0" in name or not name.endswith(".safetensors"):
-        raise CheckpointError(
-            f"{index} names the file {name[:80]!r}: only the bare name of a .safetensors file in the same folder is "
-            "safe"
-        )
+    """The header of a shard, which must really lie in the folder of the index."""
     shard = index.parent / name
     try:
         target = shard.resolve(strict=True)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{index} names {name[:80]}, which is not there: the download or copy is not complete"
+            f"{index} names {name[:80]}, which does not exist: the download or copy is incomplete"
         ) from None
     except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, no name at all
         raise CheckpointError(f"{index} names {name[:80]!r}, which cannot be read: {str(error)[:200]}") from None
@@ -199,10 +204,10 @@ def _read_shard(index: Path, name: str) -> Header:
 
 
 def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Write ``config.json`` and ``model.safetensors`` so that a reader finds each of them old or new, never half.
+    """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
 
-    Both are written under other names and forced to disk before they are renamed; only a crash between the two
-    renames, which follow each other at once, can leave the old config beside the new weights.
+    Both are written under other names and flushed to disk before they are renamed. Only a crash between the two renames
+    can leave the old config beside the new weights.
 
     Raises:
         CheckpointError: ``folder`` is a file.

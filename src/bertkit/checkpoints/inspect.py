@@ -1,7 +1,7 @@
-"""What is in a checkpoint, told without building the model: for people and, as a dict, for programs.
+"""What a checkpoint contains, without building the model: as text, and as a dict for programs.
 
-Headers, config and vocabulary are read; weights only to hash them and to find values that are not finite. Works on
-checkpoints that cannot be loaded too, and says why, as long as the header is readable. Imports no torch.
+Reads headers, config and vocabulary; weights only to hash them and to find values that are not finite. Also works on
+checkpoints that cannot be loaded, and says why, as long as the header is readable. Imports no torch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One weights file: its name, bytes and hash (hexadecimal SHA-256, or None where none was asked for)."""
+    """One weights file: name, size and hexadecimal SHA-256 (None if it was not asked for)."""
 
     name: str
     num_bytes: int
@@ -43,20 +43,20 @@ class FileReport:
 class ModelReport:
     """What :func:`inspect` found.
 
-    path: where the checkpoint lies.
+    path: of the checkpoint.
     loadable: whether at least one class loads it without a new head.
-    problems: why not, or what is wrong besides; one text each.
-    config: content of the config; None where it cannot be used.
-    viewed_as: class whose table :attr:`tensors` is: the one it was saved from, else the bare encoder.
+    problems: the reasons if not, and anything else that is wrong.
+    config: its content; None if it is unusable.
+    viewed_as: the class that :attr:`tensors` refers to: the one it was saved from, otherwise the bare encoder.
     num_parameters: values in the file, without copies and buffers.
     parameters: the same by part.
     dtypes: number of tensors by type.
-    tensors: status, name of ours, names of theirs, shape, type and part of each tensor.
+    tensors: status, our name, their names, shape, type and part of each tensor.
     heads: whether each head is in the file.
-    classes: for each class "exact", or what to add ("num_labels=", "new_head=True"), or "no".
-    unused: tensors of the file that the class of :attr:`viewed_as` has no place for.
-    labels: names of the labels, where the file has a classifier.
-    tokenizer: vocabulary file, size and settings; None where there is none.
+    classes: for each class "exact", what to add ("num_labels=", "new_head=True"), or "no".
+    unused: tensors of the file without a place in the class :attr:`viewed_as`.
+    labels: their names, if the file has a classifier.
+    tokenizer: vocabulary file, size and settings; None if there is none.
     files: the weights files.
     """
 
@@ -83,10 +83,10 @@ class ModelReport:
         return plain
 
     def render(self) -> str:
-        """Text for a terminal; layers that are alike share a line."""
+        """Text for a terminal; equal layers share a line."""
         width = max(len(key) for key, _ in self._facts())
         lines = [f"{key:<{width}}  {value}".rstrip() for key, value in self._facts()]
-        lines += ["", f"tensors, as {self.viewed_as} sees them (ours <- theirs):", *_table(self.tensors)]
+        lines += ["", f"tensors as seen by {self.viewed_as} (ours <- theirs):", *_table(self.tensors)]
         if self.problems:
             lines += ["", *(f"problem: {problem}" for problem in self.problems)]
         return "\n".join(line.rstrip() for line in lines)
@@ -147,11 +147,11 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
     Args:
         name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
         revision: on the Hub.
-        hash_files: read the files to hash them.
+        hash_files: whether to hash the files, which reads them.
 
     Raises:
-        CheckpointError: nothing there, or the weights' header cannot be read. A config that cannot be used, tensors
-            that do not fit and values that are not finite are told in ``problems`` instead.
+        CheckpointError: no checkpoint, or a header that cannot be read. An unusable config, tensors that do not fit and
+            values that are not finite are listed in ``problems`` instead.
     """
     path = resolve(name_or_path, revision=revision)
     weights = find_weights(path)
@@ -178,7 +178,7 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
         loadable=sound and "exact" in classes.values(),
         problems=tuple(dict.fromkeys(problems)),
         config=None if config is None else config.to_dict(),
-        viewed_as=view.spec.name if view is not None else "nobody (the config cannot be used)",
+        viewed_as=view.spec.name if view is not None else "no class (the config is unusable)",
         num_parameters=sum(parts.values()),
         parameters=parts,
         dtypes=_count(info.dtype for info in weights.tensors.values()),
@@ -193,7 +193,7 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
 
 
 def _attempt(problems: list[str], look: Any) -> Any:
-    """What ``look`` returns, or None and its complaint among the problems."""
+    """The result of ``look``, or None, with its error added to the problems."""
     try:
         return look()
     except CheckpointError as error:
@@ -222,7 +222,7 @@ def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameT
 
 
 def _parameters(tensors: Iterable[TensorInfo], table: NameTable) -> dict[str, int]:
-    """Values by part; the encoder in embeddings and layers; tied copies and buffers are not counted."""
+    """Number of values by part, the encoder split into embeddings and layers; without tied copies and buffers."""
     counts: dict[str, int] = {}
     names = {rule.theirs[0].partition(".")[0]: part for part, rules in table.parts.items() for rule in rules}
     ties = dict(table.ties)
@@ -250,7 +250,7 @@ def _unmatched(info: TensorInfo) -> Row:
 
 
 def _is_broken(info: TensorInfo) -> bool:
-    """Whether a tensor has a value that is infinite or not a number."""
+    """Whether a tensor contains an infinite value or NaN."""
     with open_regular(info.file) as stream:
         stream.seek(info.start)
         left = info.end - info.start
@@ -271,7 +271,7 @@ def _file_report(file: Path, hash_it: bool) -> FileReport:
 
 
 def _table(rows: Iterable[Row]) -> list[str]:
-    """One line for rows that differ only in the layer; columns: status, ours <- theirs, shape, type."""
+    """One line for rows that differ only in the layer: status, shape, type, ours <- theirs."""
     layers: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         number = layer_number(row.ours or row.theirs[0])
@@ -295,7 +295,7 @@ def _table(rows: Iterable[Row]) -> list[str]:
 
 
 def _together(names: tuple[str, ...]) -> str:
-    """``a.{query,key,value}.weight`` for names that differ in one place."""
+    """``a.{query,key,value}.weight`` for names that differ in one part."""
     if len(names) < 2:
         return names[0] if names else "-"
     columns = (list(dict.fromkeys(column)) for column in zip(*(name.split(".") for name in names), strict=True))

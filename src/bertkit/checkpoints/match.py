@@ -1,7 +1,7 @@
-"""Does a file fit a model class? One table of rows, used to load, to explain an error, and to ``inspect``.
+"""Does a file fit a model class? One table of tensors, used to load, to explain errors, and by ``inspect``.
 
-There are three outcomes: every row fits; some rows are new because a new head was asked for; or the table has a
-problem, and then nothing is loaded. Works on headers and configs only. Imports no torch.
+There are three outcomes: every tensor fits; some are new because a new head was asked for; or there is a problem, and
+nothing is loaded. Works on headers and configs only. Imports no torch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, sizes
 from bertkit.checkpoints.safetensors_header import TensorInfo
 from bertkit.config.bert_config import BertConfig
 
-#: Types whose values can be weights.
+#: Types of weights.
 FLOAT_TYPES = ("F32", "F16", "BF16", "F64")
 
 
 class Status(Enum):
-    """What became of one tensor."""
+    """The outcome for one tensor."""
 
     EXACT = "exact"
     NEW = "new"
@@ -38,14 +38,14 @@ PROBLEMS = (Status.MISSING, Status.MISSHAPED, Status.WRONG_TYPE, Status.UNEXPECT
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tensor of the model, or one of the file that the model has no place for.
+    """One tensor of the model, or one of the file without a place in the model.
 
-    ours: name in the model; empty for a tensor that only the file has.
-    theirs: names in the file (where missing: the names looked for).
-    shape: of ours, or of theirs where there is no ours.
-    dtype: type in the file, as safetensors calls it; empty where there is none.
+    ours: name in the model; empty for a tensor that is only in the file.
+    theirs: names in the file (if missing: the expected names).
+    shape: in the model, otherwise in the file.
+    dtype: type in the file, as named by safetensors; empty if it is not there.
     part: part of the name table, or "unknown".
-    note: what is wrong or special, for people.
+    note: what is wrong or special, in words.
     """
 
     status: Status
@@ -62,8 +62,8 @@ class HeadRequest:
     """Whether the caller asked for a new head.
 
     labels: ``num_labels=`` or ``id2label=`` was given: a new head if the file has none.
-    new_head: ``new_head=True`` was given: a new head whatever the file has; of a class without one, a new pooler
-        where the file has none.
+    new_head: ``new_head=True`` was given: a new head whatever the file has; for a class without heads, a new pooler if
+        the file has none.
     """
 
     labels: bool = False
@@ -72,7 +72,7 @@ class HeadRequest:
 
 @dataclass(frozen=True)
 class Match:
-    """The whole table for one file and one class."""
+    """The table of one file and one class."""
 
     spec: ClassSpec
     table: NameTable
@@ -87,22 +87,22 @@ class Match:
 
     @cached_property
     def problems(self) -> tuple[Row, ...]:
-        """Rows that forbid to load; none means the file fits."""
+        """Rows that prevent loading; empty if the file fits."""
         return tuple(self.of(*PROBLEMS))
 
     @property
     def exact(self) -> tuple[str, ...]:
-        """Tensors of the model that come from the file."""
+        """Tensors of the model that are in the file."""
         return tuple(row.ours for row in self.of(Status.EXACT))
 
     @property
     def new(self) -> tuple[str, ...]:
-        """Tensors of the model that are drawn at random because a new head was asked for."""
+        """Tensors of the model that are initialised at random because a new head was asked for."""
         return tuple(row.ours for row in self.of(Status.NEW))
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Tensors of the file that belong to heads this class does not have."""
+        """Tensors of the file that belong to heads of other classes."""
         return tuple(name for row in self.of(Status.UNUSED) for name in row.theirs)
 
     def __str__(self) -> str:
@@ -121,25 +121,25 @@ def match(
 
     Args:
         tensors: by name in the file.
-        config: sizes; with the labels of a new head where one is asked for.
+        config: sizes, including the labels of a new head.
         spec: the class.
         table: names of the family.
         request: whether a new head may or must be made.
 
     Returns:
-        One row for each tensor of the model and of the file. What does not fit is in ``problems``; nothing raises.
+        One row for each tensor of the model and of the file; misfits are in ``problems``. Never raises.
     """
     return _Matcher(tensors, config, spec, table).match(request)
 
 
 def saved_as(tensors: Mapping[str, TensorInfo], config: BertConfig, table: NameTable) -> ClassSpec | None:
-    """The class that a file was saved from, where its config says so and the tensors bear it out."""
+    """The class that a file was saved from, according to its config and confirmed by its tensors."""
     specs = (table.classes[name] for name in config.architectures or () if name in table.classes)
     return next((spec for spec in specs if not match(tensors, config, spec, table).problems), None)
 
 
 class _Matcher:
-    """Works through the file's names, crossing off each that finds its place."""
+    """Goes through the names of the file and removes each that has a place in the model."""
 
     def __init__(
         self, tensors: Mapping[str, TensorInfo], config: BertConfig, spec: ClassSpec, table: NameTable
@@ -164,7 +164,7 @@ class _Matcher:
         self.known = {name: part for part in table.parts for rule in table.rules(part, config) for name in rule.theirs}
 
     def match(self, request: HeadRequest) -> Match:
-        """The table, as :func:`match` returns it; call it once."""
+        """The result of :func:`match`; call it once."""
         spec = self.spec
         new_parts = tuple(part for part in spec.heads if self._is_new(part, request))
         parts = ["encoder", *spec.heads]
@@ -189,7 +189,7 @@ class _Matcher:
         return asked and (not self._has_any(part) or self._owner(part) is not None)
 
     def _owner(self, part: str) -> str | None:
-        """The other class that the file's classifier was trained for: the same names, but another meaning."""
+        """The other class that the classifier in the file belongs to: the same names with another meaning."""
         names, classes = self.config.architectures or [], self.table.classes
         if "classifier" not in part or self.spec.name in names:
             return None
@@ -207,7 +207,7 @@ class _Matcher:
         return Row(Status.NEW, self._our_name(rule, part), (), rule.our_shape(self.letters), "", part)
 
     def _row(self, rule: Rule, part: str) -> Row:
-        """Take a rule's tensors out of the file and say how they fit."""
+        """Take the tensors of a rule out of the file and compare them."""
         ours, shape, owner = self._our_name(rule, part), rule.our_shape(self.letters), self._owner(part)
         wanted = rule.their_shape(self.letters)
         written = tuple((self.prefix if part in self.table.prefixed else "") + name for name in rule.theirs)
@@ -221,7 +221,7 @@ class _Matcher:
         names, dtype = tuple(info.name for info in infos), "/".join(sorted({info.dtype for info in infos}))
         for info in infos:
             if info.dtype not in FLOAT_TYPES:
-                note = f"the file has {info.dtype}, weights are one of {', '.join(FLOAT_TYPES)}"
+                note = f"the file has {info.dtype}, expected one of {', '.join(FLOAT_TYPES)}"
                 return Row(Status.WRONG_TYPE, ours, (info.name,), shape, info.dtype, part, note)
             if info.shape != wanted:
                 note = f"the file has {list(info.shape)}, the config asks for {list(wanted)}"
@@ -232,14 +232,14 @@ class _Matcher:
         return self.table.written_prefix(part, self.spec.base_prefix) + rule.ours
 
     def _ties(self, kept: Mapping[str, TensorInfo], used: Iterable[str], new_parts: Iterable[str]) -> None:
-        """A tied copy in the file must have the shape (and, checked when read, the values) of its original."""
+        """A tied copy must have the shape of its original (and its values, compared when they are read)."""
         for name, original in self.table.ties:
             head = self.known[original] if self.known[original] != "encoder" else "masked-lm head"
             if name not in self.left or original not in used or head not in self.spec.heads or head in new_parts:
                 continue
             info, twin = self.left.pop(name), kept[original]
             same = info.shape == twin.shape and info.dtype == twin.dtype
-            note = f"always equal to {twin.name}" if same else f"differs from {twin.name} in shape or type"
+            note = f"tied to {twin.name}" if same else f"differs from {twin.name} in shape or type"
             status = Status.TIED if same else Status.MISSHAPED
             pair = (info.name, twin.name) if same else (info.name,)
             self.rows.append(Row(status, "", pair, info.shape, info.dtype, head, note))

@@ -1,8 +1,8 @@
-"""Our tensor names beside the names in published files: one table a family, read in both directions.
+"""Our tensor names and those in published files: one table per family, used in both directions.
 
-A line says: this tensor of ours is those tensors of theirs, each of that shape. Names carry no ``bert.`` prefix here
-(files saved from a bare encoder have none; :attr:`NameTable.prefix` adds it) and ``{i}`` stands for the layer number.
-Another family is another table; another file format is another :class:`Op`. Imports no torch.
+A line says: this tensor of ours is made from those tensors of theirs, each of that shape. Names here have no ``bert.``
+prefix (files saved from a bare encoder have none; :attr:`NameTable.prefix` adds it); ``{i}`` is the layer number. A new
+family is a new table, a new file format a new :class:`Op`. Imports no torch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OLD_ENDINGS = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".La
 
 
 def _own_pooler(theirs: str) -> tuple[Rule, Rule]:
-    """The layer in front of a classifier; in our models it stands where the encoder's pooler would."""
+    """The layer before a classifier; in our models it takes the place of the pooler."""
     return dense("bert.pooler.dense", "D D", theirs)
 
 
@@ -70,7 +70,7 @@ def _masked_lm(dense_name: str, norm_name: str, bias: str) -> tuple[Rule, ...]:
 
 
 def _classes(*specs: ClassSpec) -> Mapping[str, ClassSpec]:
-    """The classes that every family has, those given in place of them or beside them."""
+    """The classes of every family, replaced or extended by those given."""
     common = (
         ClassSpec("BertModel", pooler=True),
         ClassSpec("BertForMaskedLM", ("masked-lm head",)),
@@ -105,7 +105,7 @@ BERT = NameTable(
 
 
 def _roberta(family: str) -> NameTable:
-    """RoBERTa, CamemBERT and XLM-R: the names of one code base."""
+    """RoBERTa, CamemBERT and XLM-R, which share their names."""
     return NameTable(
         family=family,
         prefix="roberta.",
@@ -232,13 +232,13 @@ CLASSES: Mapping[str, ClassSpec] = BERT.classes
 
 
 def class_spec(name: str, family: str) -> ClassSpec:
-    """What a class has in a family.
+    """The parts of a class in a family.
 
     Raises:
-        CheckpointError: the family has no such class; names those it has.
+        CheckpointError: the family has no such class; lists those it has.
     """
     classes = TABLES[family].classes
     if name not in classes:
         have = ", ".join(FAMILIES[family].their_class(other) for other in classes)
-        raise CheckpointError(f"the {family} family has no {name}, for its models have no such head; it has {have}")
+        raise CheckpointError(f"the {family} family has no {name}, because its models have no such head; it has {have}")
     return classes[name]

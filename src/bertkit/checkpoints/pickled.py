@@ -1,9 +1,9 @@
-"""Pickled weights (``pytorch_model.bin``) to safetensors, in a process of its own that may do little.
+"""Pickled weights (``pytorch_model.bin``) to safetensors, in a separate process with few rights.
 
-A pickle is a program. torch's restricted reader (``weights_only=True``) runs only the instructions that build tensors;
-it works in a separate process with bounded memory and file size, so that a fault in it harms nothing else. Nothing here
-is called unless the user said ``--trust-pickle``. What the process wrote is then read as any file of a stranger: header
-checked, and each tensor compared with the hash that the process took before writing.
+A pickle is a program. torch's restricted reader (``weights_only=True``) runs only the instructions that build tensors,
+here in a process with bounded memory and file size, so that a fault in it harms nothing else. It is used only with
+``--trust-pickle``. The file that the process wrote is then treated like any untrusted file: its header is checked, and
+each tensor is compared with the hash that the process computed before writing.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import INDEX, MAX_INDEX_BYTES, MAX_SHARDS, WEIGHTS
+from bertkit.checkpoints.huggingface import INDEX, WEIGHTS, read_weight_map
 from bertkit.checkpoints.safetensors_header import read_header
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import disk_guard
-from bertkit.system.untrusted_files import open_regular, strict_json
+from bertkit.system.untrusted_files import open_regular
 
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
-#: What a program may have put its weights under, beside its optimizer.
+#: Keys under which training scripts keep the weights beside the optimizer.
 _NESTED = ("state_dict", "model_state_dict", "model")
 _SPARE_BYTES = 4 << 30
 _BYTES_PER_S = 5e6
 
 
 def find_pickles(path: Path) -> tuple[Path, ...]:
-    """The pickles of a checkpoint, given as a folder or as one of them; empty where there are none.
+    """The pickles of a checkpoint, given as a folder or as one of its files; empty if there are none.
 
     Raises:
-        CheckpointError: an index that cannot be read or names files outside the folder.
+        CheckpointError: an index that cannot be read or names missing files or files elsewhere.
     """
     if not path.is_dir():
         if path.name == PICKLE_INDEX:
@@ -48,14 +48,14 @@ def find_pickles(path: Path) -> tuple[Path, ...]:
 
 
 def unpickle(pickles: tuple[Path, ...], folder: Path) -> None:
-    """Write the tensors of pickles into a folder of safetensors files, under the names they have.
+    """Write the tensors of pickles into safetensors files, under their own names.
 
     Args:
-        pickles: the files, together one checkpoint.
-        folder: an empty folder; gets ``model.safetensors``, or shards and their index.
+        pickles: the files of one checkpoint.
+        folder: an empty folder, for ``model.safetensors`` or shards and their index.
 
     Raises:
-        CheckpointError: not a pickle of tensors, one that wants to run other code, names in two shards.
+        CheckpointError: not a pickle of tensors, one that runs other code, or a tensor in two files.
         ResourceError: the process ran out of memory or time, or was killed; the disk is full.
     """
     weight_map: dict[str, str] = {}
@@ -66,33 +66,22 @@ def unpickle(pickles: tuple[Path, ...], folder: Path) -> None:
         _compare(folder / name, hashes, pickle)
         twice = weight_map.keys() & hashes.keys()
         if twice:
-            raise CheckpointError(f"{pickle} and an earlier file both hold {shorten(sorted(twice))}")
+            raise CheckpointError(f"{pickle} and an earlier file both contain {shorten(sorted(twice))}")
         weight_map |= dict.fromkeys(hashes, name)
     if len(pickles) > 1:
         (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}), encoding="utf-8")
 
 
 def _of_index(index: Path) -> tuple[Path, ...]:
-    with open_regular(index) as stream:
-        text = stream.read(MAX_INDEX_BYTES + 1)
-    try:
-        content = strict_json(text) if len(text) <= MAX_INDEX_BYTES else None
-    except ValueError as error:
-        raise CheckpointError(f"{index} is not a readable JSON file: {error}") from None
-    weight_map = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(weight_map, dict) or not weight_map or len(set(map(str, weight_map.values()))) > MAX_SHARDS:
-        raise CheckpointError(f"{index} has no weight_map that names the file of each tensor")
-    names = sorted(set(map(str, weight_map.values())))
-    for name in names:
-        if name != os.path.basename(name) or "\\" in name or "\0" in name or not name.endswith(".bin"):
-            raise CheckpointError(f"{index} names the file {name!r}: only the bare name of a .bin file is safe")
-        if not (index.parent / name).is_file():
-            raise CheckpointError(f"{index} names {name}, which is not there: the download or copy is not complete")
-    return tuple(index.parent / name for name in names)
+    files = [index.parent / name for name in sorted(set(read_weight_map(index, ".bin").values()))]
+    for file in files:
+        if not file.is_file():
+            raise CheckpointError(f"{index} names {file.name}, which does not exist: the download is incomplete")
+    return tuple(files)
 
 
 def _in_another_process(pickle: Path, out: Path) -> dict[str, str]:
-    """SHA-256 of each tensor, as the process saw it before writing."""
+    """SHA-256 of each tensor, computed by the process before writing."""
     size = pickle.stat().st_size
     command = [sys.executable, "-P", "-m", "bertkit.checkpoints.pickled", str(pickle), str(out)]
     try:
@@ -119,10 +108,10 @@ def _in_another_process(pickle: Path, out: Path) -> dict[str, str]:
 
 
 def _compare(file: Path, hashes: Mapping[str, str], pickle: Path) -> None:
-    """The tensors that were written must be those that were in the pickle."""
+    """Compare the written tensors with those in the pickle."""
     header = read_header(file)
     if header.tensors.keys() != hashes.keys():
-        raise CheckpointError(f"{pickle}: what was written holds other tensors; nothing was converted")
+        raise CheckpointError(f"{pickle}: other tensors were written than it contains; nothing was converted")
     with open_regular(file) as stream:
         for name, info in header.tensors.items():
             stream.seek(info.start)
@@ -131,7 +120,7 @@ def _compare(file: Path, hashes: Mapping[str, str], pickle: Path) -> None:
 
 
 def _main(pickle: str, out: str) -> int:
-    """What the other process does: one JSON object on stdout."""
+    """The separate process: prints one JSON object."""
     _bound(os.path.getsize(pickle))
     import torch
     from safetensors.torch import save_file
@@ -148,7 +137,7 @@ def _main(pickle: str, out: str) -> int:
     except MemoryError:
         raise
     except Exception as error:
-        # Whatever the reader finds wrong with a stranger's file, it is the file's fault, and the caller's to tell.
+        # Any error while reading an untrusted file is a fault of the file, which the caller reports.
         print(json.dumps({"error": _in_words(error)}))
         return 0
     print(json.dumps({"tensors": hashes}))
@@ -156,7 +145,7 @@ def _main(pickle: str, out: str) -> int:
 
 
 def _bound(size: int) -> None:
-    """Memory and file size in proportion to the pickle; where the system has such limits."""
+    """Limit memory and file size in proportion to the pickle, where the system can."""
     try:
         import resource
     except ImportError:
@@ -167,30 +156,30 @@ def _bound(size: int) -> None:
 
 
 def _tensors(content: Any) -> dict[str, Any]:
-    """Tensors by name, out of a state dict or of a dict that holds one."""
+    """Tensors by name, from a state dict or a dict that contains one."""
     import torch
 
     for key in _NESTED:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not content:
-        raise ValueError(f"it holds a {type(content).__name__}, expected tensors by name")
+        raise ValueError(f"it contains a {type(content).__name__}, expected tensors by name")
     others = [name for name, value in content.items() if not isinstance(name, str) or not torch.is_tensor(value)]
     if others:
-        raise ValueError(f"it holds other things than tensors: {shorten(others)}")
+        raise ValueError(f"it contains more than tensors: {shorten(others)}")
     if any(value.layout != torch.strided or value.is_quantized for value in content.values()):
-        raise ValueError("it holds sparse or quantised tensors, which are not read here")
-    if all(name.startswith("module.") for name in content):  # saved from a model spread over several GPUs
+        raise ValueError("it contains sparse or quantised tensors, which are not supported")
+    if all(name.startswith("module.") for name in content):  # saved from DataParallel
         content = {name.removeprefix("module."): value for name, value in content.items()}
     return dict(content)
 
 
 def _in_words(error: Exception) -> str:
-    """What the reader found, without its advice to read the file with no care at all."""
+    """The error of the reader, without its advice to switch the restriction off."""
     text = " ".join(str(error).split())
     wanted = re.search(r"GLOBAL ([\w.]+)", text)
     if wanted:
-        return f"it is no plain pickle of tensors: it wants to use {wanted[1]!r}, which bertkit does not run"
+        return f"it is not a plain pickle of tensors: it wants to use {wanted[1]!r}, which bertkit does not run"
     said = re.search(r"WeightsUnpickler error: (.{1,80}?)( Check the documentation|$)", text)
     what = said[1] if said else type(error).__name__ if "weights_only" in text else f"{type(error).__name__}: {text}"
     return f"it cannot be read as a pickle of tensors: {what[:200]}"

@@ -1,6 +1,6 @@
-"""The form of a name table: rules that say which tensors of a file make a tensor of ours, and what a class needs.
+"""Building blocks of name tables: which tensors of a file make up one of ours, and which parts a class needs.
 
-The tables themselves are in ``bertkit.checkpoints.names``. Imports no torch.
+The tables are in ``bertkit.checkpoints.names``. Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from bertkit.config.bert_config import BertConfig
 
 
 class Op(Enum):
-    """How one tensor of ours is made of theirs."""
+    """How one of our tensors is made from theirs."""
 
-    COPY = "copy"  #: the same numbers under another name
+    COPY = "copy"  #: the same values under another name
     STACK = "stack"  #: several matrices, one below the other (axis 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One tensor of ours and where it comes from.
+    """One of our tensors and where it comes from.
 
     ours: name in our model, ``{i}`` for the layer.
-    theirs: names in the file, in the order of stacking; ``{i}`` for the layer, or for the group of layers where ``{j}``
-        is the layer in its group.
-    shape: sizes of each of *theirs*, as letters of :func:`sizes` or numbers, for example ``"V E"``.
+    theirs: names in the file, in stacking order; ``{i}`` for the layer, or for the group of layers if ``{j}`` is the
+        layer within its group.
+    shape: sizes of each of *theirs*: letters of :func:`sizes` or numbers, for example ``"V E"``.
     op: how theirs become ours.
-    needs: property of the config that must hold for a model to have the tensor; empty: every model has it.
+    needs: property of the config that a model with this tensor has; empty: every model has the tensor.
     """
 
     ours: str
@@ -48,7 +48,7 @@ class Rule:
         )
 
     def their_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
-        """Shape each of theirs must have."""
+        """Expected shape of each of theirs."""
         return tuple(letters[size] if size in letters else int(size) for size in self.shape.split())
 
     def our_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ def norm(ours: str, theirs: str = "", shape: str = "D") -> tuple[Rule, Rule]:
 
 
 def stacked(ours: str, shape: str, theirs: tuple[str, ...]) -> tuple[Rule, Rule]:
-    """Weight and bias of a linear layer that is several of theirs, one below the other."""
+    """Weight and bias of a linear layer that stacks several of theirs."""
     return _pair(ours, theirs, shape, Op.STACK)
 
 
@@ -89,8 +89,8 @@ class ClassSpec:
     """Which parts of the table a model class has.
 
     name: of the class.
-    heads: its own parts, in order; with none it is the bare encoder.
-    pooler: whether it has the encoder's pooler; the bare encoder has one exactly when the file has.
+    heads: its own parts, in order; none for the bare encoder.
+    pooler: whether it has the pooler of the encoder; the bare encoder has one if the file has.
     outputs: rows of its classifier; None means one for each label of the config.
     label_head: whether ``num_labels=`` asks for a new head.
     """
@@ -116,14 +116,14 @@ class ClassSpec:
 class NameTable:
     """All names of one family.
 
-    prefix: what stands before the names of :attr:`prefixed` parts in a file saved from a model with a head.
-    parts: rules by part. "encoder" is what every model has; each other part is there or not, as a whole. Two parts may
-        share a name where different classes have different tensors under it.
-    prefixed: the parts whose names carry the prefix.
-    ignored: names of buffers that hold no weights; read past, never written.
-    endings: old endings of names and what they are called today; read, never written.
-    ties: (name, name of the tensor it always equals): a file may hold the first or not.
-    classes: the classes that the family has, by name.
+    prefix: precedes the names of the :attr:`prefixed` parts in files saved from a model with a head.
+    parts: rules by part. Every model has the "encoder"; every other part is either complete or absent. Two parts may
+        share a name if different classes have different tensors under it.
+    prefixed: the parts whose names have the prefix.
+    ignored: names of buffers without weights; skipped when reading, never written.
+    endings: old endings of names and their current form; read, never written.
+    ties: (name, name of the tensor it always equals); the first may be absent from a file.
+    classes: the classes of the family by name.
     """
 
     family: str
@@ -142,7 +142,7 @@ class NameTable:
         object.__setattr__(self, "roots", tuple(sorted(roots)))
 
     def canonical(self, name: str) -> str:
-        """Name as the table has it: without the prefix, with today's ending."""
+        """The name used in the table: without the prefix, with the current ending."""
         bare = name.removeprefix(self.prefix)
         if bare.startswith(self.roots):
             name = bare
@@ -152,25 +152,25 @@ class NameTable:
         return name
 
     def in_encoder(self, name: str) -> bool:
-        """Whether a canonical name claims to belong to the encoder (pooler included), known to the table or not."""
+        """Whether a canonical name belongs to the encoder or pooler by its prefix, known to the table or not."""
         return name.startswith((*self.roots, self.prefix))
 
     def rules(self, part: str, shape: BertConfig) -> Iterator[Rule]:
-        """Rules of a part that a model of this shape has, with the layer numbers filled in."""
+        """The rules of a part for a model of this shape, with layer numbers filled in."""
         rules = [rule for rule in self.parts[part] if not rule.needs or getattr(shape, rule.needs)]
         yield from (rule for rule in rules if "{i}" not in rule.ours)
         for layer in range(shape.num_stored_layers):
             yield from (rule.at(layer, shape.inner_group_num or 1) for rule in rules if "{i}" in rule.ours)
 
     def part_of(self, name: str) -> str | None:
-        """Part that a canonical name is of, whatever its layer; None: the table does not know it."""
+        """The part of a canonical name, whatever its layer; None if the table does not know it."""
         numbers = iter(("{i}", "{j}"))
         pattern = _NUMBER.sub(lambda found: next(numbers, found[0]), name)
         pattern = dict(self.ties).get(pattern, pattern)
         return next((part for part, rules in self.parts.items() if any(pattern in rule.theirs for rule in rules)), None)
 
     def written_prefix(self, part: str, base_prefix: str) -> str:
-        """What stands before the names of ``part`` in a model whose encoder is the attribute ``base_prefix``."""
+        """The prefix of the names of ``part`` in a model whose encoder is the attribute ``base_prefix``."""
         return f"{base_prefix}." if base_prefix and part in self.prefixed else ""
 
 
@@ -178,7 +178,7 @@ _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
 
 
 def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:
-    """What the letters of :attr:`Rule.shape` stand for.
+    """The meaning of the letters of :attr:`Rule.shape`.
 
     Words V, positions P, segments G; widths D of the encoder, E of the embeddings, F in the feed-forward; outputs C.
     """
@@ -194,6 +194,6 @@ def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:
 
 
 def layer_number(name: str) -> int | None:
-    """Layer (ALBERT: group of layers) that a name speaks of, with or without prefix; or None."""
+    """The layer (ALBERT: group of layers) in a name, with or without prefix; None if there is none."""
     found = re.match(r"(?:\w+\.)?(?:encoder\.layer|transformer\.layer|encoder\.albert_layer_groups)\.(\d{1,6})\.", name)
     return int(found[1]) if found else None

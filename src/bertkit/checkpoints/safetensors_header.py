@@ -1,8 +1,8 @@
-"""The head of a safetensors file, read and checked before one weight is: which tensors, of what type, where.
+"""The header of a safetensors file: names, types and locations of its tensors, checked before any weight is read.
 
-Format: 8 bytes little endian = length N of the header, N bytes of JSON, then the tensors' bytes side by side
-(https://huggingface.co/docs/safetensors, "Format"). Deviates: a header may have 8 MiB instead of 100 MB, some 50,000
-tensors, so that a damaged length cannot cost memory. Imports no torch.
+Format: 8 bytes little endian with the length N of the header, N bytes of JSON, then the bytes of the tensors
+(https://huggingface.co/docs/safetensors, "Format"). Deviation: headers are limited to 8 MiB (some 50,000 tensors)
+instead of 100 MB, so that a damaged length cannot exhaust memory. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import open_regular, strict_json
 
 MAX_HEADER_BYTES = 8 << 20
-#: Bytes of one value, by the name the format has for the type.
+#: Size of one value by type.
 ITEM_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
@@ -29,9 +29,9 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where one tensor lies.
+    """The location of one tensor.
 
-    start, end: bytes of the file, counted from its beginning.
+    start, end: offsets in the file, in bytes.
     """
 
     name: str
@@ -49,9 +49,9 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says about itself.
+    """The header of one file.
 
-    metadata: free text the writer left, often ``{"format": "pt"}``.
+    metadata: free text of the writer, often ``{"format": "pt"}``.
     """
 
     file: Path
@@ -60,12 +60,12 @@ class Header:
 
 
 def read_header(file: Path) -> Header:
-    """Read and check the header of a safetensors file; costs nothing that grows with the weights.
+    """Read and check the header of a safetensors file; the cost does not grow with the weights.
 
     Raises:
-        CheckpointError: not a regular file, not readable, too short, cut off, with bytes left over; a header that is
-            not the JSON the format asks for, names a tensor twice, or whose tensors overlap, leave holes or do not
-            have the bytes their shape needs. Names file and tensor.
+        CheckpointError: not a regular file, unreadable, truncated or with extra bytes; a header that is not valid JSON
+            of this format, has a tensor twice, or tensors that overlap, leave gaps or have the wrong number of bytes.
+            Names file and tensor.
     """
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -121,12 +121,12 @@ def _info(name: str, entry: Any, file: Path, base: int) -> TensorInfo:
 
 
 def _counts(values: Any) -> bool:
-    """Whether it is a list of whole numbers that fit a file (and are quick to multiply)."""
+    """Whether it is a list of whole numbers that are possible in a file (and quick to multiply)."""
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 60 for value in values)
 
 
 def _check_cover(tensors: dict[str, TensorInfo], file: Path, base: int, size: int) -> None:
-    """The tensors must lie side by side from the end of the header to the end of the file."""
+    """Tensors must cover the file from the end of the header without gaps."""
     end, before = base, "the header"
     for info in sorted(tensors.values(), key=lambda info: (info.start, info.end)):
         if info.start != end:

@@ -1,6 +1,6 @@
-"""Values out of safetensors files whose headers were checked: mapped where they can stay as they are, else read.
+"""Reads values from safetensors files with checked headers: memory-mapped if they stay unchanged, otherwise read.
 
-See ``docs/decisions/0020-strict-loading.md`` for what a map means when the file changes.
+See ``docs/decisions/0020-strict-loading.md`` for what happens to maps when the file changes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bertkit.checkpoints.safetensors_header import TensorInfo
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import open_regular, read_at
 
-#: Type of the values, by the name safetensors has for it.
+#: torch types by their names in safetensors.
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _CHECK_BYTES = 1 << 20
 
 
 class Reader:
-    """The files of one checkpoint, open; a context manager. Maps live on in the tensors made of them.
+    """The open files of one checkpoint; a context manager. Maps outlive it in the tensors made from them.
 
     :meth:`map` and :meth:`read` may be called from several threads at once.
 
@@ -50,7 +50,7 @@ class Reader:
             stream = self._streams[file] = self._stack.enter_context(open_regular(file))
             try:
                 self._maps[file] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
-            except (OSError, ValueError):  # some network file systems cannot; then all is read
+            except (OSError, ValueError):  # some network file systems cannot map; then everything is read
                 self._maps[file] = None
         return self
 
@@ -61,12 +61,12 @@ class Reader:
         self._maps.clear()
 
     def map(self, info: TensorInfo) -> Tensor | None:
-        """A tensor on the pages of the file, copied when written to; None where that is not possible.
+        """A tensor on the pages of the file, copied on write; None if that is impossible.
 
-        Its values have been checked through a small buffer, so its pages take memory only when it is first used.
+        Its values are checked through a small buffer, so that its pages take no memory before they are used.
 
         Raises:
-            CheckpointError: values that are not finite; the file was cut off since its header was read.
+            CheckpointError: values that are not finite, or a file that was truncated after its header was read.
         """
         dtype, pages = DTYPES[info.dtype], self._maps[info.file]
         if pages is None or info.start % dtype.itemsize or len(pages) < info.end:
@@ -99,7 +99,7 @@ class Reader:
 
 
 def _check_finite(info: TensorInfo, flat: Tensor, offset: int) -> None:
-    """Refuse what is not finite; ``flat`` holds the values of a tensor from number ``offset`` on, in its final type."""
+    """Refuse values that are not finite; ``flat`` has those of a tensor from ``offset`` on, in their final type."""
     first = first_not_finite(flat.view(torch.uint8).numpy(), _NAMES[flat.dtype])
     if first is None:
         return

@@ -1,6 +1,6 @@
-"""A safetensors file written tensor by tensor: the memory of one tensor, however large the checkpoint.
+"""Writes a safetensors file tensor by tensor, with the memory of one tensor however large the checkpoint.
 
-Format: see :mod:`bertkit.checkpoints.safetensors_header`. The ``safetensors`` package wants all tensors at once.
+Format: see :mod:`bertkit.checkpoints.safetensors_header`. The ``safetensors`` package needs all tensors at once.
 Imports no torch.
 """
 
@@ -19,17 +19,17 @@ from bertkit.system.atomic_files import disk_guard
 
 
 def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[[str], npt.NDArray[Any]]) -> None:
-    """Write a file that does not exist yet, and force it to the disk.
+    """Write a new file and flush it to disk.
 
     Args:
         file: its path.
-        tensors: type and shape by name; the place is ignored.
-        read: values of a tensor by name: contiguous, little endian, of as many bytes as type and shape need.
+        tensors: type and shape by name; locations are ignored.
+        read: gives the values of a tensor: contiguous, little endian, of the right size.
 
     Raises:
-        ResourceError: the disk is full. What was written is for the caller to remove.
+        ResourceError: the disk is full. The caller removes the partial file.
     """
-    names = sorted(tensors, key=lambda name: (-ITEM_BYTES[tensors[name].dtype], name))  # so that each stays aligned
+    names = sorted(tensors, key=lambda name: (-ITEM_BYTES[tensors[name].dtype], name))  # keeps every tensor aligned
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name in names:

@@ -1,8 +1,7 @@
-"""Checkpoints in a ``.zip``, as the original BERT was published: bounded, and only plain files under plain names.
+"""Checkpoints in a ``.zip``, as the original BERT was published: only regular files of bounded size.
 
-What is wanted is written into one flat folder under its bare name, whatever folders the archive has. Everything is
-checked in the list of contents first; then each file is written with no more bytes than the list promised.
-Imports no torch.
+Files of a checkpoint are extracted into one flat folder under their bare names. The table of contents is checked first;
+then each file is written with no more bytes than it states. Imports no torch.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard
 from bertkit.system.untrusted_files import open_regular
 
-#: What a checkpoint consists of; other files stay in the archive.
+#: Files of a checkpoint; others are not extracted.
 WANTED = (
     "*.index", "*.data-*-of-*", "checkpoint", "saved_model.pb", "*.safetensors", "*.safetensors.index.json",
     "pytorch_model*.bin", "pytorch_model.bin.index.json", "*config.json", "vocab*.txt", "*.vocab", "*.model",
@@ -29,23 +28,23 @@ WANTED = (
 )  # fmt: skip
 MAX_MEMBERS = 10_000
 MAX_TOTAL_BYTES = 64 << 30
-#: Weights hardly shrink; an archive that grows more than this, past the first bytes, was made to fill a disk.
+#: Weights hardly compress; an archive that grows more than this beyond :data:`_FREE_BYTES` is a zip bomb.
 MAX_GROWTH = 20
 _FREE_BYTES = 64 << 20
 _BLOCK = 1 << 20
 _END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
-#: Of the end of a list in ZIP64, and of the locator behind it.
+#: End of the table of contents in ZIP64, and the locator behind it.
 _BYTES_64 = 56 + 20
 _MAX_LIST_BYTES = 4 << 20
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file says by its name that it is a ``.zip``."""
+    """Whether a path is an existing file named ``.zip``."""
     return path.suffix.lower() == ".zip" and path.is_file()
 
 
 def unpack(file: Path, folder: Path) -> list[Path]:
-    """Write the files of the checkpoint in an archive into a folder, flat.
+    """Extract the checkpoint in an archive into a flat folder.
 
     Args:
         file: the archive.
@@ -55,8 +54,8 @@ def unpack(file: Path, folder: Path) -> list[Path]:
         The files, sorted by name.
 
     Raises:
-        CheckpointError: not a whole zip archive; a name that leads out of it; links, encryption, methods other than
-            stored and deflated; two files of the same name; files that grow beyond reason; no checkpoint in it.
+        CheckpointError: a damaged archive; names outside it; links, encryption, methods other than stored and deflated;
+            two files with the same name; excessive growth; no checkpoint in it.
         ResourceError: the disk is full.
     """
     with open_regular(file) as stream:
@@ -73,13 +72,13 @@ def unpack(file: Path, folder: Path) -> list[Path]:
 
 
 def _check_list(stream: BufferedReader, file: Path) -> None:
-    """Refuse a list of contents that would take much memory, before it is read."""
+    """Refuse a table of contents that would take much memory, before it is read."""
     size = os.fstat(stream.fileno()).st_size
     stream.seek(max(0, size - (1 << 16) - 22))
     tail = stream.read()
     at = tail.rfind(_END)
     if at < 0 or len(tail) - at < 22:
-        raise _damaged(file, "it has no list of contents at its end")
+        raise _damaged(file, "it has no table of contents at its end")
     length = int.from_bytes(tail[at + 12 : at + 16], "little")
     end = size - len(tail) + at
     start = max(0, end - _BYTES_64)
@@ -87,17 +86,17 @@ def _check_list(stream: BufferedReader, file: Path) -> None:
     record = stream.read(end - start)
     locator = record[-20:]
     if locator[:4] == _LOCATOR_64:
-        # zipfile takes the record right before the locator, wherever that points: elsewhere could stand a harmless one
+        # zipfile uses the record right before the locator wherever that points, so no other one may be checked here
         if record[:4] != _END_64 or int.from_bytes(locator[8:16], "little") != start:
-            raise _damaged(file, "its list of contents is not where it should be")
+            raise _damaged(file, "its table of contents is not where it should be")
         length = int.from_bytes(record[40:48], "little")
     if length > _MAX_LIST_BYTES:
-        raise _damaged(file, f"its list of contents should have {length:,} bytes, more than {_MAX_LIST_BYTES:,}")
+        raise _damaged(file, f"its table of contents should have {length:,} bytes, more than {_MAX_LIST_BYTES:,}")
     stream.seek(0)
 
 
 def _checked(members: list[zipfile.ZipInfo], file: Path) -> list[zipfile.ZipInfo]:
-    """The wanted members, after all were looked at."""
+    """Check all members; returns those to extract."""
     if len(members) > MAX_MEMBERS:
         raise _refused(file, f"it has {len(members):,} files, more than {MAX_MEMBERS:,}")
     wanted: dict[str, zipfile.ZipInfo] = {}
@@ -113,7 +112,7 @@ def _checked(members: list[zipfile.ZipInfo], file: Path) -> list[zipfile.ZipInfo
             continue
         _check_member(member, file)
         if plain in wanted:
-            raise _refused(file, f"it holds {wanted[plain].filename!r} and {name!r}: unpack it, and give one folder")
+            raise _refused(file, f"it contains {wanted[plain].filename!r} and {name!r}: unpack it and pass one folder")
         wanted[plain] = member
     size = file.stat().st_size
     _check_places(wanted.values(), file, size)
@@ -122,7 +121,7 @@ def _checked(members: list[zipfile.ZipInfo], file: Path) -> list[zipfile.ZipInfo
         raise _refused(file, f"it would grow from {size:,} to {total:,} bytes, which weights never do")
     if not wanted:
         shown = ", ".join(repr(member.filename) for member in members[:5])
-        raise CheckpointError(f"{file} holds no checkpoint; it has {shown or 'no files'}")
+        raise CheckpointError(f"{file} contains no checkpoint, but {shown or 'no files'}")
     return [wanted[name] for name in sorted(wanted)]
 
 
@@ -141,7 +140,7 @@ def _check_member(member: zipfile.ZipInfo, file: Path) -> None:
 
 
 def _check_places(members: Iterable[zipfile.ZipInfo], file: Path, size: int) -> None:
-    """No two files may be made of the same bytes, and all must lie in the archive."""
+    """Files must lie within the archive and must not share bytes."""
     end, before = 0, ""
     for member in sorted(members, key=lambda member: member.header_offset):
         if member.header_offset < 0:
@@ -154,7 +153,7 @@ def _check_places(members: Iterable[zipfile.ZipInfo], file: Path, size: int) -> 
 
 
 def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path, file: Path) -> Path:
-    """One file; reading checks its CRC at the end."""
+    """Extract one file; its CRC is checked at the end."""
     target, left = folder / member.filename.rpartition("/")[2], member.file_size
     with archive.open(member) as source, target.open("xb") as out:
         while block := source.read(min(_BLOCK, left + 1)):

@@ -29,7 +29,7 @@ from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.engine.torch_backend import eval_view
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
 from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
-from bertkit.export.onnx_model import FILES, MANIFEST, Variant, open_session
+from bertkit.inference.onnx_model import FILES, MANIFEST, Variant, open_session
 from bertkit.model import auto
 from bertkit.model.models import BertModel
 from bertkit.model.output import ModelOutput

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from bertkit.errors import InputError
 from bertkit.metrics.probabilities import sigmoid, softmax
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 #: The range that is searched. A temperature outside of it means that the input is not logits.
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
@@ -185,8 +187,8 @@ def best_thresholds(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "
 
 
 def cross_fit(
-    num_rows: int, fit_and_apply: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[Any]]
-) -> npt.NDArray[Any]:
+    num_rows: int, fit_and_apply: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[ScalarT]]
+) -> npt.NDArray[ScalarT]:
     """Cross-validated results of a decision: for each part of the rows by a fit on all other parts.
 
     Args:
@@ -203,15 +205,15 @@ def cross_fit(
     return joined[np.argsort(np.concatenate(parts), kind="stable")]
 
 
-def _f1(hits: Any, misses: Any, yes: int, no: int) -> Floats:
+def _f1(hits: Counts, misses: Counts, yes: int, no: int) -> Floats:
     return np.asarray(2.0 * hits / np.maximum(hits + misses + yes, 1))
 
 
-def _accuracy(hits: Any, misses: Any, yes: int, no: int) -> Floats:
+def _accuracy(hits: Counts, misses: Counts, yes: int, no: int) -> Floats:
     return np.asarray((hits + no - misses) / (yes + no))
 
 
-def _matthews(hits: Any, misses: Any, yes: int, no: int) -> Floats:
+def _matthews(hits: Counts, misses: Counts, yes: int, no: int) -> Floats:
     given = hits + misses
     spread = given * (yes + no - given) * float(yes) * float(no)
     covariance = hits * float(no) - misses * float(yes)
@@ -219,7 +221,7 @@ def _matthews(hits: Any, misses: Any, yes: int, no: int) -> Floats:
 
 
 #: Quality of "yes" for the first rows in order: from hits, false alarms, and how many rows are yes and no in all.
-_METRICS: dict[str, Callable[[Any, Any, int, int], Floats]] = {
+_METRICS: dict[str, Callable[[Counts, Counts, int, int], Floats]] = {
     "f1": _f1,
     "accuracy": _accuracy,
     "matthews": _matthews,

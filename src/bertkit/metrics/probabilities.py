@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
 
-Floats = npt.NDArray[np.floating[Any]]
+Floats = npt.NDArray[np.floating]
 
 
 def softmax(logits: npt.ArrayLike, axis: int = -1) -> Floats:
@@ -85,7 +83,7 @@ def scores_of(logits: npt.ArrayLike, problem_type: str | None = None) -> Floats:
     raise InputError(f"unknown problem_type {problem_type!r}")
 
 
-def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> npt.NDArray[Any]:
+def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> npt.NDArray[np.number]:
     """Label numbers int64 ``(B,)`` of logits ``(B, C)``, or the scores float ``(B,)`` of regression logits ``(B, 1)``;
     1 and 0, int64 ``(B, C)``, of labels that do not exclude each other.
 

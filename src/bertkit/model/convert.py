@@ -1,9 +1,8 @@
-"""``bertkit convert``: a checkpoint of another kind becomes a folder that everything here loads, whole or not at all.
+"""``bertkit convert``: turn a checkpoint of another format into a folder that bertkit loads, completely or not at all.
 
-Read are the archives of the original code, SavedModels of TensorFlow 2 (each also as a ``.zip``), pickled
-``pytorch_model.bin`` where the user trusts it, and safetensors under old names or in shards. The result is compared
-with the source tensor by tensor, and by what it computes where the source can be run; only then does the folder get its
-name.
+Sources are checkpoints of the original code, SavedModels of TensorFlow 2 (both also as ``.zip``), pickled
+``pytorch_model.bin`` if the user trusts it, and safetensors under old names or in shards. The result is compared with
+the source tensor by tensor, and by its outputs where the source can be run; only then does the folder get its name.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, Wishes, compare
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run, write_fingerprint
-from bertkit.system.atomic_files import sync_file, sync_folder, try_lock
+from bertkit.system.atomic_files import make_folder, sync_file, sync_folder, try_lock
 from bertkit.system.model_sources import HUB_FILES, resolve
 from bertkit.tokenization import AutoTokenizer
 
-#: Difference of outputs, as a share of the largest, that only the place of the same values in memory makes.
+#: Largest relative difference of outputs that the alignment of equal weights in memory can cause.
 _ROUNDING = 1e-5
-#: In the folder where a conversion works, held by the process that does it.
+#: Lock file in the working folder of a conversion.
 _LOCK = "lock"
 _PICKLE_FILES = (PICKLE, "pytorch_model-*.bin", PICKLE_INDEX)
-#: What TensorFlow's checkpoints consist of, beside the ``.json`` files; only to convert are they fetched of the Hub.
+#: Files of TensorFlow checkpoints, besides ``.json``; fetched from the Hub only for a conversion.
 _TENSORFLOW_FILES = (
     "*.index", "*.data-*-of-*", "checkpoint", "saved_model.pb", "variables/*", "vocab*.txt", "assets/vocab.txt",
     "*.model",
 )  # fmt: skip
-#: Archives other than ``.zip``.
+#: Archives other than ``.zip``, which are not opened.
 _PACKED = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 
 
@@ -50,13 +49,13 @@ class Conversion:
     """What :func:`convert` did.
 
     source, target: the paths.
-    kind: of the source, in words.
-    model: class the result was saved from.
+    kind: the format of the source, in words.
+    model: the class of the result.
     num_tensors, num_parameters: of the result.
-    dropped: number of tensors left out, by reason.
-    notes: decisions the user should know.
-    compared: what was found equal.
-    fingerprint: of the result; also in its file ``fingerprint.json``.
+    dropped: number of omitted tensors by reason.
+    notes: decisions that the user should know about.
+    compared: what was found to be equal.
+    fingerprint: of the result; also in its ``fingerprint.json``.
     """
 
     source: str
@@ -81,7 +80,7 @@ class Conversion:
             ("from", f"{self.source} ({self.kind})"),
             ("to", f"{self.target}, saved as {self.model}"),
             ("tensors", f"{self.num_tensors} with {self.num_parameters:,} parameters"),
-            ("left out", dropped or "nothing"),
+            ("omitted", dropped or "nothing"),
             *(("note", note) for note in self.notes),
             *(("compared", line) for line in self.compared),
         ]
@@ -101,16 +100,15 @@ def convert(
 
     Args:
         source: folder, file, TensorFlow prefix (``.../bert_model.ckpt``), ``.zip``, or name on the Hub.
-        target: the folder to make; it must not exist, or be empty.
-        trust_pickle: pickled weights may be opened, in a process of their own; see
-            :mod:`bertkit.checkpoints.pickled`.
-        wishes: what overrides the source.
+        target: the new folder; it must not exist, or be empty.
+        trust_pickle: allow opening pickled weights, in a separate process; see :mod:`bertkit.checkpoints.pickled`.
+        wishes: overrides what the source says.
         revision: on the Hub.
 
     Raises:
-        CheckpointError: nothing to convert there, damaged, unsafe, or no model that bertkit computes; the source and
-            the result differ. Nothing is left at ``target``.
-        InputError: ``target`` holds something; wishes that this kind of source has no use for.
+        CheckpointError: nothing to convert, a damaged or unsafe file, a model that bertkit does not compute, or a
+            result that differs from the source. ``target`` is not created.
+        InputError: ``target`` is not empty or is being written by another process; wishes that do not apply.
         ResourceError: the disk is full.
     """
     path, folder, wishes = _local(source, trust_pickle, revision), Path(target).expanduser(), wishes or Wishes()
@@ -148,16 +146,16 @@ def convert(
 
 
 def _local(source: str | Path, trust_pickle: bool, revision: str | None) -> Path:
-    """The source as a path on this disk."""
+    """The source as a local path."""
     path = Path(source).expanduser()
     if not path.exists() and find_index(path) is not None:
-        return path  # the prefix of a TensorFlow checkpoint, which is no file
+        return path  # the prefix of a TensorFlow checkpoint, not a file
     pickles = _PICKLE_FILES if trust_pickle else ()
     return resolve(source, files=[*HUB_FILES, *_TENSORFLOW_FILES, *pickles], revision=revision)
 
 
 def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
-    """What lies at a path, ready to be read."""
+    """The checkpoint at a path."""
     if path.suffix == ".safetensors" or path.name == INDEX or any((path / name).exists() for name in (WEIGHTS, INDEX)):
         _refuse(wishes)
         return HubSource(path, path.parent if path.is_file() else path)
@@ -166,19 +164,17 @@ def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
         return TensorFlowSource(open_archive(index), wishes)
     pickles = find_pickles(path)
     if not pickles and path.is_file() and _PACKED.search(path.name):
-        raise CheckpointError(f"{path} is an archive that is not opened here. Unpack it first:\n  tar xf {path}")
+        raise CheckpointError(f"{path} is an archive that bertkit does not open. Unpack it first:\n  tar xf {path}")
     if not pickles:
         held = shorten(sorted(entry.name for entry in path.iterdir())) if path.is_dir() else path.name
         raise CheckpointError(
-            f"{path} holds no checkpoint that can be converted: no TensorFlow index, no safetensors and no "
-            f"{PICKLE}, but {held or 'nothing'}"
-            + ("" if trust_pickle else " (of a repository on the Hub, pickles are fetched only with --trust-pickle)")
+            f"{path} has no checkpoint to convert: no TensorFlow index, no safetensors and no {PICKLE}, but "
+            f"{held or 'nothing'}" + ("" if trust_pickle else " (pickles are fetched only with --trust-pickle)")
         )
     if not trust_pickle:
         raise CheckpointError(
-            f"{pickles[0]} is a pickle, and opening a pickle can run code that is hidden in it. If you trust where it "
-            "comes from, say so: bertkit convert --trust-pickle; it is then opened by torch's restricted reader, in a "
-            "process of its own"
+            f"{pickles[0]} is a pickle, and opening a pickle can run code hidden in it. If you trust its origin, use "
+            "bertkit convert --trust-pickle: torch's restricted reader then opens it in a separate process"
         )
     _refuse(wishes)
     raw = work / "raw"
@@ -191,18 +187,18 @@ def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
 
 
 def _refuse(wishes: Wishes) -> None:
-    """A source that brings its own config has no use for wishes."""
+    """Refuse wishes for a source that has a config of its own."""
     given = [name for name, value in asdict(wishes).items() if value is not None]
     if given:
         raise InputError(f"{' and '.join(given)} can only be given for a TensorFlow checkpoint")
 
 
 def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
-    """Write the tokenizer's files, and read them as a user will; returns what the user should know.
+    """Write the files of the tokenizer and load it; returns notes for the user.
 
     Raises:
-        CheckpointError: a tokenizer that was made here cannot be read. One that was only copied may be of a kind that
-            other software has.
+        CheckpointError: a tokenizer whose settings were written here cannot be loaded. One that was only copied may be
+            of a kind that bertkit does not have.
     """
     files = found.tokenizer_files()
     for name, content in files.items():
@@ -216,26 +212,26 @@ def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
         if found.makes_tokenizer:
             raise CheckpointError(
                 f"{found.where} has a vocabulary that bertkit cannot read; nothing was written. {said}. If it is not "
-                "the model's, give the right one: --vocab FILE"
+                "that of the model, give the right one: --vocab FILE"
             ) from None
-        return (f"the tokenizer's files are copied, but bertkit cannot read them: {said}",)
+        return (f"the files of the tokenizer were copied, but bertkit cannot read them: {said}",)
     return ()
 
 
 def _verify(draft: Path, found: Source) -> tuple[str, ...]:
-    """Compare the written folder with the source, and load it.
+    """Load the written folder and compare it with the source.
 
     Raises:
         CheckpointError: they differ, or no class loads the result.
     """
     values = compare(draft / WEIGHTS, found)
-    told = [f"{len(found.tensors)} tensors with {values:,} values, read again from both sides: equal bit for bit"]
+    told = [f"{len(found.tensors)} tensors with {values:,} values, read again on both sides: equal bit for bit"]
     report = inspect(draft, hash_files=False)
     if not report.loadable:
         problems = "\n".join(problem.replace(str(draft), "the result") for problem in report.problems)
         raise CheckpointError(f"{found.where} gives no model that bertkit loads; nothing was written.\n{problems}")
     if found.runs_at is None:
-        return (*told, "outputs: the source runs only in TensorFlow, so they were not compared")
+        return (*told, "outputs: not compared, because the source runs only in TensorFlow")
     ids = tuple((5 + 37 * number) % found.config.vocab_size for number in range(8))
     ids = ids[: found.config.max_input_length]
     name, theirs = run(found.runs_at, ids)
@@ -243,7 +239,7 @@ def _verify(draft: Path, found: Source) -> tuple[str, ...]:
     apart = {key: float((value - ours[key]).abs().max()) for key, value in theirs.items()}
     unequal = [key for key, most in apart.items() if not most <= _ROUNDING * max(1.0, float(theirs[key].abs().max()))]
     if unequal:
-        raise CheckpointError(f"{found.where} and its conversion compute other {shorten(unequal)}; nothing was written")
+        raise CheckpointError(f"{found.where} and its conversion differ in {shorten(unequal)}; nothing was written")
     return (
         *told,
         f"outputs of {name} before and after: {len(theirs)} tensors, at most {max(apart.values()):.1g} apart",
@@ -252,20 +248,20 @@ def _verify(draft: Path, found: Source) -> tuple[str, ...]:
 
 def _check_target(folder: Path) -> None:
     if (folder.exists() or folder.is_symlink()) and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InputError(f"{folder} is there already; give the name of a new folder")
+        raise InputError(f"{folder} exists already; give the name of a new folder")
 
 
 @contextmanager
 def _workshop(folder: Path) -> Iterator[Path]:
-    """A folder beside the target, so that the result can be renamed into place; removed at the end.
+    """A folder beside the target, from which the result is renamed into place; removed at the end.
 
-    One process at a time has it. What a killed one left behind is removed by the next.
+    Only one process at a time has it; leftovers of a killed process are removed.
     """
     work = folder.with_name(f".{folder.name}.convert")
     try:
-        work.mkdir(parents=True, exist_ok=True)
+        make_folder(work)
         with (work / _LOCK).open("ab") as lock:
-            if not try_lock(lock) or not _lies_at(work / _LOCK, lock):  # held by another process, or just left by one
+            if not try_lock(lock) or not _lies_at(work / _LOCK, lock):  # another process holds it, or just removed it
                 raise InputError(f"another bertkit convert is writing {folder}: wait for it, or give another folder")
             _check_target(folder)
             for entry in work.iterdir():
@@ -277,8 +273,8 @@ def _workshop(folder: Path) -> Iterator[Path]:
                 shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         raise ResourceError(
-            f"cannot write to {folder.parent}: {error.strerror or error}. Nothing is left there; make room, or give "
-            "another place, and try again"
+            f"cannot write to {folder.parent}: {error.strerror or error}. Nothing was left there; free some space or "
+            "choose another folder, and try again"
         ) from error
 
 
@@ -290,7 +286,7 @@ def _lies_at(path: Path, file: IO[bytes]) -> bool:
 
 
 def _publish(draft: Path, folder: Path) -> None:
-    """Give the finished folder its name."""
+    """Rename the finished folder into place."""
     for file in draft.iterdir():
         file.chmod(0o644)
         sync_file(file)

@@ -1,4 +1,4 @@
-"""The two kinds of sources of ``bertkit convert``: TensorFlow's variables, and safetensors under whatever names."""
+"""The sources of ``bertkit convert``: TensorFlow checkpoints, and safetensors under any known names."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.safetensors_header import TensorInfo, read_header
 from bertkit.checkpoints.tensorflow.bundle import fill
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader, num_heads
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError, InputError, did_you_mean
-from bertkit.system.untrusted_files import open_regular, strict_json
+from bertkit.system.untrusted_files import open_regular, read_regular, strict_json
+from bertkit.tokenization.auto_tokenizer import AUTO_FILES
 
-_TOKENIZER_FILES = (
-    "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
-)  # fmt: skip
-_MAX_FILE_BYTES = 64 << 20
-#: The constant of the tanh form of GELU, 0.044715 as float32, and the name of the operation of the erf form, as they
-#: stand in a saved graph.
+#: Traces of the two forms of GELU in a saved graph: the constant 0.044715 as float32, and the operation Erf.
 _TANH_FORM, _ERF_FORM = b"\x13\x27\x37\x3d", b"\x12\x03Erf"
-#: Heads in the file, and the class that has exactly these.
+#: The class with exactly these heads.
 _CLASS_OF = {
     frozenset(): "BertModel",
     frozenset({"words"}): "BertForMaskedLM",
@@ -41,7 +36,7 @@ _CLASS_OF = {
     frozenset({"labels"}): "BertForSequenceClassification",
     frozenset({"spans"}): "BertForQuestionAnswering",
 }
-#: Beginning of the names of a head, and what it is for.
+#: Prefix of the names in a head, and its purpose.
 _HEADS = {
     "cls.predictions.": "words",
     "predictions.": "words",
@@ -54,11 +49,11 @@ _HEADS = {
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a user may know better than the source says.
+    """What the user says about a TensorFlow checkpoint; overrides what lies beside it.
 
-    config: file with the shape (``bert_config.json``), where there is none beside the source, or instead of that.
-    vocabulary: the ``vocab.txt``, likewise.
-    model: class the weights were trained as, where the names do not tell (a tagger has the names of a classifier).
+    config: the ``bert_config.json``.
+    vocabulary: the ``vocab.txt``.
+    model: class the weights were trained as, where their names do not tell (taggers look like classifiers).
     lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
     """
 
@@ -69,16 +64,16 @@ class Wishes:
 
 
 class Source(ABC):
-    """A checkpoint that is being converted; a context manager while values are read.
+    """A checkpoint to convert; a context manager while values are read.
 
-    kind: in words.
+    kind: its format, in words.
     where: the file, for messages.
     config: of the result.
-    tensors: of the result, by name: type and shape.
-    dropped: number of tensors left out, by reason.
-    notes: decisions the user should know.
-    runs_at: folder that bertkit can run as it is, to compare outputs; None where there is none.
-    makes_tokenizer: whether the tokenizer's settings are written here, not copied: bertkit must be able to read it.
+    tensors: of the result: type and shape by name.
+    dropped: number of omitted tensors by reason.
+    notes: decisions that the user should know about.
+    runs_at: a folder that bertkit can run as it is, to compare outputs; None if there is none.
+    makes_tokenizer: whether the settings of the tokenizer are written here, so that bertkit must be able to load it.
     """
 
     kind: str
@@ -98,22 +93,22 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Values of a tensor of the result, contiguous."""
+        """The values of a tensor of the result, contiguous."""
 
     @abstractmethod
     def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
-        """Whether the bytes that were written, taken back into the source's layout, are other than the source's."""
+        """Whether written bytes, converted back into the layout of the source, differ from the source."""
 
     @abstractmethod
     def tokenizer_files(self) -> dict[str, bytes]:
-        """Files of the tokenizer, by the name they get."""
+        """Content of the files of the tokenizer, by name."""
 
 
 def compare(file: Path, source: Source) -> int:
-    """Read the written file and the source again, and compare every tensor; returns the number of values.
+    """Read the written file and the source again and compare every tensor; returns the number of values.
 
     Raises:
-        CheckpointError: they differ; names the first tensor.
+        CheckpointError: the first tensor that differs.
     """
     values = 0
     header = read_header(file)
@@ -122,20 +117,20 @@ def compare(file: Path, source: Source) -> int:
             written = np.empty(info.end - info.start, np.uint8)
             fill(stream, info, written)
             if source.differs(name, written):
-                raise CheckpointError(f"{source.where}: {name!r} was written with other values; nothing is kept of it")
+                raise CheckpointError(f"{source.where}: {name!r} was written with other values; nothing was kept")
             values += info.num_values
     return values
 
 
 class TensorFlowSource(Source):
-    """A TensorFlow checkpoint with its config and vocabulary, checked against the table of the class it is for.
+    """A TensorFlow checkpoint with its config and vocabulary, checked against the tensors of its class.
 
     Args:
         archive: the checkpoint.
-        wishes: what overrides it.
+        wishes: overrides what lies beside it.
 
     Raises:
-        CheckpointError: no config beside it; one that does not fit; lists what differs.
+        CheckpointError: no config, or one that does not fit; lists what differs.
     """
 
     makes_tokenizer = True
@@ -152,7 +147,7 @@ class TensorFlowSource(Source):
         beside = _first([self._home / "vocab.txt", self._home / "assets" / "vocab.txt"])
         file = wishes.vocabulary or beside or _only(self._home, "*.model") or _only(self._home, "vocab*.txt")
         self._vocabulary = None if file is None else _content(file)
-        #: A list of word pieces, of whatever family: there are ALBERTs with one. SentencePiece's files hold zeros.
+        # A list of word pieces: some ALBERTs have one too. Files of SentencePiece contain zero bytes.
         self._is_list = self._vocabulary is not None and b"\0" not in self._vocabulary
         self._lower_case = self._decide_case(notes)
         self.dropped = {
@@ -163,19 +158,19 @@ class TensorFlowSource(Source):
         self._check()
 
     def _with_head(self, config: BertConfig, heads: set[str]) -> BertConfig:
-        """The config with the class of the weights and its labels."""
+        """The config with the class of the weights and the number of labels."""
         family, classes = FAMILIES[config.model_type], TABLES[config.model_type].classes
         name = family.our_class(self._wishes.model or _CLASS_OF.get(frozenset(heads), "BertModel"))
         if name not in classes:
             known = ", ".join(map(family.their_class, classes))
-            raise InputError(f"there is no class {name!r}{did_you_mean(name, classes)}; known are {known}")
+            raise InputError(f"unknown class {name!r}{did_you_mean(name, classes)}; known classes: {known}")
         config = config.replace(architectures=[name])
         if "labels" in heads and classes[name].label_head and classes[name].outputs is None:
             config = config.replace(num_labels=self.tensors["classifier.weight"].shape[0])
         return config
 
     def _check(self) -> None:
-        """Everything that can be known from names and shapes, before a value is read."""
+        """Check names and shapes before any value is read."""
         assert self.config.architectures
         table = TABLES[self.config.model_type]
         fit = match(self.tensors, self.config, table.classes[self.config.architectures[0]], table)
@@ -195,7 +190,7 @@ class TensorFlowSource(Source):
     def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
         origin, theirs = self._archive.origins[name], self._values.variable(name)
         ours = written.view(theirs.dtype).reshape(self.tensors[name].shape)
-        as_bits = np.dtype(f"<u{theirs.dtype.itemsize}")  # so that -0 and 0 differ
+        as_bits = np.dtype(f"<u{theirs.dtype.itemsize}")  # distinguishes -0 from 0
         back = np.ascontiguousarray(origin.layout.undo(ours, origin.shape))
         return not np.array_equal(back.view(as_bits), theirs.view(as_bits))
 
@@ -213,12 +208,12 @@ class TensorFlowSource(Source):
         }
 
     def _decide_case(self, notes: list[str]) -> bool:
-        """Whether the tokenizer lower-cases: by the user, by the checkpoint, by capital letters in the vocabulary."""
+        """Whether the tokenizer lower-cases: told by the user, the checkpoint, or capitals in the vocabulary."""
         if self._vocabulary is None:
-            notes.append("there is no vocabulary beside the source, so the result has no tokenizer; give --vocab FILE")
+            notes.append("no vocabulary beside the source, so the result has no tokenizer; add one with --vocab FILE")
             return True
         if not self._is_list:
-            return self._wishes.lower_case is not False  # as ALBERT's own scripts do unless told otherwise
+            return self._wishes.lower_case is not False  # the default of ALBERT's own scripts
         pieces = self._vocabulary.decode("utf-8", "replace").splitlines()
         capital = next((piece for piece in pieces if not piece.startswith("[") and piece.lower() != piece), None)
         if self._wishes.lower_case is not None:
@@ -227,19 +222,19 @@ class TensorFlowSource(Source):
         why = (
             "as the checkpoint says"
             if self._said is not None
-            else ("for its vocabulary has no capital letters" if lower else f"for its vocabulary has {capital!r}")
+            else ("because its vocabulary has no capitals" if lower else f"because its vocabulary has {capital!r}")
         )
         notes.append(f"the tokenizer {'lower-cases' if lower else 'keeps capitals'}, {why}")
         return lower
 
 
 class HubSource(Source):
-    """Safetensors with a ``config.json``: names of old endings are brought up to date, buffers and copies left out.
+    """Safetensors with a ``config.json``: old names are updated, buffers and tied copies omitted.
 
     Args:
-        path: the weights, for :func:`find_weights`.
-        home: folder with the tokenizer's files.
-        kind: in words.
+        path: the weights, as for :func:`find_weights`.
+        home: folder with the files of the tokenizer.
+        kind: the format, in words.
     """
 
     def __init__(self, path: Path, home: Path, *, kind: str = "safetensors") -> None:
@@ -263,13 +258,13 @@ class HubSource(Source):
                 self._places[_with_todays_ending(name, table.endings)] = info
         self.tensors = {name: replace(info, name=name) for name, info in self._places.items()}
         if len(self.tensors) + sum(self.dropped.values()) != len(weights.tensors):
-            raise CheckpointError(f"{self.where} holds a tensor twice, under an old and a new name")
+            raise CheckpointError(f"{self.where} has a tensor twice, under an old and a new name")
 
     def _drop(self, why: str) -> None:
         self.dropped[why] = self.dropped.get(why, 0) + 1
 
     def _same(self, copy: TensorInfo, tensors: Mapping[str, TensorInfo], table: Any, ties: Mapping[str, str]) -> bool:
-        """Whether a copy has the bytes of its original; where not, it stays, and loading the result will say so."""
+        """Whether a copy has the bytes of its original; if not, it is kept, and loading the result fails."""
         wanted = ties[table.canonical(copy.name)]
         original = next(info for name, info in tensors.items() if table.canonical(name) == wanted)
         return (copy.dtype, copy.shape) == (original.dtype, original.shape) and bool(
@@ -283,7 +278,7 @@ class HubSource(Source):
         return not np.array_equal(written, self.read(name))
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        files = (self._home / name for name in _TOKENIZER_FILES)
+        files = (self._home / name for name in AUTO_FILES if name != CONFIG)
         return {file.name: _content(file) for file in files if file.is_file()}
 
 
@@ -302,7 +297,7 @@ def _bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
 
 
 def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> BertConfig:
-    """From the file that was given, the one beside the checkpoint, or the shapes of the variables."""
+    """The config from the given file, the one beside the checkpoint, or the shapes of the variables."""
     beside = _first([home / f"{archive.names.model_type}_config.json", home / "config.json"])
     file = wishes.config or beside
     if file is not None:
@@ -312,7 +307,7 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
         what = "the number of attention heads" if heads is None else "the activation function"
         raise CheckpointError(
             f"{archive.where}: there is no {archive.names.model_type}_config.json in {home}, and the weights do not "
-            f"tell {what}: give --config FILE"
+            f"determine {what}: give --config FILE"
         )
     shapes = {name: info.shape for name, info in archive.tensors.items()}
     layers = {name.split(".")[3] for name in shapes if name.startswith("bert.encoder.layer.")}
@@ -329,13 +324,13 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
             hidden_act=activation,
         )
     except (KeyError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{archive.where}: its shape cannot be told from its variables: {error}") from None
-    notes.append(f"no config beside the source: its shape is that of the variables, with {activation} as in the graph")
+        raise CheckpointError(f"{archive.where}: the variables do not determine the shape: {error}") from None
+    notes.append(f"no config beside the source: the shape was taken from the variables, {activation} from the graph")
     return config
 
 
 def _read_config(file: Path, model_type: str) -> BertConfig:
-    """The original's configs do not name their family; the variables do."""
+    """A config of the original code, which does not name its family."""
     try:
         content = strict_json(_content(file))
         if not isinstance(content, dict):
@@ -344,12 +339,12 @@ def _read_config(file: Path, model_type: str) -> BertConfig:
     except ValueError as error:
         raise CheckpointError(f"{file}: {error}") from None
     if config.model_type != model_type:
-        raise CheckpointError(f"{file} is of the {config.model_type} family, the variables are of {model_type}")
+        raise CheckpointError(f"{file} is for the {config.model_type} family, the variables are of {model_type}")
     return config
 
 
 def _activation(graph: Path) -> str | None:
-    """Which form of GELU a saved graph computes; None where it does not tell."""
+    """Which form of GELU a saved graph computes; None if that is unclear."""
     if not graph.is_file():
         return None
     content = _content(graph)
@@ -367,8 +362,4 @@ def _first(files: Iterable[Path]) -> Path | None:
 
 
 def _content(file: Path) -> bytes:
-    with open_regular(file) as stream:
-        content = stream.read(_MAX_FILE_BYTES + 1)
-    if len(content) > _MAX_FILE_BYTES:
-        raise CheckpointError(f"{file} has more than {_MAX_FILE_BYTES:,} bytes, more than any such file needs")
-    return content
+    return read_regular(file, max_bytes=64 << 20)

@@ -1,7 +1,7 @@
-"""The activation fingerprint of a checkpoint: what a fixed sentence does in every layer, in a few numbers each.
+"""The activation fingerprint of a checkpoint: a few numbers from every layer for one fixed sentence.
 
-Two copies of a model are the same model exactly when they compute the same; names, shapes and even hashes of files say
-less. The numbers are compared with a tolerance, because another processor rounds otherwise.
+Two checkpoints are the same model if they compute the same; names, shapes and even file hashes say less. The numbers
+are compared with a tolerance because processors round differently.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from bertkit.checkpoints.huggingface import config_path, find_weights
@@ -24,23 +25,23 @@ from bertkit.errors import CheckpointError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.loading import load_model
 from bertkit.system.model_sources import resolve
-from bertkit.system.untrusted_files import open_regular, strict_json
+from bertkit.system.untrusted_files import read_regular, strict_json
+from bertkit.system.validated_settings import explain_validation
 from bertkit.tokenization import AutoTokenizer
 
-#: File beside the weights that holds the fingerprint they had when they were converted.
+#: File beside the weights with their fingerprint at conversion.
 FINGERPRINT = "fingerprint.json"
 SENTENCE = "The river ran fast in spring, and 12 boats waited at the old mill."
-#: Largest difference that is rounding, in standard deviations of the activations.
+#: Largest difference attributed to rounding, in standard deviations of the activations.
 TOLERANCE = 1e-4
-#: Values taken from each tensor, evenly over it.
+#: Values sampled from each tensor, evenly spaced.
 _SAMPLES = 6
 _MAX_TOKENS = 64
-_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """One tensor in numbers: mean, standard deviation, and some of its values, evenly over it."""
+    """One tensor in numbers: mean, standard deviation, and some evenly spaced values."""
 
     mean: float
     sd: float
@@ -49,12 +50,12 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a model makes of the fixed sentence.
+    """What a model computes for the fixed sentence.
 
     model: the class that was run.
-    sentence: the text; None where there is no tokenizer, and fixed ids were taken.
+    sentence: the text; None if there was no tokenizer and fixed ids were used.
     input_ids: of the sentence.
-    activations: by name: ``hidden_states.0`` (embeddings) and one for each layer, then what the heads gave.
+    activations: by name: ``hidden_states.0`` (embeddings), one for each layer, and the outputs of the heads.
     """
 
     model: str
@@ -68,31 +69,20 @@ class Fingerprint:
 
     @classmethod
     def from_file(cls, file: Path) -> Fingerprint:
-        """Read what :meth:`to_dict` gave.
+        """Read the JSON of :meth:`to_dict`.
 
         Raises:
             CheckpointError: not such a file.
         """
-        with open_regular(file) as stream:
-            text = stream.read(_MAX_BYTES + 1)
         try:
-            if len(text) > _MAX_BYTES:
-                raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
-            content = strict_json(text)
-            content = content.get("fingerprint", content)  # the whole answer of inspect --verify --json
-            return cls(
-                str(content["model"]),
-                None if content["sentence"] is None else str(content["sentence"]),
-                tuple(int(number) for number in content["input_ids"]),
-                {
-                    str(name): Activation(
-                        float(one["mean"]), float(one["sd"]), tuple(float(value) for value in one["values"])
-                    )
-                    for name, one in content["activations"].items()
-                },
-            )
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise CheckpointError(f"{file} is no fingerprint of a model: {error}") from None
+            content = strict_json(read_regular(file, max_bytes=1 << 20))
+            content = content.get("fingerprint", content)  # the whole output of inspect --verify --json
+            return TypeAdapter(cls).validate_python(content)
+        except ValidationError as error:
+            said = explain_validation(error, [])
+        except (ValueError, AttributeError) as error:
+            said = str(error)
+        raise CheckpointError(f"{file} is not the fingerprint of a model: {said[:300]}")
 
     def render(self) -> str:
         """A table for a terminal."""
@@ -101,9 +91,7 @@ class Fingerprint:
             for name, one in self.activations.items()
         ]
         width = max(len(row[0]) for row in rows)
-        said = (
-            repr(self.sentence) if self.sentence is not None else "fixed ids, for want of a tokenizer that can be read"
-        )
+        said = "fixed ids, because no tokenizer can be loaded" if self.sentence is None else repr(self.sentence)
         lines = [f"fingerprint of {self.model} on {said} ({len(self.input_ids)} tokens)"]
         lines.append(f"  {'':<{width}}  {'mean':>9}  {'sd':>9}  some values")
         lines += [f"  {name:<{width}}  {mean:>9}  {sd:>9}  {values}" for name, mean, sd, values in rows]
@@ -113,7 +101,7 @@ class Fingerprint:
 def fingerprint(name_or_path: str | Path, *, revision: str | None = None) -> Fingerprint:
     """Run the fixed sentence through a checkpoint: float32, on the CPU, in eval mode.
 
-    The class is the one the checkpoint was saved from, so that its heads are seen too; else the bare encoder.
+    The class is the one the checkpoint was saved from, so that its heads are covered too; otherwise the bare encoder.
 
     Raises:
         CheckpointError: it does not load.
@@ -126,7 +114,7 @@ def fingerprint(name_or_path: str | Path, *, revision: str | None = None) -> Fin
 
 
 def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple[str | None, Fingerprint | None]:
-    """What a model should compute: its source in words and the fingerprint, or (None, None) where nobody knows.
+    """The fingerprint a model should have, and where it is from; (None, None) if that is unknown.
 
     Args:
         name_or_path: the model.
@@ -144,7 +132,7 @@ def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple
 
 
 def run(path: Path, input_ids: tuple[int, ...]) -> tuple[str, dict[str, Tensor]]:
-    """All that a checkpoint computes for one sequence of ids: the class that was run, and its tensors by name.
+    """The class that a checkpoint was run as, and all tensors it computes for one sequence of ids.
 
     Raises:
         CheckpointError: it does not load.
@@ -163,9 +151,9 @@ def run(path: Path, input_ids: tuple[int, ...]) -> tuple[str, dict[str, Tensor]]
 
 
 def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
-    """In what two fingerprints differ beyond rounding; one sentence each, none where they are those of one model.
+    """The differences between two fingerprints beyond rounding, one sentence each; empty for the same model.
 
-    Heads that only one of them has do not count: a model may have got another.
+    Heads that only one of them has do not count.
     """
     if one.input_ids != other.input_ids:
         return [
@@ -186,14 +174,14 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
 
 
 def _load(path: Path) -> Any:
-    """The class the checkpoint was saved from, if its heads are in the file; else the bare encoder."""
+    """Load the class the checkpoint was saved from if its heads are in the file, otherwise the bare encoder."""
     config = BertConfig.from_json_file(config_path(path))
     spec = saved_as(find_weights(path).tensors, config, TABLES[config.model_type])
     return load_model(MODEL_CLASSES["BertModel" if spec is None else spec.name], path)
 
 
 def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]:
-    """The sentence and its ids; without a tokenizer that can be read, ids spread over the whole vocabulary."""
+    """The sentence and its ids; without a usable tokenizer, ids spread over the whole vocabulary."""
     longest = min(_MAX_TOKENS, config.max_input_length)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -202,8 +190,8 @@ def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]
     ids = tuple(tokenizer(SENTENCE, truncation=True, max_length=longest)["input_ids"])
     if max(ids) >= config.vocab_size:
         raise CheckpointError(
-            f"the tokenizer in {path} gives the number {max(ids):,}, the embedding table of the model has "
-            f"{config.vocab_size:,} rows: the tokenizer belongs to another model"
+            f"the tokenizer in {path} gives the id {max(ids):,}, but the embedding table has {config.vocab_size:,} "
+            "rows: the tokenizer belongs to another model"
         )
     return SENTENCE, ids
 
@@ -224,5 +212,5 @@ def _short(ids: tuple[int, ...]) -> str:
 
 
 def write_fingerprint(found: Fingerprint, folder: Path) -> None:
-    """Put it beside the weights."""
+    """Write it beside the weights."""
     (folder / FINGERPRINT).write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")

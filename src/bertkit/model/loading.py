@@ -1,4 +1,4 @@
-"""What ``from_pretrained`` and ``save_pretrained`` of a model class do.
+"""``from_pretrained`` and ``save_pretrained`` of the model classes.
 
 See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 """
@@ -26,31 +26,31 @@ from bertkit.system.model_sources import resolve
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
-#: Keywords of ``from_pretrained`` in other software that have no counterpart here, and what to do in their place.
+#: Keywords of ``from_pretrained`` in transformers without a counterpart here, and what to do instead.
 OTHER_KEYWORDS = {
     **dict.fromkeys(
         ("output_attentions", "output_hidden_states", "return_dict"),
         "it is an argument of the call: model(..., {0}=...)",
     ),
-    "add_pooling_layer": "leave it out: the encoder has a pooler where the checkpoint has one",
-    "attn_implementation": "leave it out: there is one attention, which chooses how to compute by itself",
-    "config": "leave it out: the shape is read from config.json beside the weights; Class(config) makes a new model",
+    "add_pooling_layer": "omit it: the encoder has a pooler if the checkpoint has one",
+    "attn_implementation": "omit it: attention chooses its implementation by itself",
+    "config": "omit it: the shape is read from config.json beside the weights; Class(config) makes a new model",
     "cache_dir": "set the environment variable HF_HUB_CACHE to that folder",
     "device_map": "use device='cpu' or device='cuda'",
-    "from_tf": "leave it out, and write a checkpoint of TensorFlow anew with 'bertkit convert'",
-    "force_download": "leave it out, and remove the checkpoint from the Hub's cache",
-    "ignore_mismatched_sizes": "use new_head=True, which draws the head anew",
+    "from_tf": "omit it, and convert TensorFlow checkpoints once with 'bertkit convert'",
+    "force_download": "omit it, and delete the checkpoint from the Hub cache",
+    "ignore_mismatched_sizes": "use new_head=True, which initialises the head anew",
     "local_files_only": "set the environment variable HF_HUB_OFFLINE=1",
-    "low_cpu_mem_usage": "leave it out: no weight is drawn or held twice",
-    "output_loading_info": "leave it out: model.load_report tells what was exact, new and unused",
-    "state_dict": "make the model by Class(config) and use its load_state_dict",
-    "subfolder": "give the path of that folder",
+    "low_cpu_mem_usage": "omit it: weights are never initialised or held twice",
+    "output_loading_info": "omit it: see model.load_report",
+    "state_dict": "make the model with Class(config) and use its load_state_dict",
+    "subfolder": "pass the path of that folder",
     "token": "set the environment variable HF_TOKEN",
-    "trust_remote_code": "leave it out: code from a checkpoint is never run",
+    "trust_remote_code": "omit it: code from a checkpoint is never run",
     "use_auth_token": "set the environment variable HF_TOKEN",
-    "use_safetensors": "leave it out: safetensors are taken where they are there",
+    "use_safetensors": "omit it: weights are always safetensors",
 }
-_OF_CONFIG = "it is a field of the config, which is read from the checkpoint; change it in a copy of its config.json"
+_OF_CONFIG = "it is a field of the config, which is read from the checkpoint; edit a copy of its config.json instead"
 
 
 def load_model(
@@ -69,31 +69,31 @@ def load_model(
     torch_dtype: torch.dtype | str | None = None,
     **others: Any,
 ) -> ModelT:
-    """Load a checkpoint into a class: exactly, or with the new head that was asked for, or not at all.
+    """Load a checkpoint into a class: exactly, with a new head if asked for, or not at all.
 
     Args:
         cls: a model class.
         name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
-        num_labels: labels of a classifier. Where the file has a classifier it must have that many rows.
-        id2label: names of the labels, by number; asks for as many as it names.
+        num_labels: number of labels; a classifier in the file must have as many.
+        id2label: names of the labels by number; implies their number.
         label2id: the same the other way round.
         problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
-        new_head: draw the class's heads anew whatever the file holds (and the pooler, where the file has none; of
-            ``BertModel``, which has no heads, that is all).
-        seed: of the new head's weights. The global generators are not touched.
+        new_head: initialise the heads of the class anew whatever the file contains, and the pooler if the file has none
+            (for ``BertModel``, which has no heads, only that).
+        seed: for the weights of a new head. The global generators are not used.
         revision: branch, tag or commit on the Hub.
-        device: where the model goes; None means the CPU.
-        dtype: type of the weights; None means float32, whatever the file holds.
+        device: of the model; None means the CPU.
+        dtype: of the weights; None means float32, whatever the file contains.
         torch_dtype: another name of ``dtype``.
-        **others: none; keywords of other software are refused with what to do in their place.
+        **others: none; keywords of transformers are refused, with what to do instead.
 
     Returns:
-        The model in eval mode; ``model.load_report`` tells what was exact, new and unused.
+        The model in eval mode; ``model.load_report`` lists exact, new and unused tensors.
 
     Raises:
-        CheckpointError: missing, damaged, unsafe, or not fitting; lists every tensor that differs.
-        ConfigError: labels that contradict each other.
-        InputError: labels for a class without labels, a ``dtype`` that is no float type, an unknown keyword.
+        CheckpointError: a missing, damaged, unsafe or unsuitable checkpoint; lists every tensor that differs.
+        ConfigError: contradictory labels.
+        InputError: labels for a class without labels, a ``dtype`` that is not a float type, an unknown keyword.
     """
     _refuse(others)
     name = _class_name(cls)
@@ -103,7 +103,7 @@ def load_model(
     labels = {"num_labels": num_labels, "id2label": id2label, "label2id": label2id}
     labels = {key: value for key, value in labels.items() if value is not None}
     if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
-        raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}. A new head is new_head=True")
+        raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}; for a new head pass new_head=True")
     path = resolve(name_or_path, revision=revision)
     weights = find_weights(path)
     file_config = BertConfig.from_json_file(config_path(path))
@@ -129,9 +129,9 @@ def load_model(
 def _refuse(others: Mapping[str, Any]) -> None:
     for name in others:
         if name in OTHER_KEYWORDS or name in BertConfig.model_fields:
-            raise InputError(f"from_pretrained takes no {name}: {OTHER_KEYWORDS.get(name, _OF_CONFIG).format(name)}")
+            raise InputError(f"from_pretrained has no {name}: {OTHER_KEYWORDS.get(name, _OF_CONFIG).format(name)}")
         known = [name for name in inspect.signature(load_model).parameters if name not in ("cls", "others")]
-        raise InputError(f"from_pretrained takes no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
+        raise InputError(f"from_pretrained has no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
 
 
 def _class_name(cls: type[ConfiguredModel]) -> str:
@@ -150,7 +150,7 @@ def _float_type(dtype: torch.dtype | str | None) -> torch.dtype:
 
 
 def _with_labels(config: BertConfig, labels: dict[str, Any], problem_type: str | None) -> BertConfig:
-    """The config that was asked for; label names of the file are kept where only their number is given again."""
+    """The requested config; label names of the file are kept if only their number is given."""
     changes: dict[str, Any] = {} if problem_type is None else {"problem_type": problem_type}
     if labels.keys() != {"num_labels"} or labels["num_labels"] != config.num_labels:
         changes.update(labels)
@@ -158,7 +158,7 @@ def _with_labels(config: BertConfig, labels: dict[str, Any], problem_type: str |
 
 
 class _NoRandom(TorchFunctionMode):
-    """Leaves out random initialisation. On the meta device it would draw nothing, but import a compiler (1 s)."""
+    """Skips random initialisation, which on the meta device only imports a compiler (1 s)."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -170,7 +170,7 @@ class _NoRandom(TorchFunctionMode):
 
 
 def _build(cls: type[ModelT], table: Match) -> ModelT:
-    """The model without memory for weights, and without drawing any."""
+    """Build the model without allocating or initialising weights."""
     with torch.device("meta"), _NoRandom():
         if not table.spec.heads and not table.has_pooler:
             return cls(table.config, add_pooling_layer=False)  # type: ignore[call-arg]
@@ -178,18 +178,18 @@ def _build(cls: type[ModelT], table: Match) -> ModelT:
 
 
 def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:
-    """Initialise the parts that were asked for, as in a new model, from a generator of their own."""
+    """Initialise the requested parts as in a new model, with a separate generator."""
     generator = torch.Generator().manual_seed(seed)
     for part in table.new_parts:
         owners = {row.ours.rpartition(".")[0]: None for row in table.of(Status.NEW) if row.part == part}
-        for name in sorted(owners, key=lambda name: name.count(".")):  # what holds another part of it comes first
+        for name in sorted(owners, key=lambda name: name.count(".")):  # parents first
             module = model.get_submodule(name).to_empty(device="cpu", recurse=False)
             initialize(module, table.config.initializer_range, generator)
             module.to(dtype)
 
 
 def save_model(model: ConfiguredModel, folder: str | Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` under the names that other software of the family reads.
+    """Write ``config.json`` and ``model.safetensors`` under the published names of the family.
 
     Raises:
         CheckpointError: ``folder`` is a file, or the family has no such class.
@@ -198,6 +198,6 @@ def save_model(model: ConfiguredModel, folder: str | Path) -> None:
     spec = class_spec(_class_name(type(model)), model.config.model_type)
     config = model.config.replace(architectures=[spec.name])
     if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
-        config = config.replace(num_labels=2)  # other software takes the size of these heads from the labels
+        config = config.replace(num_labels=2)  # transformers takes the size of these heads from the labels
     tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
     write_folder(Path(folder).expanduser(), config, dict(tensors))

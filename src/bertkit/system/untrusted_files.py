@@ -1,4 +1,4 @@
-"""Small files that others wrote, read so that none of them can hang a program or fill its memory. Imports no torch."""
+"""Reads untrusted files so that none of them can hang a program or fill its memory. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Json = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 MAX_TOKENS = 520_000
 MAX_VOCABULARY_BYTES = 18 << 20
 MAX_VOCABULARY_VALUES = 1_600_000
-#: Published JSON files nest some ten deep; what is deeper than this could overrun the stack of whoever walks it.
+#: Published JSON files have about ten levels; deeper nesting could overflow the stack of a recursive reader.
 MAX_DEPTH = 100
-#: A larger whole number is no size, and would not fit a float.
+#: Longer numbers are not sizes, and do not fit a float.
 MAX_DIGITS = 300
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _NESTING = {dict, list}
@@ -35,10 +35,10 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open a file for reading, unless it is a folder, a pipe or a device.
+    """Open a regular file for reading.
 
     Raises:
-        CheckpointError: it is none, does not exist, or may not be read.
+        CheckpointError: a folder, pipe or device; a file that does not exist or cannot be read.
     """
     try:
         mode = file.stat().st_mode
@@ -54,10 +54,10 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def read_regular(file: Path, *, max_bytes: int) -> bytes:
-    """The content of a regular file that is not absurdly large.
+    """The content of a regular file of bounded size.
 
     Raises:
-        CheckpointError: as :func:`open_regular`; more than ``max_bytes``, told before they are read.
+        CheckpointError: as :func:`open_regular`; a file of more than ``max_bytes``, which is not read.
     """
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -100,26 +100,25 @@ def read_at(stream: BufferedReader, out: memoryview, start: int, what: str) -> N
 
 
 def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
-    """Parse JSON, refusing what the standard leaves undefined and what costs far more memory than its text.
+    """Parse JSON, refusing what the standard leaves undefined and what needs far more memory than its text.
 
     Args:
         text: UTF-8, without a byte order mark.
-        max_values: how many values there may be; an object counts as four more, a name in one as two. One takes up to
-            90 bytes of memory, however few characters it is written with.
+        max_values: limit on the number of values; an object counts as four more, a key as two. A value takes up to 90
+            bytes of memory, however short its text.
 
     Raises:
-        ValueError: not UTF-8, not JSON (then a ``json.JSONDecodeError``), a name twice in one object, NaN or infinity,
-            text that UTF-8 cannot hold, a whole number of more than :data:`MAX_DIGITS`, too many values, nested too
-            deeply. One line says what.
+        ValueError: not UTF-8, not JSON (then a ``json.JSONDecodeError``), a duplicate key, NaN or infinity, text that
+            UTF-8 cannot represent, an integer of more than :data:`MAX_DIGITS`, too many values, or too many levels.
     """
     opened = text.count(b"{") + text.count(b"[")
-    # Those inside texts too: never too few.
+    # Also counts those inside texts, so the estimate is never too low.
     found = opened + 3 * text.count(b"{") + 2 * text.count(b":") + text.count(b",")
     if found > max_values:
         raise ValueError(f"it holds some {found:,} values, more than the limit {max_values:,}")
-    whole_number = _whole_number if _LONG_NUMBER.search(text) else None  # a call for each number costs a quarter more
+    whole_number = _whole_number if _LONG_NUMBER.search(text) else None  # calling it for each number costs 25 %
     collecting = gc.isenabled()
-    gc.disable()  # it would look again and again at what is all still needed, for a third of the time
+    gc.disable()  # it would scan live objects over and over, a third of the time
     try:
         content = json.loads(
             text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=whole_number
@@ -169,7 +168,7 @@ def _whole_number(digits: str) -> int:
 
 
 def half_pair_at(text: str) -> int | None:
-    """Where a text has half of a surrogate pair, which JSON can spell and UTF-8 cannot hold; None where nowhere."""
+    """Position of a lone surrogate, which JSON can express and UTF-8 cannot; None if there is none."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -16,7 +16,7 @@ from bertkit.tasks.text.decoding import LabelDecision
 
 
 def prediction_rows(
-    logits: npt.NDArray[Any],
+    logits: npt.NDArray[np.floating],
     config: BertConfig,
     truncated: npt.NDArray[np.bool_],
     decision: LabelDecision | None = None,
@@ -84,7 +84,7 @@ def with_examples(
 
 
 def worst_rows(
-    rows: Sequence[Mapping[str, Any]], badness: npt.NDArray[np.floating[Any]], count: int
+    rows: Sequence[Mapping[str, Any]], badness: npt.NDArray[np.floating], count: int
 ) -> list[dict[str, Any]]:
     """The ``count`` rows with the largest badness, the worst first, each with it as ``badness``; 0 is not bad."""
     order = np.argsort(-badness, kind="stable")[:count].tolist()

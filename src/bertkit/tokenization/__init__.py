@@ -1,11 +1,10 @@
 """Text to token ids and back.
 
-:class:`AutoTokenizer` finds the right class for the files at hand: :class:`BertTokenizer` or one of its relatives.
-:class:`BasicTokenizer`, :class:`WordpieceTokenizer` and :class:`FullTokenizer` are the readable reference, named as in
-the original code, that BERT's is tested against; :mod:`~bertkit.tokenization.reference.byte_bpe` is that of RoBERTa's.
+:class:`AutoTokenizer` chooses the class that fits the files: :class:`BertTokenizer` or one of its relatives.
+:class:`BasicTokenizer`, :class:`WordpieceTokenizer` and :class:`FullTokenizer`, named as in the original code, are the
+readable reference that BERT's tokenizer is tested against.
 
-All tokenizers are fast ones, so ``BertTokenizerFast`` and its like are second names: ``BertTokenizerFast is
-BertTokenizer``.
+All tokenizers are fast, so ``BertTokenizerFast`` and the like are aliases: ``BertTokenizerFast is BertTokenizer``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``AutoTokenizer``: the right tokenizer for the files at hand."""
+"""``AutoTokenizer``: chooses the tokenizer class that fits the files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() fo
 
 
 class AutoTokenizer:
-    """Chooses the tokenizer of a checkpoint; makes no object of its own."""
+    """Chooses the tokenizer of a checkpoint; has no instances."""
 
     def __new__(cls) -> Self:
         raise InputError("AutoTokenizer is not a tokenizer: call AutoTokenizer.from_pretrained(name_or_path)")
@@ -73,7 +73,7 @@ class AutoTokenizer:
         Args:
             name_or_path: see :meth:`PreTrainedTokenizer.from_pretrained`.
             revision: branch, tag or commit on the Hub.
-            overrides: arguments of the class, in the place of what the files say.
+            overrides: arguments of the class that replace what the files say.
 
         Raises:
             CheckpointError: nothing says which tokenizer it is, or a class that bertkit does not have; and as the
@@ -84,7 +84,7 @@ class AutoTokenizer:
 
 
 def class_of(path: Path) -> type[PreTrainedTokenizer]:
-    """The class that reads a folder, or a file that holds a whole tokenizer.
+    """The class for a folder, or for a single file with a whole tokenizer.
 
     Raises:
         CheckpointError: as :meth:`AutoTokenizer.from_pretrained`.
@@ -119,7 +119,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
 
 
 def _model_of(each: type[PreTrainedTokenizer]) -> type[PreTrainedTokenizer]:
-    """The class that stands for all with the same kind of model: WordPiece, BPE or unigram."""
+    """The base class for a kind of model: WordPiece, BPE or unigram."""
     return next(kind for kind in (BertTokenizer, RobertaTokenizer, UnigramTokenizer) if issubclass(each, kind))
 
 

@@ -1,4 +1,4 @@
-"""The ``tokenizers`` package set up as each tokenizer: what gives offsets, words and windows of long texts."""
+"""Sets up the ``tokenizers`` package for each tokenizer; it provides offsets, words and windows of long texts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ Text = str | Sequence[str]
 def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
     """The engine for a vocabulary: one that is complete, and one that adds no special tokens.
 
-    The second makes encodings that are still to be cut, before the first puts special tokens around them. They share
-    the vocabulary.
+    The second makes encodings that are truncated before the first adds special tokens. They share the vocabulary.
 
     Raises:
-        CheckpointError: the added tokens cannot have the ids they are said to have.
+        CheckpointError: the added tokens cannot have the ids given to them.
     """
     model = WordPiece(
         dict(vocabulary.vocab),
@@ -44,12 +43,12 @@ def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
 def post_processors(
     template: Template, first: tuple[str, int], last: tuple[str, int]
 ) -> list[processors.PostProcessor]:
-    """Everything in the ``tokenizers`` package that puts special tokens where a template has them.
+    """Every post-processor of the ``tokenizers`` package that follows a template.
 
     Args:
-        template: their places. Token types are compared only where it has segments.
-        first: what stands before a text ([CLS]), and its id.
-        last: what stands behind it ([SEP]), and its id.
+        template: where special tokens go. Token types count only if it has segments.
+        first: the token before a text ([CLS]) and its id.
+        last: the token behind it ([SEP]) and its id.
     """
     cls, sep = first[0], last[0]
     single = [f"{cls}:0", "$A:0", f"{sep}:0"]
@@ -90,7 +89,7 @@ def _without_template(vocabulary: Vocabulary, model: WordPiece) -> Tokenizer:
 
 
 def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
-    """Make the tokens known that are never split."""
+    """Register the tokens that are never split."""
     for token in sorted(vocabulary.never_split, key=lambda token: token.id):
         engine.add_tokens(
             [
@@ -106,15 +105,15 @@ def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
         )
         if engine.token_to_id(token.content) != token.id:
             raise CheckpointError(
-                f"{vocabulary.source}: the added token {token.content!r} is said to have the id {token.id}, but it has "
+                f"{vocabulary.source}: the added token {token.content!r} should have the id {token.id}, but has "
                 f"{engine.token_to_id(token.content)} by the order of the vocabulary"
             )
 
 
 def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
-    """The engine for RoBERTa's vocabulary: as :func:`build`, and one that knows no added tokens.
+    """The engines for RoBERTa's vocabulary: as :func:`build`, and one without added tokens.
 
-    The last is for parts of text, and never puts a blank before them.
+    The last is for parts of a text and never prepends a space.
 
     Raises:
         CheckpointError: as :func:`build`.
@@ -141,7 +140,7 @@ def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenize
 
 
 def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
-    """The engine for a unigram vocabulary: as :func:`build_bpe`; the last is for parts of text between white space.
+    """The engines for a unigram vocabulary: as :func:`build_bpe`; the last is for text between white space.
 
     Raises:
         CheckpointError: as :func:`build`.
@@ -164,7 +163,7 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
 
 
 def unigram_steps(*, replace_quotes: bool, keep_accents: bool, lower_case: bool) -> list[normalizers.Normalizer]:
-    """What is done to text before unigram models, one step after the other; SentencePiece's own table comes last."""
+    """The steps of normalization before a unigram model, without SentencePiece's own table, which comes last."""
     steps: list[normalizers.Normalizer] = []
     if replace_quotes:
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -187,9 +186,9 @@ def _unigram_normalizer(vocabulary: UnigramVocabulary) -> normalizers.Normalizer
 
 
 def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
-    """Each text (or list of words) by itself, without special tokens. Never fails on any ``str``.
+    """Encode texts (or lists of words) without special tokens. Never fails on any ``str``.
 
-    A lone surrogate, which no UTF-8 text can hold, is replaced by U+FFFD (which BERT's cleaning removes).
+    Lone surrogates, which UTF-8 cannot represent, become U+FFFD (which BERT's cleaning removes).
     """
     if words:
         whole = [[_surrogate.sub("\ufffd", word) for word in text] for text in texts]
@@ -198,7 +197,7 @@ def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encod
 
 
 def lengths_of(encodings: Sequence[Encoding]) -> Int64:
-    """Tokens of each encoding, int64 ``(B,)``."""
+    """Number of tokens of each encoding, int64 ``(B,)``."""
     return np.array([len(encoding) for encoding in encodings], np.int64)
 
 
@@ -214,13 +213,12 @@ def cut_and_join(
     add_special_tokens: bool,
     from_left: bool,
 ) -> list[Encoding]:
-    """Cut encodings to ``max_length``, put special tokens around them and pairs side by side.
+    """Truncate encodings to ``max_length``, join pairs and add special tokens.
 
-    What is cut off stays reachable as windows (``encoding.overflowing``) that overlap by ``stride`` tokens; ``windows``
-    tells that they are wanted.
+    With ``windows``, the rest is kept as windows (``encoding.overflowing``) that overlap by ``stride`` tokens.
 
     Raises:
-        InputError: as :func:`~bertkit.tokenization.templates.kept_lengths`; ``stride`` not shorter than a window.
+        InputError: as :func:`~bertkit.tokenization.templates.kept_lengths`; a ``stride`` not shorter than a window.
     """
     if max_length is not None:
         num_special = engine.num_special_tokens_to_add(second is not None) if add_special_tokens else 0

@@ -1,4 +1,4 @@
-"""``BertTokenizer``, and the tokenizers of DistilBERT and ELECTRA, which are the same: word pieces."""
+"""``BertTokenizer``, and the tokenizers of DistilBERT and ELECTRA, which use the same word pieces."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, AddedToken
 class BertTokenizer(PreTrainedTokenizer):
     """BERT's WordPiece tokenizer, equal to that of transformers in ids, offsets and word numbers.
 
-    Calling it is for use with :class:`~bertkit.BertModel` and for offsets; :meth:`encode_ragged` is for bulk. Neither
-    fails on any ``str``: control characters, U+FFFD and lone surrogates are removed from text. It can be pickled, and
-    shared between threads.
+    Call it to feed :class:`~bertkit.BertModel` or to get offsets; use :meth:`encode_ragged` for bulk. Neither fails on
+    any ``str``: control characters, U+FFFD and lone surrogates are removed from text. It can be pickled and shared
+    between threads.
 
     Args:
         vocab: token to id, or the path of a ``vocab.txt``.
-        do_lower_case: for models called "uncased"; also strips accents, unless ``strip_accents`` says otherwise.
-        strip_accents: None means as ``do_lower_case``.
-        tokenize_chinese_chars: make each Chinese character a word.
-        vocab_file: the path of a ``vocab.txt``, in the place of ``vocab``.
-        unk_token, sep_token, pad_token, cls_token, mask_token: names of the special tokens. In a text they are kept
-            whole and given their own ids, wherever they stand.
-        added_tokens: more tokens that are never split.
+        do_lower_case: for "uncased" models; also strips accents, unless ``strip_accents`` says otherwise.
+        strip_accents: None means the same as ``do_lower_case``.
+        tokenize_chinese_chars: treat each Chinese character as a word.
+        vocab_file: the path of a ``vocab.txt``, instead of ``vocab``.
+        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens. They are recognised anywhere in a
+            text and never split.
+        added_tokens: further tokens that are never split.
         max_input_chars_per_word: longer words become ``unk_token``.
-        prefix: what tokens that continue a word begin with.
+        prefix: marks tokens that continue a word.
         model_max_length: length for ``truncation`` and ``padding="max_length"`` where a call gives none.
         padding_side, truncation_side: ``"right"`` or ``"left"``.
         clean_up_tokenization_spaces: decode contractions without spaces (``do n't`` as ``don't``).
@@ -49,7 +49,7 @@ class BertTokenizer(PreTrainedTokenizer):
     Raises:
         CheckpointError: a special token that the vocabulary lacks, ids that are not 0 ... n-1, a damaged file; for
             ``from_pretrained`` also a vocabulary with capitals where nothing says whether to lower-case.
-        InputError: neither or both of ``vocab`` and ``vocab_file``, or another wrong argument.
+        InputError: neither or both of ``vocab`` and ``vocab_file``, or an invalid argument.
     """
 
     files = TOKENIZER_FILES
@@ -131,10 +131,10 @@ class BertTokenizer(PreTrainedTokenizer):
 
 
 class DistilBertTokenizer(BertTokenizer):
-    """BERT's tokenizer for a model without segments: a call gives no ``token_type_ids`` unless asked to."""
+    """BERT's tokenizer for a model without segments: no ``token_type_ids`` unless asked for."""
 
     model_input_names = ("input_ids", "attention_mask")
 
 
 class ElectraTokenizer(BertTokenizer):
-    """BERT's tokenizer, under the name that ELECTRA's files give it."""
+    """BERT's tokenizer under the name in ELECTRA's files."""

@@ -31,7 +31,7 @@ class Decoder:
     """Special tokens, conversion between tokens and ids, and decoding.
 
     Args:
-        vocabulary: what the tokenizer is made of.
+        vocabulary: of the tokenizer.
         engine: the same in the ``tokenizers`` package.
         clean_up_tokenization_spaces: default of :meth:`decode`.
     """

@@ -50,20 +50,20 @@ class BeginAndEnd:
 class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
     """RoBERTa's byte-level BPE tokenizer, equal to that of transformers in ids, offsets and word numbers.
 
-    A word is tokenized with the blank before it, so ``"Hello"`` and ``" Hello"`` have different ids. No text is lost or
-    unknown; a lone surrogate, which no UTF-8 text can hold, becomes U+FFFD. Rows are ``<s> A </s>`` and
+    A word is tokenized together with the space before it, so ``"Hello"`` and ``" Hello"`` have different ids. No text
+    is lost or unknown; lone surrogates, which UTF-8 cannot represent, become U+FFFD. Rows are ``<s> A </s>`` and
     ``<s> A </s></s> B </s>``; there are no segments (all ``token_type_ids`` are 0, and given only when asked for).
 
     Args:
         vocab: token to id, or the path of a ``vocab.json``.
         merges: pairs of tokens, the most important first, or the path of a ``merges.txt``.
-        vocab_file, merges_file: the paths, in the place of ``vocab`` and ``merges``.
-        add_prefix_space: put a blank before each text, so that its first word is tokenized as the others are. Needed
-            for texts given as lists of words.
-        trim_offsets: leave white space out of offsets.
-        unk_token, sep_token, pad_token, cls_token, mask_token: names of the special tokens. In a text they are kept
-            whole and given their own ids, wherever they stand; the mask takes the white space before it with it.
-        added_tokens: more tokens that are never split.
+        vocab_file, merges_file: the paths, instead of ``vocab`` and ``merges``.
+        add_prefix_space: prepend a space to each text, so that its first word is tokenized like the others. Needed for
+            texts given as lists of words.
+        trim_offsets: exclude white space from offsets.
+        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens. They are recognised anywhere in a
+            text and never split; the mask includes the white space before it.
+        added_tokens: further tokens that are never split.
         model_max_length, padding_side, truncation_side, clean_up_tokenization_spaces: see :class:`PreTrainedTokenizer`.
         source, merges_source: how error messages name the vocabulary and the merges.
 

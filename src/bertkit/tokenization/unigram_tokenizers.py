@@ -31,14 +31,14 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
 
     Args:
         vocab: every piece with its score, in the order of their ids; or the path of a SentencePiece ``.model`` file.
-        vocab_file: the path of such a file, in the place of ``vocab``.
+        vocab_file: the path of such a file, instead of ``vocab``.
         precompiled_charsmap: SentencePiece's table of characters to replace; a ``.model`` file has its own.
         do_lower_case: lower-case text.
-        keep_accents: False takes text apart into letters and accents and drops the accents.
+        keep_accents: False removes accents.
         add_prefix_space: begin every word with ``▁``.
-        unk_token, sep_token, pad_token, cls_token, mask_token: names of the special tokens; None: the usual ones. In a
-            text they are kept whole and given their own ids; the mask takes the white space before it with it.
-        added_tokens: more tokens that are never split.
+        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens; None: the usual ones. They are
+            recognised anywhere in a text and never split; the mask includes the white space before it.
+        added_tokens: further tokens that are never split.
         model_max_length, padding_side, truncation_side, clean_up_tokenization_spaces: see :class:`PreTrainedTokenizer`.
         model: the SentencePiece file that ``vocab`` is from, which :meth:`save_pretrained` writes back.
         source: how error messages name the vocabulary.

@@ -1,4 +1,4 @@
-"""What a tokenizer is made of: its tokens, which of them are special, how text is normalized."""
+"""The data of a tokenizer: its tokens, which of them are special, how text is normalized."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MAX_INPUT_CHARS_PER_WORD = 100
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """A token found in the text before anything else is done to it, and never split.
+    """A token that is recognised in the raw text and never split.
 
     content, id: the token and its number.
-    special: whether ``decode(skip_special_tokens=True)`` leaves it out.
-    normalized: look for it in the normalized text instead.
-    lstrip, rstrip: it takes the white space on that side with it.
-    single_word: only where no letter or digit stands beside it.
+    special: whether ``decode(skip_special_tokens=True)`` omits it.
+    normalized: whether to search the normalized text instead.
+    lstrip, rstrip: whether it includes the white space on that side.
+    single_word: whether it must not be next to a letter or digit.
     """
 
     content: str
@@ -36,12 +36,12 @@ class AddedToken:
 
     @property
     def is_plain(self) -> bool:
-        """Whether finding it is a search for its characters in the raw text."""
+        """Whether it can be found by a plain search in the raw text."""
         return not (self.normalized or self.lstrip or self.rstrip or self.single_word)
 
 
 def check_characters(tokens: Iterable[str], source: str) -> None:
-    """Refuse tokens that UTF-8 cannot hold: the engine could not, either.
+    """Refuse tokens that UTF-8 cannot represent; the engine cannot either.
 
     Raises:
         CheckpointError: names ``source`` and the first such token.
@@ -56,11 +56,11 @@ def check_characters(tokens: Iterable[str], source: str) -> None:
 
 
 class TokenTable:
-    """What every tokenizer's vocabulary has: tokens and their ids, and which of them are special.
+    """The common part of all vocabularies: tokens, their ids, and which of them are special.
 
     vocab: token to id.
-    added: tokens that are never split; those whose id is not in ``vocab`` follow it.
-    source: how error messages name it.
+    added: tokens that are never split; ids of those not in ``vocab`` follow it.
+    source: its name in error messages.
     """
 
     vocab: Mapping[str, int]
@@ -73,7 +73,7 @@ class TokenTable:
     source: str
 
     def check_tokens(self) -> None:
-        """See that ids are 0 ... n-1, that the special tokens are there, and that UTF-8 can hold all tokens.
+        """Check that ids are 0 ... n-1, that the special tokens exist, and that UTF-8 can represent all tokens.
 
         Raises:
             CheckpointError: the first number that no token has; the special tokens that are missing; a token with half
@@ -97,7 +97,7 @@ class TokenTable:
             )
 
     def check_unknown(self) -> None:
-        """See that the model itself has the token for what it does not know.
+        """Check that the unknown token is in the vocabulary of the model itself.
 
         Raises:
             CheckpointError: it is only an added token, which the model does not know.
@@ -124,7 +124,7 @@ class TokenTable:
         return tuple(added.values())
 
     def whole(self, token: str) -> AddedToken:
-        """How a special token is found in a text when nothing says how."""
+        """How a special token is recognised by default."""
         return AddedToken(token, self.vocab[token])
 
 
@@ -133,8 +133,8 @@ class Vocabulary(TokenTable):
     """Everything that makes up BERT's tokenizer: the arguments of :class:`~bertkit.tokenization.BertTokenizer`.
 
     vocab: token to id, ids 0 ... n-1.
-    added: tokens that are never split; those whose id is not in ``vocab`` follow it.
-    prefix: what tokens that continue a word begin with.
+    added: tokens that are never split; ids of those not in ``vocab`` follow it.
+    prefix: marks tokens that continue a word.
     """
 
     vocab: Mapping[str, int]
@@ -162,9 +162,9 @@ class BpeVocabulary(TokenTable):
     """Everything that makes up RoBERTa's tokenizer: the arguments of :class:`~bertkit.tokenization.RobertaTokenizer`.
 
     vocab: token to id; a token is written in the 256 characters that stand for bytes.
-    merges: pairs of tokens that are joined, the most important first.
-    add_prefix_space: put a blank before a text, so that its first word is tokenized as the others are.
-    trim_offsets: leave white space out of the offsets of tokens.
+    merges: pairs of tokens to join, the most important first.
+    add_prefix_space: prepend a space to a text, so that its first word is tokenized like the others.
+    trim_offsets: exclude white space from the offsets of tokens.
     """
 
     vocab: Mapping[str, int]
@@ -198,11 +198,11 @@ class BpeVocabulary(TokenTable):
 
     @property
     def special_tokens(self) -> dict[str, str]:
-        """As everywhere, and ``bos_token`` and ``eos_token``, which are second names."""
+        """The common ones, and their aliases ``bos_token`` and ``eos_token``."""
         return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
 
     def whole(self, token: str) -> AddedToken:
-        """The mask takes the white space before it, as in every published file: ``a <mask>`` is two tokens."""
+        """The mask includes the white space before it, as in every published file: ``a <mask>`` is two tokens."""
         return replace(super().whole(token), lstrip=token == self.mask_token)
 
 
@@ -210,11 +210,11 @@ class BpeVocabulary(TokenTable):
 class UnigramVocabulary(TokenTable):
     """Everything that makes up a unigram tokenizer: ALBERT's, CamemBERT's, XLM-R's.
 
-    pieces: every token with its score, a logarithm of its probability; its place is its id.
-    charsmap: SentencePiece's compiled table of characters to replace; None or empty: none are.
-    replace_quotes, keep_accents, do_lower_case: what is done to text before that, in this order.
+    pieces: every token with its score (log probability), in the order of ids.
+    charsmap: SentencePiece's compiled table of replacements; None or empty: none.
+    replace_quotes, keep_accents, do_lower_case: earlier steps of normalization, in this order.
     add_prefix_space: begin every word with ``▁``.
-    model: the SentencePiece file that these are from, to be written back; None if they are from elsewhere.
+    model: the SentencePiece file of the pieces, which is written back; None if they are from elsewhere.
     """
 
     pieces: tuple[tuple[str, float], ...]
@@ -237,10 +237,10 @@ class UnigramVocabulary(TokenTable):
         vocab = {piece: number for number, (piece, _) in enumerate(self.pieces)}
         if len(vocab) != len(self.pieces):
             repeated = next(piece for number, (piece, _) in enumerate(self.pieces) if vocab[piece] != number)
-            raise CheckpointError(f"{self.source} has {repeated!r} twice; each piece can stand only once")
+            raise CheckpointError(f"{self.source} has {repeated!r} twice; pieces must be unique")
         wrong = next((piece for piece, score in self.pieces if not math.isfinite(score)), None)
         if wrong is not None:
-            raise CheckpointError(f"{self.source}: the score of {wrong!r} is no finite number")
+            raise CheckpointError(f"{self.source}: the score of {wrong!r} is not a finite number")
         object.__setattr__(self, "vocab", vocab)
         self.check_tokens()
         self.check_unknown()
@@ -249,20 +249,20 @@ class UnigramVocabulary(TokenTable):
 
     @property
     def special_tokens(self) -> dict[str, str]:
-        """As everywhere, and ``bos_token`` and ``eos_token``, which are second names."""
+        """The common ones, and their aliases ``bos_token`` and ``eos_token``."""
         return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
 
     def whole(self, token: str) -> AddedToken:
-        """The mask takes the white space before it, as in every published file."""
+        """The mask includes the white space before it, as in every published file."""
         return replace(super().whole(token), lstrip=token == self.mask_token)
 
 
 def _byte_chars() -> str:
-    """The character that stands for each byte: itself if it can be seen, otherwise the next one from U+0100."""
+    """The character for each byte: itself if it is visible, otherwise the next one from U+0100."""
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     hidden = iter(range(0x100, 0x200))
     return "".join(chr(byte if byte in visible else next(hidden)) for byte in range(256))
 
 
-#: Radford et al. 2019 (GPT-2), ``encoder.py``: bytes written as characters that are neither blank nor control.
+#: Radford et al. 2019 (GPT-2), ``encoder.py``: bytes as characters that are neither white space nor control.
 BYTE_CHARS = _byte_chars()

@@ -71,7 +71,7 @@ def patched(old: bytes, new: bytes, content: bytes) -> bytes:
 
 
 def lying_size(content: bytes) -> bytes:
-    """The list of contents promises fewer bytes than come out."""
+    """The table of contents promises fewer bytes than come out."""
     at = content.index(b"PK\x01\x02")
     return content[: at + 24] + struct.pack("<I", 5) + content[at + 28 :]
 
@@ -114,10 +114,10 @@ def long_list(*, honest: bool, comment: int = 0) -> bytes:
 
 
 CASES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "nothing": (lambda: b"", "no list of contents"),
-    "rubbish": (lambda: os.urandom(3000), "no list of contents"),
-    "no files": (lambda: zipped({}), "holds no checkpoint; it has no files"),
-    "no checkpoint": (lambda: zipped({"readme.md": b""}), "holds no checkpoint; it has 'readme.md'"),
+    "nothing": (lambda: b"", "no table of contents"),
+    "rubbish": (lambda: os.urandom(3000), "no table of contents"),
+    "no files": (lambda: zipped({}), "contains no checkpoint, but no files"),
+    "no checkpoint": (lambda: zipped({"readme.md": b""}), "contains no checkpoint, but 'readme.md'"),
     "a parent": (lambda: zipped({"../vocab.txt": b"x"}), r"'\.\./vocab\.txt' leads out"),
     "a parent inside": (lambda: zipped({"m/../../vocab.txt": b"x"}), "leads out"),
     "absolute": (lambda: zipped({"/tmp/vocab.txt": b"x"}), "leads out"),
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "outside, but not wanted": (lambda: zipped({"../x": b"x", "vocab.txt": b"x"}), "leads out"),
     "a link": (lambda: member("vocab.txt", b"/etc/passwd", mode=stat.S_IFLNK | 0o777), "is a link or a device"),
     "a device": (lambda: member("vocab.txt", b"", mode=stat.S_IFCHR | 0o777), "is a link or a device"),
-    "two of a name": (lambda: zipped({"a/vocab.txt": b"x", "b/vocab.txt": b"y"}), "holds 'a/vocab.txt' and"),
+    "two of a name": (lambda: zipped({"a/vocab.txt": b"x", "b/vocab.txt": b"y"}), "contains 'a/vocab.txt' and"),
     "a bomb": (bomb, r"would grow from .* to 100,000,000 bytes"),
     "two in one place": (overlapping, "'b.index' overlaps 'a.index'"),
     "lzma": (lambda: zipped(CONTENT, zipfile.ZIP_LZMA), "packed by method 14"),
@@ -141,19 +141,19 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "not a whole zip archive",
     ),
     "too many files": (lambda: zipped(dict.fromkeys(map(str, range(MAX_MEMBERS + 1)), b""), 0), "has 10,001 files"),
-    "a huge list of contents": (
+    "a huge table of contents": (
         lambda: (whole := zipped(CONTENT))[:-10] + struct.pack("<I", 1 << 31) + whole[-6:],
-        "list of contents should have 2,147,483,648 bytes",
+        "table of contents should have 2,147,483,648 bytes",
     ),
-    "a huge list in ZIP64": (lambda: long_list(honest=True), "list of contents should have 4,600,000 bytes"),
-    "a forged list in ZIP64": (lambda: long_list(honest=False), "list of contents is not where it should be"),
+    "a huge list in ZIP64": (lambda: long_list(honest=True), "table of contents should have 4,600,000 bytes"),
+    "a forged list in ZIP64": (lambda: long_list(honest=False), "table of contents is not where it should be"),
     "a huge list before the longest comment": (
         lambda: long_list(honest=True, comment=65_535),
-        "list of contents should have 4,600,000 bytes",
+        "table of contents should have 4,600,000 bytes",
     ),
     "far behind the end": (lambda: member_at(10**14), "'a.index' ends at byte 100,000,000,000,033, and it has"),
     "farther than a file can be": (lambda: member_at(1 << 62), "'a.index' ends at byte"),
-    "cut off": (lambda: zipped(CONTENT)[:-30], "no list of contents"),
+    "cut off": (lambda: zipped(CONTENT)[:-30], "no table of contents"),
     "cut in front": (lambda: zipped(CONTENT)[40:], "not a whole zip archive"),
 }
 

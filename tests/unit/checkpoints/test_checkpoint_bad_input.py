@@ -152,7 +152,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "missing layer": (
         weights_with(lambda t: [t.pop(n) for n in list(t) if ".layer.0." in n]),
-        r"missing \(16\).*file holds 1 layers",
+        r"missing \(16\).*file has 1 layer",
     ),
     "vocabulary": (lambda f: (f / "vocab.txt").write_text("x\n" * 31), r"vocab\.txt has 31 word pieces.* only 30 rows"),
     "weight_map ../": (first_shard_is("../outside.safetensors"), r"names the file '\.\./outside\.safetensors'"),
@@ -173,7 +173,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown field": (config_with(hiden_size=8), r"unknown field 'hiden_size' \(did you mean 'hidden_size'"),
     "sizes within bounds that the file has not": (
         config_with(hidden_size=65_536, vocab_size=4_000_000, num_hidden_layers=512, intermediate_size=262_144),
-        r"missing \(8160\).*mis-shaped.*num_hidden_layers=512, the file holds 2 layers",
+        r"missing \(8160\).*mis-shaped.*num_hidden_layers=512, but the file has 2 layers",
     ),
     "heads that do not divide": (config_with(num_attention_heads=3), r"multiple of num_attention_heads"),
     "another position embedding": (config_with(position_embedding_type="relative_key"), r"position_embedding_type"),
@@ -184,7 +184,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: [(f / WEIGHTS).unlink(), (f / WEIGHTS).symlink_to("gone")],
         r"model\.safetensors is a link to a file that does not exist",
     ),
-    "nothing": (lambda f: (f / WEIGHTS).unlink(), r"has neither model\.safetensors nor .*; it holds 'config\.json'"),
+    "nothing": (lambda f: (f / WEIGHTS).unlink(), r"has neither model\.safetensors nor .*; it contains 'config\.json'"),
     "another name": (lambda f: (f / WEIGHTS).rename(f / "x.safetensors"), r"but 'x\.safetensors': give the path"),
     "TensorFlow": (lambda f: (f / WEIGHTS).rename(f / "bert_model.ckpt.index"), r"TensorFlow or Flax checkpoint"),
     "integers": (
@@ -213,12 +213,15 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "missing shard": (
         shards_with(lambda f, m: (f / "part-1.safetensors").unlink()),
-        r"names part-1\.safetensors, which is not",
+        r"names part-1\.safetensors, which does not exist",
     ),
-    "wrong shard": (shards_with(wrong_shard), r"says that part-1\.safetensors has 'bert\.embeddings.*'; it has not"),
+    "wrong shard": (
+        shards_with(wrong_shard),
+        r"lists 'bert\.embeddings.*' in part-1\.safetensors, which does not contain it",
+    ),
     "tensor not in the map": (
         shards_with(lambda f, m: write_index(f, {n: p for n, p in m.items() if "pooler" not in n})),
-        r"has 'bert\.pooler\.dense.*which model\.safetensors\.index\.json does not list",
+        r"contains 'bert\.pooler\.dense.*which model\.safetensors\.index\.json does not list",
     ),
     "cut shard": (
         shards_with(lambda f, m: os.truncate(f / "part-1.safetensors", 4000)),
@@ -259,7 +262,7 @@ def test_a_repository_without_safetensors(tmp_path: Path) -> None:
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
     with pytest.raises(
-        CheckpointError, match=r"holds 'config\.json'\. (?s:.*)convert --trust-pickle tester/tiny-bert NEW_FOLDER"
+        CheckpointError, match=r"contains 'config\.json'\. (?s:.*)convert --trust-pickle tester/tiny-bert NEW_FOLDER"
     ):
         BertModel.from_pretrained(snapshot)
 
@@ -272,7 +275,7 @@ def test_a_pickle_given_by_name(name: str, folder: Path) -> None:
 
 
 def test_some_other_file(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"vocab\.txt is no model"):
+    with pytest.raises(CheckpointError, match=r"vocab\.txt is not a model"):
         BertModel.from_pretrained(folder / "vocab.txt")
 
 

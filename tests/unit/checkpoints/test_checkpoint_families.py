@@ -147,8 +147,8 @@ def test_a_layer_too_few(family: str, tmp_path: Path) -> None:
     folder = saved(family, "BertForMaskedLM", tmp_path, **({"num_hidden_groups": 2} if family == "albert" else {}))
     edit(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if ".1." in name])
     said = refusal("BertForMaskedLM", folder)
-    groups = "num_hidden_groups=2, the file holds 1 groups of layers"
-    assert (groups if family == "albert" else "num_hidden_layers=2, the file holds 1 layers") in said
+    groups = "num_hidden_groups=2, but the file has 1 group of layers"
+    assert (groups if family == "albert" else "num_hidden_layers=2, but the file has 1 layer") in said
 
 
 def test_old_names_buffers_and_tied_copies(family: str, tmp_path: Path) -> None:

@@ -318,7 +318,7 @@ def test_a_missing_layer(full: Path) -> None:
     said = refusal(lambda: BertForMaskedLM.from_pretrained(full))
     assert "missing (16)" in said
     assert "bert.encoder.layer.1.attention.self.query.weight" in said
-    assert "num_hidden_layers=2, the file holds 1 layers" in said
+    assert "num_hidden_layers=2, but the file has 1 layer" in said
 
 
 def test_a_layer_too_many(bare: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_layer_too_many(bare: Path) -> None:
     (bare / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
     said = refusal(lambda: BertModel.from_pretrained(bare))
     assert "unexpected (16)" in said
-    assert "num_hidden_layers=1, the file holds 2 layers" in said
+    assert "num_hidden_layers=1, but the file has 2 layers" in said
 
 
 def test_near_names_are_suggested(bare: Path) -> None:
@@ -408,11 +408,11 @@ def test_keywords_of_other_software(bare: Path) -> None:
             ({"output_hidden_states": True}, r"argument of the call: model\(\.\.\., output_hidden_states=\.\.\.\)"),
             ({"config": CONFIG}, "the shape is read from config.json"),
             ({"cache_dir": "x"}, "environment variable HF_HUB_CACHE"),
-            ({"attn_implementation": "sdpa"}, "leave it out"),
+            ({"attn_implementation": "sdpa"}, "omit it"),
             ({"hidden_dropout_prob": 0.0}, "is a field of the config"),
             (
                 {"num_label": 3},
-                "takes no 'num_label' \\(did you mean 'num_labels'\\?\\); it takes name_or_path, num_lab",
+                "has no 'num_label' \\(did you mean 'num_labels'\\?\\); it takes name_or_path, num_lab",
             ),
         ):
             with pytest.raises(InputError, match=said):

@@ -19,7 +19,7 @@ from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.export import onnx_export, onnx_graph
 from bertkit.export.onnx_export import check_graph, export_onnx
-from bertkit.export.onnx_model import OnnxModel
+from bertkit.inference.onnx_model import OnnxModel
 from pipeline_helpers import save_tiny
 
 TEXTS = ["the film is good", "a very dull scene . not good at all !", "bad"]

@@ -65,9 +65,9 @@ def test_an_encoding_is_suggested_where_the_file_is_not_utf8(tmp_path: Path) -> 
 def test_lines_of_text_in_an_encoding(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes("Zoë\r\nb\n".encode("cp1252"))
-    assert list(read_texts(path, Columns(text=("text",), encoding="cp1252"))) == [("Zoë", None), ("b", None)]
+    assert [row.text for row in read_texts(path, Columns(text=("text",), encoding="cp1252"))] == ["Zoë", "b"]
     path.write_bytes(b"\xef\xbb\xbffirst\n")
-    assert list(read_texts(path, Columns(text=("text",)))) == [("first", None)]
+    assert [row.text for row in read_texts(path, Columns(text=("text",)))] == ["first"]
 
 
 def workbook(path: Path, *rows: tuple[object, ...]) -> Path:
@@ -91,7 +91,7 @@ def test_excel(tmp_path: Path) -> None:
         ("2024-05-01T00:00:00", 0, 4),
         ("7", 1, 5),
     ]
-    assert [text for text, _ in read_texts(path, task.columns)] == [row.text for row in examples]
+    assert [row.text for row in read_texts(path, task.columns)] == [row.text for row in examples]
     assert splits_of(task, path) == {"train": path}
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints of TensorFlow (the bundle of ``.index`` and ``.data-00000-of-00001``), read without TensorFlow.
+"""TensorFlow checkpoints (``.index`` and ``.data-00000-of-00001``), read without TensorFlow.
 
-The index says of each tensor its type, shape, place and CRC-32C; the data files hold nothing but values. Looking at the
-index allocates nothing that grows with the weights. Layout: ``tensorflow/core/protobuf/tensor_bundle.proto``.
+The index has type, shape, location and CRC-32C of each tensor; the data files contain only values. Reading the index
+allocates nothing that grows with the weights. Layout: ``tensorflow/core/protobuf/tensor_bundle.proto``.
 Imports no torch.
 """
 
@@ -27,7 +27,7 @@ from bertkit.system.protobuf import bytes_of, fields, number_of, varint
 from bertkit.system.untrusted_files import open_regular, read_at
 
 MAX_DATA_FILES = 1_000
-#: Type of the values by TensorFlow's number for it, as safetensors calls it.
+#: Types by their numbers in TensorFlow, as named by safetensors.
 DTYPES = {
     1: "F32", 2: "F64", 3: "I32", 4: "U8", 5: "I16", 6: "I8", 9: "I64", 10: "BOOL", 14: "BF16", 17: "U16", 19: "F16",
     22: "U32", 23: "U64",
@@ -39,14 +39,13 @@ _MAX_GRAPH_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What an index says; no value is read yet.
+    """The content of an index; no values are read yet.
 
     index: the ``.index`` file.
-    tensors: by name; those that hold text are not among them. The place of one that is stored in slices is that of the
-        first.
-    slices: by name, of those stored in slices: the axis along which they lie, and the slices in order.
-    checksums: masked CRC-32C of each tensor's, or slice's, bytes.
-    graph: where the description of the objects lies that TensorFlow 2 saves beside the values; None in others.
+    tensors: by name, without those of text. A tensor in slices has the location of its first slice.
+    slices: by name, for tensors in slices: their axis, and the slices in order.
+    checksums: masked CRC-32C of the bytes of each tensor or slice.
+    graph: location of the object graph that TensorFlow 2 saves; None in other checkpoints.
     """
 
     index: Path
@@ -68,14 +67,14 @@ class _Entry:
 
 
 def open_bundle(index: Path) -> Bundle:
-    """Read and check the index of a checkpoint, and that its data files are there and long enough.
+    """Read and check the index of a checkpoint, and that its data files exist and are long enough.
 
     Args:
-        index: the file that ends in ``.index``.
+        index: a file named ``.index``.
 
     Raises:
-        CheckpointError: a damaged index, big-endian or newer than the format known here, tensors of a kind that hold
-            no weights, that overlap or reach out of their file; a data file that is missing. Names file and tensor.
+        CheckpointError: a damaged index, a big-endian or newer format, a missing data file, or tensors that are not
+            weights, overlap or exceed their file. Names file and tensor.
     """
     entries = read_table(index)
     try:
@@ -116,7 +115,7 @@ def _flat(slices: Mapping[str, tuple[int, Sequence[TensorInfo]]]) -> Iterator[Te
 
 
 class BundleReader:
-    """The data files of a bundle, open; a context manager. :meth:`read` may be called from several threads at once.
+    """The open data files of a bundle; a context manager. :meth:`read` is safe to call from several threads.
 
     Args:
         bundle: what to read from.
@@ -137,14 +136,14 @@ class BundleReader:
         self._stack.close()
 
     def read(self, name: str, out: npt.NDArray[np.uint8]) -> None:
-        """Fill ``out`` with the bytes of a tensor, little endian, and compare their checksum.
+        """Fill ``out`` with the bytes of a tensor, little endian, and verify their checksum.
 
         Args:
             name: of the tensor.
-            out: flat, of as many bytes as the tensor has.
+            out: flat, with the size of the tensor.
 
         Raises:
-            CheckpointError: the checksum is wrong, or the file was cut off.
+            CheckpointError: a wrong checksum, or a truncated file.
         """
         info = self._bundle.tensors[name]
         if name not in self._bundle.slices:
@@ -169,9 +168,9 @@ class BundleReader:
 
 
 def read_graph(bundle: Bundle) -> bytes | None:
-    """The description of the objects that TensorFlow 2 saves, one protocol buffer; None where there is none.
+    """The object graph that TensorFlow 2 saves, a protocol buffer; None if there is none.
 
-    A tensor of text is stored as the lengths, a checksum of these, and the texts.
+    A tensor of text is stored as the lengths, their checksum, and the texts.
 
     Raises:
         CheckpointError: damaged.
@@ -196,16 +195,16 @@ def read_graph(bundle: Bundle) -> bytes | None:
 
 
 def fill(stream: BufferedReader, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
-    """Bytes of a tensor from its file, without moving the place of the stream.
+    """Read the bytes of a tensor from its file; safe to call from several threads.
 
     Raises:
-        CheckpointError: the file was cut off.
+        CheckpointError: the file was truncated.
     """
     read_at(stream, memoryview(out), info.start, repr(info.name))  # type: ignore[arg-type]
 
 
 def _num_shards(header: memoryview) -> int:
-    """Number of data files, from the header, after what else it says was checked."""
+    """Check the header; returns the number of data files."""
     shards, endianness, needed = 1, 0, 0
     for number, value in fields(header):
         if number == 1:
@@ -215,21 +214,21 @@ def _num_shards(header: memoryview) -> int:
         elif number == 3:
             needed = max((number_of(part) for key, part in fields(bytes_of(value)) if key == 2), default=0)
     if endianness:
-        raise ValueError("its values are big-endian; save it again on a common machine")
+        raise ValueError("its values are big-endian; save it again on a little-endian machine")
     if needed > 1:
-        raise ValueError(f"it needs version {needed} of the format, and 1 is known here")
+        raise ValueError(f"it needs version {needed} of the format, only 1 is supported")
     if not 1 <= shards <= MAX_DATA_FILES:
         raise ValueError(f"it should have {shards:,} data files, expected 1 to {MAX_DATA_FILES:,}")
     return shards
 
 
 def _data_files(index: Path, count: int) -> list[Path]:
-    """Their names follow from that of the index; nothing in the file names one."""
+    """The data files, whose names follow from that of the index."""
     stem = index.name.removesuffix(".index")
     files = [index.with_name(f"{stem}.data-{number:05d}-of-{count:05d}") for number in range(count)]
     for file in files:
         if not file.is_file():
-            raise ValueError(f"{file.name} is not beside it: the download or copy is not complete")
+            raise ValueError(f"{file.name} is not beside it: the download or copy is incomplete")
     return files
 
 
@@ -266,18 +265,18 @@ def _shape(message: memoryview) -> tuple[int, ...]:
 
 
 def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
-    """Where the bytes of a tensor lie.
+    """The location of a tensor.
 
     Raises:
-        ValueError: it holds no weights, its bytes do not fit its shape, or reach out of the file.
+        ValueError: it is not of weights, has the wrong number of bytes, or exceeds the file.
     """
     if entry.shard >= len(files):
-        raise ValueError(f"tensor {name!r} lies in data file {entry.shard}, and there are {len(files)}")
+        raise ValueError(f"tensor {name!r} lies in data file {entry.shard}, but there are only {len(files)}")
     if entry.dtype == _STRING:
         if (entry.shape and name == _GRAPH) or entry.size > _MAX_GRAPH_BYTES:
             raise ValueError(f"the text {name!r} has {entry.size:,} bytes in the shape {list(entry.shape)}")
     elif entry.dtype not in DTYPES:
-        raise ValueError(f"tensor {name!r} has the type number {entry.dtype}, which holds no weights")
+        raise ValueError(f"tensor {name!r} has the type number {entry.dtype}, which is not one of weights")
     else:
         needed = prod(entry.shape) * ITEM_BYTES[DTYPES[entry.dtype]]
         if needed != entry.size:
@@ -292,7 +291,7 @@ def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
 
 
 def _check_places(infos: Iterable[TensorInfo]) -> None:
-    """No two tensors may share bytes; between them there may be gaps, which some writers leave for alignment."""
+    """Tensors must not share bytes; gaps between them, which some writers leave for alignment, are fine."""
     before: TensorInfo | None = None
     for info in sorted(infos, key=lambda info: (str(info.file), info.start, info.end)):
         if before is not None and before.file == info.file and info.start < before.end:

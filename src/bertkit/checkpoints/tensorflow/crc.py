@@ -1,10 +1,10 @@
-"""CRC-32C (Castagnoli), the checksum in TensorFlow's checkpoints, at the speed of memory and with numpy alone.
+"""CRC-32C (Castagnoli), the checksum in TensorFlow checkpoints, at nearly memory speed with numpy alone.
 
-A CRC is the remainder of the data, read as one long polynomial over {0, 1}, by a fixed one P. Two facts make it fast
+A CRC is the remainder of the data, as a polynomial over {0, 1}, modulo a fixed polynomial P. Two facts make it fast
 without a compiled loop. Some sparse polynomials are multiples of P, here ``x^a + x^b + x^c + 1`` with a, b and c whole
-numbers of 64-bit words: so a word may be taken from the front if it is added (that is, XORed) at three places further
-on, and thousands of words are moved with three calls. And what is left is halved again and again: two neighbouring
-pieces become one, ``left * x^n + right``, where the product is four look-ups in tables of 256 entries.
+numbers of 64-bit words: a word may be removed from the front if it is XORed into three later ones, and numpy moves
+thousands of words with three calls. The rest is halved repeatedly: two neighbouring pieces become one,
+``left * x^n + right``, where the product takes four look-ups in tables of 256 entries.
 
 Source: RFC 3720, appendix B.4 (polynomial and check values). Imports no torch.
 """
@@ -19,19 +19,19 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint32]
 Bytes = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
-#: P, the bit of the highest power last.
+#: P, with the highest power in the last bit.
 _POLYNOMIAL = 0x82F63B78
 _ALL = 0xFFFFFFFF
-#: ``x^(64 a) + x^(64 b) + x^(64 c) + 1`` is a multiple of P, as ``(a - b, a - c, a)``: where a word taken from the
-#: front has to be added. Every power of such a multiple with an exponent 2^k is one too.
+#: ``x^(64 a) + x^(64 b) + x^(64 c) + 1`` is a multiple of P, as ``(a - b, a - c, a)``: the distances at which a word
+#: from the front is added. Its powers with exponent 2^k are multiples too.
 _TAPS = (4323, 5259, 5685)
-#: Words (of 8 bytes) within which the places lie: what is worked on should stay in the cache next to the processor.
+#: Largest distance in words (of 8 bytes), so that the working set stays in the cache.
 _FAR = 1 << 16
 _MASK_DELTA = 0xA282EAD8
 
 
 def crc32c(data: Bytes) -> int:
-    """Checksum of some bytes.
+    """The checksum of some bytes.
 
     Args:
         data: contiguous bytes.
@@ -49,7 +49,7 @@ def crc32c(data: Bytes) -> int:
 
 
 def masked(crc: int) -> int:
-    """The form in which checkpoints store a CRC, so that one over data that holds CRCs stays meaningful."""
+    """The form in which checkpoints store a CRC, so that a CRC of data with CRCs in it stays meaningful."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _ALL
 
 
@@ -66,10 +66,10 @@ def _register(words: npt.NDArray[np.uint64]) -> int:
 
 
 def _folded(words: npt.NDArray[np.uint64], scale: int) -> npt.NDArray[np.uint64]:
-    """Fewer words with the same remainder: all but the last ``_TAPS[2] * scale`` are moved into those."""
+    """Fewer words with the same remainder: all but the last ``_TAPS[2] * scale`` are folded into those."""
     near, middle, far = (scale * tap for tap in _TAPS)
     stop = len(words) - far
-    moved = np.zeros(4 * far, np.uint64)  # the last `far` words that were taken, and room for more
+    moved = np.zeros(4 * far, np.uint64)  # the last `far` words taken, and room for more
     filled, taken = far, 0
     while taken < stop:
         if filled == len(moved):
@@ -88,7 +88,7 @@ def _folded(words: npt.NDArray[np.uint64], scale: int) -> npt.NDArray[np.uint64]
 
 
 def _halved(words: Words) -> int:
-    """The state after all words, from the state 0: neighbours are put together until one is left."""
+    """The state after all words, from the state 0: neighbours are combined until one is left."""
     level = 2  # a word has 2^2 bytes
     while len(words) > 1:
         if len(words) % 2:
@@ -110,7 +110,7 @@ def _pushed(register: int, count: int) -> int:
 
 
 def _pushed_all(registers: Words, level: int) -> Words:
-    """States after ``2^level`` further bytes of 0, each for itself."""
+    """States after ``2^level`` further bytes of 0."""
     tables = _after(level)
     return (  # type: ignore[no-any-return]
         tables[0][registers & 255]
@@ -122,7 +122,7 @@ def _pushed_all(registers: Words, level: int) -> Words:
 
 @cache
 def _after(level: int) -> Words:
-    """``[place, byte]``: the state after ``2^level`` bytes of 0, from one where only that byte is not 0."""
+    """``[place, byte]``: the state after ``2^level`` bytes of 0, from a state with only that byte set."""
     if level:
         return _pushed_all(_after(level - 1), level - 1)
     single: Words = np.arange(256, dtype=np.uint32)

@@ -1,10 +1,9 @@
-"""The ``.index`` of a TensorFlow checkpoint: a sorted table of strings in blocks, as LevelDB has them.
+"""The ``.index`` of a TensorFlow checkpoint: a sorted table of strings in the block format of LevelDB.
 
-Format: blocks of entries (bytes shared with the key before, further bytes of the key, bytes of the value, all as
-varints; then key and value), each with the places of its restarts behind it, one byte for the compression and a masked
-CRC-32C. The last 48 bytes say where the block is that lists the blocks
-(https://github.com/google/leveldb/blob/main/doc/table_format.md). TensorFlow never compresses such a table, and a
-compressed one is refused. Imports no torch.
+A block has entries (number of bytes shared with the previous key, further bytes of the key, bytes of the value, all as
+varints; then key and value), the offsets of its restarts, one byte for the compression and a masked CRC-32C. The last
+48 bytes locate the block that lists the blocks (https://github.com/google/leveldb/blob/main/doc/table_format.md).
+TensorFlow never compresses an index; a compressed one is refused. Imports no torch.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ def read_table(file: Path) -> list[Entry]:
     """All entries of a table, in order.
 
     Raises:
-        CheckpointError: not such a table, damaged, compressed, or larger than any checkpoint needs.
+        CheckpointError: not such a table, a damaged or compressed one, or one larger than any checkpoint needs.
     """
     with open_regular(file) as stream:
         content = stream.read(MAX_INDEX_BYTES + 1)
     if len(content) > MAX_INDEX_BYTES:
-        raise _damaged(file, f"it has more than {MAX_INDEX_BYTES:,} bytes; an index has some ten thousand")
+        raise _damaged(file, f"it has more than {MAX_INDEX_BYTES:,} bytes, but real ones have some ten thousand")
     try:
         return list(_entries(memoryview(content)))
     except ValueError as error:
@@ -51,7 +50,7 @@ def _entries(content: memoryview) -> Iterator[Entry]:
     if int.from_bytes(footer[-8:], "little") != _MAGIC:
         raise ValueError("it does not end as a checkpoint index does")
     body, at = content[:-_FOOTER_BYTES], 0
-    for _ in range(2):  # of an unused block, and of the list of blocks
+    for _ in range(2):  # an unused block, then the list of blocks
         start, at = varint(footer, at)
         size, at = varint(footer, at)
     end, before, count = 0, None, 0
@@ -69,14 +68,14 @@ def _entries(content: memoryview) -> Iterator[Entry]:
                 raise ValueError(f"it has more than {MAX_ENTRIES:,} entries")
             before = key
             yield key, value
-        if count == counted:  # no writer makes such a block, and a file has room for half a million
+        if count == counted:  # no writer makes such a block, but a file has room for half a million
             raise ValueError(f"the block at {start:,} has no names")
         if before is not None and before > last:
-            raise ValueError("a block has names that belong to another one")
+            raise ValueError("a block has names that belong in another one")
 
 
 def _block(body: memoryview, start: int, size: int) -> Iterator[Entry]:
-    """Entries of one block, after its checksum was compared."""
+    """The entries of one block with a valid checksum."""
     if start + size + _TRAILER_BYTES > len(body):
         raise ValueError(f"a block should be at {start:,} to {start + size:,}, it has {len(body):,} bytes of blocks")
     kind = body[start + size]

@@ -1,8 +1,8 @@
-"""Names of variables in TensorFlow checkpoints beside those of the published PyTorch files, and what is dropped.
+"""Variable names in TensorFlow checkpoints, tensor names in published PyTorch files, and what is dropped.
 
-A line says: this variable is that tensor, in this layout. ``{i}`` stands for a number. TensorFlow keeps the matrix of
-a linear layer as (inputs, outputs) and multiplies from the left; PyTorch keeps (outputs, inputs). The Keras versions
-split the axis of the heads as well. Sources: ``modeling.py``, ``run_classifier.py`` and ``run_squad.py`` of
+A line says: this variable is that tensor, in this layout. ``{i}`` is a number. TensorFlow stores the matrix of a linear
+layer as (inputs, outputs), PyTorch as (outputs, inputs). The Keras versions also split the axis of the heads.
+Sources: ``modeling.py``, ``run_classifier.py`` and ``run_squad.py`` of
 google-research/bert; ``modeling.py`` of google-research/albert; and for the Keras names the replacements that
 ``tf1_checkpoint_converter_lib.py`` in tensorflow/models made for the models on TF-Hub. Imports no torch.
 """
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 
 class Layout(Enum):
-    """How the values of a variable become those of the published tensor."""
+    """How a variable becomes the published tensor."""
 
     SAME = "same"  #: as they are
     KERNEL = "kernel"  #: (inputs, outputs) to (outputs, inputs)
@@ -29,7 +29,7 @@ class Layout(Enum):
     HEADS = "heads"  #: (heads, head size) to (width): the bias of queries, keys, values
 
     def shape(self, theirs: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the published tensor; of a variable that has not the axes of this layout, its own."""
+        """Shape of the published tensor; unchanged for a variable with other axes than this layout."""
         if len(theirs) != _AXES.get(self, len(theirs)):
             return theirs
         if self is Layout.KERNEL:
@@ -41,7 +41,7 @@ class Layout(Enum):
         return (prod(theirs),) if self is Layout.HEADS else theirs
 
     def apply(self, theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The published tensor, a view wherever that is possible."""
+        """The published tensor, as a view if possible."""
         if self is Layout.KERNEL:
             return theirs.T
         if self is Layout.TO_HEADS:
@@ -51,7 +51,7 @@ class Layout(Enum):
         return theirs.reshape(-1) if self is Layout.HEADS else theirs
 
     def undo(self, published: npt.NDArray[Any], theirs: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The variable, of the shape ``theirs``, from the published tensor."""
+        """The variable of shape ``theirs`` from the published tensor."""
         turned = self in (Layout.KERNEL, Layout.TO_HEADS, Layout.FROM_HEADS)
         return (published.T if turned else published).reshape(theirs)
 
@@ -71,11 +71,11 @@ class Line:
 
 @dataclass(frozen=True)
 class VariableNames:
-    """All names of one way to write a model.
+    """All names of one implementation.
 
     name: for messages.
     model_type: family of the result.
-    anchor: the variable that every such checkpoint has; what stands before it is the prefix of all.
+    anchor: a variable of every such checkpoint; its prefix is that of all names.
     lines: the table.
     """
 
@@ -89,7 +89,7 @@ class VariableNames:
         object.__setattr__(self, "_by_name", {line.theirs: line for line in self.lines})
 
     def find(self, variable: str) -> Line | None:
-        """The line of a variable, with its layer filled in; None for one that is not in the table."""
+        """The line of a variable, with its layer filled in; None if it is not in the table."""
         line = self._by_name.get(_NUMBER.sub("{i}", variable))
         if line is None:
             return None
@@ -110,7 +110,7 @@ def _norm(theirs: str, published: str) -> Iterator[Line]:
 
 
 def _head(theirs: str, published: str) -> Iterator[Line]:
-    """Heads that the original multiplies with the transpose: their matrix is (outputs, inputs) already."""
+    """Heads whose matrix the original stores as (outputs, inputs)."""
     prefix = f"{theirs}/" if theirs else ""
     yield Line(f"{prefix}output_weights", f"{published}.weight")
     yield Line(f"{prefix}output_bias", f"{published}.bias")
@@ -220,10 +220,10 @@ ALBERT = VariableNames(
     ),
 )
 
-#: In the order of looking: ALBERT has the anchor of BERT too.
+#: In search order: ALBERT also has the anchor of BERT.
 TABLES = (ALBERT, ORIGINAL, KERAS)
 
-#: Endings of what optimizers keep beside a variable: of the original's AdamW and LAMB, then of TensorFlow's own.
+#: Endings of optimizer slots: of the original's AdamW and LAMB, then of TensorFlow's own.
 _SLOTS = (
     "adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "AdamWeightDecay", "AdamWeightDecay_1", "LAMB", "LAMB_1",
     "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1", "Momentum", "RMSProp", "RMSProp_1", "Adagrad", "m", "v",
@@ -234,17 +234,16 @@ _BOOKKEEPING = re.compile(
     r"(.*/)?(global_step|save_counter|beta[12]_power|do_lower_case|signal_early_stopping/STOP|(current_)?loss_scale"
     r"|(num_)?good_steps|learning_rate|decay|iter|iteration|beta_[12]|training_step)"
 )
-#: Beginnings that only what belongs to an optimizer or a metric has, of whatever shape.
+#: Prefixes of variables of optimizers and metrics, whatever their shape.
 _APART = ("optimizer/", "keras_api/metrics/")
 
 
 def why_dropped(variable: str, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What a variable is that says nothing about the model: part of an optimizer, or a counter. None for any other.
+    """Why a variable does not belong to the model: "optimizer" or "bookkeeping"; None if it may.
 
     Args:
         variable: its name.
-        shapes: of all variables, by name; a slot is one only beside its own variable and in its shape, and a counter
-            only where it is a single number.
+        shapes: of all variables, by name. A slot must have the shape of its variable; a counter must be a scalar.
     """
     base, _, ending = variable.rpartition("/")
     if ending in _SLOTS and shapes.get(base) == shapes[variable]:

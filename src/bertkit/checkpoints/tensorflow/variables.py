@@ -1,9 +1,9 @@
-"""From the checkpoints of TensorFlow to tensors under the names of the published PyTorch files, and to their config.
+"""The variables of TensorFlow checkpoints under the tensor names of the published PyTorch files.
 
-Reads what the original BERT code saved (``bert_model.ckpt.index`` beside ``bert_config.json`` and ``vocab.txt``; also a
-fine-tuned one with its optimizer) and the ``variables`` of a SavedModel from TensorFlow 2 or TF-Hub. Every variable has
-a line in the table of names, or is dropped because name and shape say that it belongs to an optimizer or counts steps,
-or is an error. See ``docs/decisions/0110-tensorflow-archives.md``. Imports no torch.
+Reads checkpoints of the original BERT code (``bert_model.ckpt.index`` beside ``bert_config.json`` and ``vocab.txt``,
+also fine-tuned ones with their optimizer) and the ``variables`` of SavedModels from TensorFlow 2 or TF-Hub. Every
+variable is in the table of names, or is dropped because name and shape show that it belongs to an optimizer or counts
+steps, or is an error. See ``docs/decisions/0110-tensorflow-archives.md``. Imports no torch.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
 _MAX_STATE_BYTES = 1 << 20
-#: numpy's type for the bytes of a value: bfloat16, which it has not, travels as whole numbers.
+#: numpy types of values; bfloat16, which numpy lacks, is represented by integers.
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a published tensor comes from.
+    """The variable behind a published tensor.
 
     key: its name in the bundle.
-    variable: what TensorFlow calls the variable.
-    layout: how its values are laid out.
+    variable: its name in TensorFlow.
+    layout: of its values.
     shape: of the variable.
     """
 
@@ -51,13 +51,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A TensorFlow checkpoint, its variables named; no value is read yet.
+    """A TensorFlow checkpoint under published names; no values are read yet.
 
     names: the table that fits it.
-    tensors: what the result has, by published name: shape and type as they will be; the place is that in the bundle.
+    tensors: of the result, by published name: final shape and type, and the location in the bundle.
     origins: by published name.
-    dropped: variable to why it is left out, "optimizer" or "bookkeeping".
-    lower_case: what the checkpoint says of its tokenizer; None where it says nothing.
+    dropped: variable -> why it is omitted, "optimizer" or "bookkeeping".
+    lower_case: what the checkpoint says about its tokenizer; None if nothing.
     """
 
     bundle: Bundle
@@ -74,14 +74,14 @@ class Archive:
 
 
 def find_index(path: Path) -> Path | None:
-    """The index of the TensorFlow checkpoint that a path means; None where there is none.
+    """The index of the TensorFlow checkpoint at a path; None if there is none.
 
     Args:
-        path: a folder, the ``.index`` itself, a data file beside it, or the name without any of these endings
-            (``bert_model.ckpt``). In a folder with several, the one that its file ``checkpoint`` calls the latest.
+        path: a folder, the ``.index``, a data file beside it, or the name without these endings (``bert_model.ckpt``).
+            In a folder with several, the latest according to its file ``checkpoint``.
 
     Raises:
-        CheckpointError: a folder with several and without such a file.
+        CheckpointError: a folder with several checkpoints and no such file.
     """
     if not path.is_dir():
         named = path if path.name.endswith(".index") else Path(f"{_DATA.sub('', str(path))}.index")
@@ -93,8 +93,8 @@ def find_index(path: Path) -> Path | None:
             return folder / latest
         if len(names) > 1:
             raise CheckpointError(
-                f"{folder} holds {len(names)} checkpoints ({shorten(names)}), and no file named checkpoint that says "
-                f"which is the latest: give one of them, for example {folder / names[-1]}"
+                f"{folder} contains {len(names)} checkpoints ({shorten(names)}), and no file named checkpoint that "
+                f"says which is the latest: pass one of them, for example {folder / names[-1]}"
             )
         if names:
             return folder / names[0]
@@ -102,11 +102,11 @@ def find_index(path: Path) -> Path | None:
 
 
 def open_archive(index: Path) -> Archive:
-    """Name the variables of a checkpoint.
+    """Match the variables of a checkpoint with the table of names.
 
     Raises:
-        CheckpointError: a damaged bundle; not a BERT; a variable that is neither in the table nor part of an
-            optimizer; two variables for one tensor. Lists them.
+        CheckpointError: a damaged bundle; not a BERT; variables that are neither in the table nor part of an optimizer
+            (all of them are listed); two variables for one tensor.
     """
     bundle = open_bundle(index)
     keys = _variables(bundle)
@@ -132,14 +132,14 @@ def open_archive(index: Path) -> Archive:
         shown = "".join(f"\n  {printable(name)}  {list(shapes[name])}" for name in unknown[:60])
         more = f"\n  ... and {len(unknown) - 60} more" if len(unknown) > 60 else ""
         raise CheckpointError(
-            f"{index} has {len(unknown)} variables that {names.name} has not, and that are no part of an optimizer; "
-            f"nothing was converted:{shown}{more}"
+            f"{index} has {len(unknown)} unknown variable{'s' * (len(unknown) > 1)}, neither of {names.name} nor of an "
+            f"optimizer; nothing was converted:{shown}{more}"
         )
     return Archive(bundle, names, tensors, origins, dropped, _lower_case(bundle, keys))
 
 
 class ArchiveReader:
-    """The values of an archive; a context manager. :meth:`read` may be called from several threads at once.
+    """The values of an archive; a context manager. :meth:`read` is safe to call from several threads.
 
     Args:
         archive: what to read from.
@@ -157,20 +157,20 @@ class ArchiveReader:
         self._reader.__exit__(*error)
 
     def variable(self, name: str) -> npt.NDArray[Any]:
-        """The variable behind a published name, as TensorFlow has it; bfloat16 as whole numbers of 16 bits.
+        """The variable behind a published name in TensorFlow's layout; bfloat16 as 16-bit integers.
 
         Raises:
-            CheckpointError: damaged; a type that holds no weights.
+            CheckpointError: damaged, or not of a float type.
         """
         origin, info = self._archive.origins[name], self._archive.tensors[name]
         if info.dtype not in _NUMPY:
-            raise CheckpointError(f"{info.file}: {origin.variable!r} has the type {info.dtype}, weights are floats")
+            raise CheckpointError(f"{info.file}: {origin.variable!r} has the type {info.dtype}, but weights are floats")
         values = np.empty(info.num_values * ITEM_BYTES[info.dtype], np.uint8)
         self._reader.read(origin.key, values)
         return values.view(_NUMPY[info.dtype]).reshape(origin.shape)
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """The published tensor, contiguous; bfloat16 as whole numbers of 16 bits.
+        """The published tensor, contiguous; bfloat16 as 16-bit integers.
 
         Raises:
             CheckpointError: as :meth:`variable`.
@@ -179,7 +179,7 @@ class ArchiveReader:
 
 
 def num_heads(archive: Archive) -> int | None:
-    """Attention heads, where the shape of the variables tells: in those of TensorFlow 2."""
+    """Number of attention heads, which the shapes of TensorFlow 2 show; otherwise None."""
     for origin in archive.origins.values():
         if origin.layout is Layout.TO_HEADS and len(origin.shape) == 3:
             return origin.shape[1]
@@ -187,7 +187,7 @@ def num_heads(archive: Archive) -> int | None:
 
 
 def _variables(bundle: Bundle) -> dict[str, str]:
-    """Name of each variable to its key: the same in TensorFlow 1; told by the saved graph of objects in 2."""
+    """Variable -> key: equal in TensorFlow 1, related by the object graph in TensorFlow 2."""
     names = {key: name for key, name in _full_names(bundle).items() if name and _SLOT not in key}
     keys: dict[str, str] = {}
     for key in bundle.tensors:
@@ -198,7 +198,7 @@ def _variables(bundle: Bundle) -> dict[str, str]:
 
 
 def _full_names(bundle: Bundle) -> dict[str, str]:
-    """Key to the name the variable had in the program, from ``TrackableObjectGraph``."""
+    """Key -> name of the variable in the program, from ``TrackableObjectGraph``."""
     graph = read_graph(bundle)
     if graph is None:
         return {}
@@ -215,22 +215,22 @@ def _full_names(bundle: Bundle) -> dict[str, str]:
 
 
 def _fitting(keys: Mapping[str, str], index: Path) -> tuple[VariableNames, str]:
-    """The table whose anchor is among the variables, and what stands before every name."""
+    """The table whose anchor is among the variables, and the prefix of all names."""
     for names in TABLES:
         anchors = [name for name in keys if f"/{name}".endswith(f"/{names.anchor}")]
         prefixes = [name.removesuffix(names.anchor) for name in anchors]
         if len(prefixes) > 1:
-            raise CheckpointError(f"{index} holds {len(prefixes)} encoders, under {shorten(prefixes)}; expected one")
+            raise CheckpointError(f"{index} contains {len(prefixes)} encoders, under {shorten(prefixes)}; expected one")
         if prefixes:
             return names, prefixes[0]
     known = " or ".join(repr(names.anchor) for names in TABLES)
     raise CheckpointError(
-        f"{index} holds no BERT: there is no variable {known} in it, but {shorten(map(printable, keys)) or 'nothing'}"
+        f"{index} is not a BERT: it has no variable {known}, but {shorten(map(printable, keys)) or 'nothing'}"
     )
 
 
 def _lower_case(bundle: Bundle, keys: Mapping[str, str]) -> bool | None:
-    """What models on TF-Hub say of their tokenizer: a variable ``do_lower_case``."""
+    """The variable ``do_lower_case`` of models on TF-Hub."""
     for variable, key in keys.items():
         if variable.rpartition("/")[2] == "do_lower_case" and bundle.tensors[key].dtype == "BOOL":
             value = np.empty(bundle.tensors[key].num_values, np.uint8)
@@ -241,7 +241,7 @@ def _lower_case(bundle: Bundle, keys: Mapping[str, str]) -> bool | None:
 
 
 def _latest(folder: Path) -> str | None:
-    """Name of the index that the file ``checkpoint`` calls the latest; its folder is ignored."""
+    """Name of the latest index according to the file ``checkpoint``, without its folder."""
     file = folder / "checkpoint"
     if not file.is_file():
         return None

@@ -33,7 +33,7 @@ def stream(seed: int, name: str, *parts: int) -> int:
     """
     key = 0
     for part in (seed, crc32(name.encode()), *parts):
-        key = _mix_int((key + _STEP + part) & _MASK)
+        key = int(bits((key + _STEP + part) & _MASK, np.zeros(1, np.uint64))[0])
     return key
 
 
@@ -91,10 +91,3 @@ def _mix(x: UInt64) -> UInt64:
 def _inverse(factor: int) -> int:
     """The inverse of an odd ``factor`` modulo 2**64."""
     return pow(factor, -1, 1 << 64)
-
-
-def _mix_int(x: int) -> int:
-    """:func:`_mix` of a Python integer; numpy would warn about scalar overflow."""
-    x = ((x ^ (x >> 30)) * _FIRST_FACTOR) & _MASK
-    x = ((x ^ (x >> 27)) * _SECOND_FACTOR) & _MASK
-    return x ^ (x >> 31)

@@ -21,6 +21,7 @@ from bertkit.data.examples.masking import Int32, MaskVocabulary, mask_rows
 from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences, SentenceTokens
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.ragged import boundaries_of
 
 #: Held while an index is built. Global, so that an instance can be pickled.
 _building = Lock()
@@ -136,21 +137,10 @@ class PretrainData:
     def _pack(self, numbers: Int64, chosen: ExampleSpans, epoch: int) -> Batch:
         """The examples with the given numbers, whose spans are ``chosen``."""
         ids, types, special = self._assemble(chosen)
-        boundaries = np.concatenate([[0], np.cumsum(chosen.lengths)])
+        boundaries = boundaries_of(chosen.lengths)
         keys = bits(stream(self.rules.seed, "mask", epoch), numbers)
         inputs, labels = mask_rows(ids, boundaries, special, keys, self.rules.masking, self.vocabulary)
-        lengths = tuple(chosen.lengths.tolist())
-        targets = {"labels": torch.from_numpy(labels)}
-        if self._has_pairs:
-            targets["next_sentence_label"] = torch.from_numpy(chosen.label.astype(np.int64))
-        return Batch(
-            input_ids=torch.from_numpy(inputs),
-            token_type_ids=torch.from_numpy(types),
-            position_ids=positions_of(lengths),
-            layout=Layout(lengths),
-            targets=targets,
-            logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
-        )
+        return packed_examples(inputs, types, labels, chosen.lengths, chosen.label if self._has_pairs else None)
 
     def _assemble(self, chosen: ExampleSpans) -> tuple[Int64, Int64, NDArray[np.bool_]]:
         """[CLS] piece [SEP] piece [SEP] ...: ids, segments, and which tokens are special, all ``(T,)``."""
@@ -205,3 +195,29 @@ class PretrainData:
         begins = starts - bounds[first]
         spans = zip(*(array.tolist() for array in (first, last, begins, ends - starts)), strict=True)
         return np.concatenate([self.tokens.tokens(a, b)[begin : begin + size] for a, b, begin, size in spans])
+
+
+def packed_examples(
+    inputs: Int64, types: Int64, labels: Int64, lengths: Int64, next_sentence: NDArray[np.int8] | None
+) -> Batch:
+    """Examples of given lengths ``(B,)`` as a batch.
+
+    Args:
+        inputs: ids after masking, int64 ``(T,)``.
+        types: segments, int64 ``(T,)``.
+        labels: original ids of the masked tokens, -100 elsewhere, int64 ``(T,)``.
+        lengths: tokens of each example.
+        next_sentence: labels ``(B,)`` of the pairs; None if examples are not pairs.
+    """
+    sizes = tuple(lengths.tolist())
+    targets = {"labels": torch.from_numpy(labels)}
+    if next_sentence is not None:
+        targets["next_sentence_label"] = torch.from_numpy(next_sentence.astype(np.int64))
+    return Batch(
+        input_ids=torch.from_numpy(inputs),
+        token_type_ids=torch.from_numpy(types),
+        position_ids=positions_of(sizes),
+        layout=Layout(sizes),
+        targets=targets,
+        logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
+    )

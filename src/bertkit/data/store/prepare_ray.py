@@ -157,7 +157,7 @@ def _update(report: CorpusReport | DedupReport, newer: CorpusReport | DedupRepor
 
 
 def _cause_of(error: BaseException) -> BertkitError:
-    """The error of ours that made Ray fail; if there is none, one with Ray's message."""
+    """The bertkit error that made Ray fail; if there is none, one with Ray's message."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, BertkitError) and type(cause).__module__ == BertkitError.__module__:

@@ -38,6 +38,7 @@ from bertkit.data.store.store_manifest import (
     schema_for,
 )
 from bertkit.errors import ConfigError, DataError, ResourceError
+from bertkit.ragged import boundaries_of
 from bertkit.system.atomic_files import is_full_disk, replace_file, sha256_file, sync_file, try_lock
 from bertkit.tokenization import BertTokenizer
 
@@ -71,8 +72,8 @@ class TokenizedChunk:
 
     def to_table(self, schema: pa.Schema) -> pa.Table:
         """One row per document."""
-        ends = np.concatenate([[0], np.cumsum(self.sentence_lengths)])
-        document_ends = np.concatenate([[0], np.cumsum(self.document_lengths)])
+        ends = boundaries_of(self.sentence_lengths)
+        document_ends = boundaries_of(self.document_lengths)
         columns = (
             strings_of(self.sources),
             lists_of(document_ends, self.sentence_lengths, schema.field("sentence_lengths").type),

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 
@@ -86,8 +86,8 @@ class TokenStore:
             self._use(self._mapped)
         self._find_groups()
 
-    def __reduce__(self) -> tuple[Callable[[Path, int], TokenStore], tuple[Path, int]]:
-        return _open, (self.path, self.cache_bytes)
+    def __reduce__(self) -> tuple[partial[TokenStore], tuple[Path]]:
+        return partial(TokenStore, cache_bytes=self.cache_bytes), (self.path,)
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -303,14 +303,12 @@ class TokenStore:
     def _decoded(self, start: int, end: int) -> Int32:
         """Ids at token offsets ``start`` to ``end`` - 1, from their row groups."""
         group = bisect_right(self._group_starts, start) - 1
-        parts: list[Ids] = []
+        parts: list[NDArray[np.integer]] = [np.zeros(0, np.int32)]
         while start < end:
             shift, stop = self._group_starts[group], min(end, self._group_starts[group + 1])
             parts.append(self._group(group)[start - shift : stop - shift])
             start, group = stop, group + 1
-        if len(parts) == 1:
-            return parts[0].astype(np.int32)
-        return np.concatenate([np.zeros(0, np.int32), *(part.astype(np.int32) for part in parts)])
+        return np.concatenate(parts, dtype=np.int32, casting="same_kind")
 
     def _group(self, group: int) -> Ids:
         """Ids of a row group, cached."""
@@ -361,10 +359,6 @@ class TokenStore:
 
 
 _AGAIN = "copy the store again, or prepare it again"
-
-
-def _open(folder: Path, cache_bytes: int) -> TokenStore:
-    return TokenStore(folder, cache_bytes=cache_bytes)
 
 
 def _append(boundaries: Int64, at: int, lengths: Int32 | Int64) -> int:

@@ -56,7 +56,7 @@ def tfidf_baseline(train: Sequence[Example], dev: Sequence[Example], task: TextT
     }
 
 
-def _fit_and_predict(task: TextTask, x_train: Any, right: npt.NDArray[Any], x_dev: Any) -> npt.NDArray[Any]:
+def _fit_and_predict(task: TextTask, x_train: Any, right: npt.NDArray[np.number], x_dev: Any) -> npt.NDArray[np.number]:
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if task.multi_label:
@@ -68,7 +68,7 @@ def _fit_and_predict(task: TextTask, x_train: Any, right: npt.NDArray[Any], x_de
     return np.asarray(model.predict(x_dev))
 
 
-def _fit_each_label(x_train: Any, right: npt.NDArray[Any], x_dev: Any) -> npt.NDArray[np.int64]:
+def _fit_each_label(x_train: Any, right: npt.NDArray[np.number], x_dev: Any) -> npt.NDArray[np.int64]:
     """A logistic regression for each label; one that all training rows have, or none, is always given, or never."""
     from sklearn.linear_model import LogisticRegression
 
@@ -114,7 +114,7 @@ def _pair_matrix(vectorizer: Any, rows: Sequence[Example]) -> Any:
     return sparse.hstack([first + second, abs(first - second), shared, numbers], format="csr", dtype=np.float32)
 
 
-def _overlap(rows: Sequence[Example], cosine: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _overlap(rows: Sequence[Example], cosine: npt.NDArray[np.number]) -> npt.NDArray[np.float32]:
     """``(rows, 6)``: TF-IDF cosine, Jaccard, containment both ways, ratio of lengths, same numbers in both."""
     found = np.zeros((len(rows), 6), dtype=np.float32)
     found[:, 0] = cosine
@@ -132,7 +132,7 @@ def _overlap(rows: Sequence[Example], cosine: npt.NDArray[Any]) -> npt.NDArray[n
     return found
 
 
-def _labels(rows: Sequence[Example], name: str) -> npt.NDArray[Any]:
+def _labels(rows: Sequence[Example], name: str) -> npt.NDArray[np.number]:
     labels = [row.label for row in rows]
     if not labels or any(label is None for label in labels):
         raise DataError(f"the baseline needs labelled {name} rows: {len(rows):,} rows, some without a label")

@@ -59,13 +59,13 @@ class LabelDecision:
             )
         return cls(temperature, thresholds)
 
-    def probabilities(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[Any]:
+    def probabilities(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.floating]:
         """``(n, C)`` of logits ``(n, C)``; ``several``: of labels that do not exclude each other."""
         if self.temperature == 1.0:
             return scores_of(logits, "multi_label_classification" if several else "single_label_classification")
         return probabilities_at(logits, self.temperature, several=several)
 
-    def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[Any]:
+    def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.number]:
         """Label numbers int64 ``(n,)``, or for several labels a row 1 and 0, int64 ``(n, C)``."""
         if several:
             if self.thresholds is None:
@@ -78,8 +78,8 @@ class LabelDecision:
 
 
 def decide_labels(
-    logits: npt.NDArray[Any],
-    labels: npt.NDArray[Any],
+    logits: npt.NDArray[np.floating],
+    labels: npt.NDArray[np.number],
     names: Sequence[str],
     *,
     metric: str,
@@ -112,7 +112,7 @@ def decide_labels(
 
 
 def fit_thresholds(
-    logits: npt.NDArray[Any], labels: npt.NDArray[Any], metric: str, temperature: float = 1.0
+    logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], metric: str, temperature: float = 1.0
 ) -> Floats | None:
     """The best thresholds, ``(C,)`` or of two labels ``(1,)``; None where none can be chosen; see
     :func:`decide_labels`.
@@ -124,14 +124,16 @@ def fit_thresholds(
     return None
 
 
-def cross_fitted_labels(logits: npt.NDArray[Any], labels: npt.NDArray[Any], metric: str) -> npt.NDArray[Any]:
+def cross_fitted_labels(
+    logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], metric: str
+) -> npt.NDArray[np.number]:
     """Labels by thresholds that were chosen on other rows, as :meth:`LabelDecision.labels` gives them.
 
     Thresholds do not depend on a temperature: probabilities of one label keep their order.
     """
     several = labels.ndim == 2
 
-    def fit_and_apply(fit_on: npt.NDArray[np.int64], apply_to: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def fit_and_apply(fit_on: npt.NDArray[np.int64], apply_to: npt.NDArray[np.int64]) -> npt.NDArray[np.number]:
         thresholds = fit_thresholds(logits[fit_on], labels[fit_on], metric)
         chosen = None if thresholds is None else tuple(thresholds.tolist())
         return LabelDecision(thresholds=chosen).labels(logits[apply_to], several=several)
@@ -139,10 +141,10 @@ def cross_fitted_labels(logits: npt.NDArray[Any], labels: npt.NDArray[Any], metr
     return cross_fit(len(logits), fit_and_apply)
 
 
-def _measured(logits: npt.NDArray[Any], labels: npt.NDArray[Any], temperature: float) -> dict[str, Any]:
+def _measured(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], temperature: float) -> dict[str, Any]:
     several = labels.ndim == 2
 
-    def of_scaled(scaled: npt.NDArray[Any]) -> dict[str, float]:
+    def of_scaled(scaled: npt.NDArray[np.floating]) -> dict[str, float]:
         error = calibration_error(probabilities_at(scaled, 1.0, several=several), labels)
         return {"calibration_error": error, "log_loss": log_loss(scaled, labels)}
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from bertkit.errors import ConfigError, DataError, InputError, did_you_mean, shorten
 from bertkit.metrics.multilabel import MULTILABEL_METRICS
 from bertkit.metrics.scores import METRICS, accuracy
+from bertkit.ragged import Labels
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.cells import is_missing, whole_text
 from bertkit.tasks.text.multi_label import flagged_labels, indicators, label_numbers
@@ -151,14 +152,14 @@ class TextTask:
             raise DataError(f"score {_short(value)} is not a finite number{bounds}")
         return score
 
-    def label_array(self, labels: Sequence[int | float | tuple[int, ...] | None]) -> npt.NDArray[Any]:
+    def label_array(self, labels: Sequence[int | float | tuple[int, ...] | None]) -> Labels:
         """Labels of n examples as the task's loss takes them: int64 ``(n,)``, float32 ``(n,)`` for scores, or float32
         ``(n, C)`` of 1 and 0 for several labels a row.
         """
         if self.multi_label:
             return indicators(cast(Sequence[tuple[int, ...]], labels), self.num_labels)
         # A file of whole-number scores is still regression.
-        return np.asarray(labels).astype(np.float32 if self.labels is None else np.int64, copy=False)
+        return np.asarray(labels, dtype=np.float32) if self.labels is None else np.asarray(labels, dtype=np.int64)
 
 
 def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike) -> dict[str, float]:
@@ -207,7 +208,7 @@ def diagnose(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLi
     return said
 
 
-def _indicators(task: TextTask, values: Any) -> npt.NDArray[Any]:
+def _indicators(task: TextTask, values: Any) -> npt.NDArray[np.number]:
     """0 and 1 of shape ``(n, C)``, of an array like that or of tuples of label numbers."""
     if not isinstance(values, np.ndarray):
         values = list(values)
@@ -216,7 +217,7 @@ def _indicators(task: TextTask, values: Any) -> npt.NDArray[Any]:
     return np.asarray(values)
 
 
-def _diagnose_several(task: TextTask, given: npt.NDArray[Any], right: npt.NDArray[Any]) -> list[str]:
+def _diagnose_several(task: TextTask, given: npt.NDArray[np.number], right: npt.NDArray[np.number]) -> list[str]:
     said = []
     if len(given) > 1 and bool(np.all(given == given[0])):
         names = [name for name, yes in zip(task.labels or (), given[0].tolist(), strict=True) if yes]
@@ -228,7 +229,7 @@ def _diagnose_several(task: TextTask, given: npt.NDArray[Any], right: npt.NDArra
     return said
 
 
-def _label_numbers(task: TextTask, values: npt.ArrayLike) -> npt.NDArray[Any]:
+def _label_numbers(task: TextTask, values: npt.ArrayLike) -> npt.NDArray[np.generic]:
     array = np.asarray(values)
     if array.dtype.kind not in "US" or task.labels is None:
         return array

@@ -21,7 +21,7 @@ from bertkit.tasks.tokens.features import TokenWindows
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 STRATEGIES: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
-Floats = npt.NDArray[np.floating[Any]]
+Floats = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The dictionary behind every fast path: text is cut into chunks, and a chunk seen before is only looked up.
+"""The dictionary behind every fast path: text is split into chunks, and known chunks are only looked up.
 
-Most words repeat. A subclass cuts text at white space, so that each run of text between white space (a *chunk*) has the
-same ids wherever it stands. A dictionary numbers the chunks seen so far; a table has the ids of each number. The chunks
-of a stretch of text that are new are worked out together. In large texts Arrow, where it is installed, finds the
+Most words repeat. A subclass splits text at white space, so that each run of text in between (a *chunk*) has the same
+ids wherever it occurs. A dictionary numbers the chunks seen so far; a table has the ids of each number. New chunks of a
+stretch of text are encoded together. In large texts Arrow, where it is installed, finds the
 distinct chunks before the dictionary sees them, which is faster.
 """
 
@@ -26,9 +26,9 @@ Scalar = TypeVar("Scalar", np.int32, np.int64)
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-#: Longer chunks are worked out anew each time; they hardly ever repeat.
+#: Longer chunks are not stored: they hardly ever repeat.
 MAX_CACHED_CHARS = 64
-#: The dictionary is emptied when it is full: at most about 100 MB, with the ids.
+#: The dictionary is cleared when it is full: at most about 100 MB, including the ids.
 MAX_CHUNKS = 1 << 19
 MAX_CHUNK_IDS = 1 << 22
 #: Characters of text that are looked up at a time, and between two rounds of learning.
@@ -36,20 +36,20 @@ BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
 #: Arrow splits text from this size on; for less, importing it takes longer than it saves.
 ARROW_CHARS = 1 << 19
-#: Ends a text, and a chunk, where many stand in one string. No other chunk is equal to it.
+#: Ends a text when many are joined into one string. No other chunk equals it.
 END = "\x00"
 
 
 class ChunkEncoder:
     """Texts to ids, with the dictionary that makes it fast. Safe to share between threads.
 
-    A subclass says how texts become chunks (:meth:`_blocks`) and what ids new ones have (:meth:`_work_out`).
+    A subclass defines how texts become chunks (:meth:`_blocks`) and the ids of new ones (:meth:`_work_out`).
 
     Args:
-        known: chunks that need no learning, and their ids.
+        known: chunks known from the start, and their ids.
 
     Attributes:
-        max_chunks: the dictionary is emptied when it has more; None: :data:`MAX_CHUNKS`. For texts of megabytes, in
+        max_chunks: the dictionary is cleared when it has more; None: :data:`MAX_CHUNKS`. For texts of megabytes, in
             which most words repeat, a small one is as fast.
     """
 
@@ -69,11 +69,11 @@ class ChunkEncoder:
         raise NotImplementedError
 
     def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Int64, Int32, Int64]]:
-        """Ids of chunks, in groups: places in ``new``, all ids one after another, how many each chunk has."""
+        """Ids of chunks, in groups: positions in ``new``, concatenated ids, number of ids of each chunk."""
         raise NotImplementedError
 
     def _reset(self) -> None:
-        """Forget every chunk but those that were known from the start."""
+        """Forget all chunks except those known from the start."""
         known = self._known
         self._num_known = self._num_ids = len(known)
         self._num_chunks = len(known)  # numbered so far, also those forgotten since
@@ -84,7 +84,7 @@ class ChunkEncoder:
         self._sizes[:2] = 0  # END and the empty string stand for no token
 
     def encode(self, texts: Iterable[str]) -> tuple[Int32, Int64]:
-        """Ids of all texts one after another, int32 ``(T,)``, without special tokens; how many each has, ``(B,)``."""
+        """Concatenated ids of all texts, int32 ``(T,)``, without special tokens; and their lengths, ``(B,)``."""
         ids: list[Int32] = [np.zeros(0, np.int32)]
         lengths: list[Int64] = [np.zeros(0, np.int64)]
         blocks = self._blocks(texts)
@@ -144,7 +144,7 @@ class ChunkEncoder:
         return found
 
     def _learn(self, new: Sequence[str]) -> None:
-        """Work out the ids of chunks, in the order of their numbers."""
+        """Encode new chunks, in the order of their numbers."""
         numbers = np.arange(self._num_chunks, self._num_chunks + len(new))
         self._num_chunks += len(new)
         self._starts = _grown(self._starts, self._num_chunks)

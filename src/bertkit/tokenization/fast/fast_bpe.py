@@ -29,7 +29,7 @@ class FastByteBpe(PartsEncoder):
     """Texts to the ids of byte-level BPE tokens.
 
     Args:
-        vocabulary: what the tokenizer is made of.
+        vocabulary: of the tokenizer.
         parts: the ``tokenizers`` package set up to split and merge, without added tokens.
     """
 

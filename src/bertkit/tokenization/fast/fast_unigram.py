@@ -36,7 +36,7 @@ class FastUnigram(PartsEncoder):
     """Texts to the ids of unigram pieces.
 
     Args:
-        vocabulary: what the tokenizer is made of.
+        vocabulary: of the tokenizer.
         parts: the ``tokenizers`` package set up to normalize, split and cut into pieces, without added tokens.
     """
 

@@ -29,7 +29,7 @@ class PartsEncoder(ChunkEncoder):
     A subclass says how text becomes chunks (:meth:`_cut`), and what text a chunk stands for (:meth:`_read`).
 
     Args:
-        vocabulary: what the tokenizer is made of.
+        vocabulary: of the tokenizer.
         parts: the ``tokenizers`` package set up to tokenize a part of a text, without added tokens.
     """
 

@@ -86,14 +86,14 @@ class TokenizerJson:
         vocab, unknown = self.model.get("vocab"), self.model.get("unk_id")
         if not isinstance(vocab, list) or not vocab:
             raise CheckpointError(f"{self.path}: model.vocab must be a list of pieces and their scores")
-        pieces = []
+        pieces: list[tuple[str, float]] = []
         for number, value in enumerate(vocab):
-            match value:
-                case [str(piece), int() | float() as score] if type(score) is not bool and abs(score) < MAX_SCORE:
-                    pieces.append((piece, float(score)))
-                case _:
-                    said = f"piece {number:,} must be a text and a score, got {str(value)[:80]}"
-                    raise CheckpointError(f"{self.path}: {said}")
+            piece, score = value if isinstance(value, list) and len(value) == 2 else (None, None)
+            is_piece = isinstance(piece, str) and not isinstance(score, bool)
+            if not is_piece or not isinstance(score, int | float) or not abs(score) < MAX_SCORE:
+                said = f"piece {number:,} must be a text and a score, got {str(value)[:80]}"
+                raise CheckpointError(f"{self.path}: {said}")
+            pieces.append((str(piece), float(score)))
         if not isinstance(unknown, int) or isinstance(unknown, bool) or not 0 <= unknown < len(pieces):
             raise CheckpointError(f"{self.path}: model.unk_id must be the place of a piece, got {unknown!r:.80}")
         self._ids = {piece: at for at, (piece, _) in enumerate(pieces)}

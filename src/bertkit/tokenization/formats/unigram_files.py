@@ -75,7 +75,6 @@ def unigram_kind(name: str, model_file: str, number: Numbering, template: Templa
 def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
     """The arguments of a unigram tokenizer's class in a file; see :func:`unigram_kind`."""
     file.require_unset("byte_fallback")
-    pieces, unknown = file.pieces()
     normalizer = file.content.get("normalizer")
     listed = normalizer.get("normalizers", [normalizer]) if isinstance(normalizer, dict) else [normalizer]
     steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
@@ -99,6 +98,7 @@ def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
         splitters += [(each, scheme == "always") for each in (whole, splitter)[: 1 + collapses]]
     wanted = "be WhitespaceSplit and Metaspace, with '▁' before every word or before none"
     adds = file.part("pre_tokenizer", wanted, splitters)
+    pieces, unknown = file.pieces()
     return {"vocab": pieces, "unk_token": unknown, "precompiled_charsmap": charsmap, "add_prefix_space": adds, **flags}
 
 

@@ -17,10 +17,9 @@ from random import Random
 from typing import overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bertkit.batch import Batch, Layout, positions_of
+from bertkit.batch import Batch
 from bertkit.data.examples.original_instances import (
     InstanceSettings,
     Sentence,
@@ -28,8 +27,10 @@ from bertkit.data.examples.original_instances import (
     TrainingInstance,
     instances_from_documents,
 )
+from bertkit.data.examples.pretrain_batches import packed_examples
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
+from bertkit.ragged import boundaries_of
 from bertkit.system.console import say
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
 from bertkit.training.trainer.batch_plan import EpochPlan
@@ -76,26 +77,14 @@ class Examples:
 
     def batch(self, rows: list[int]) -> Batch:
         """The examples with the given numbers, packed."""
-        spans = [slice(self.bounds[row], self.bounds[row + 1]) for row in rows]
-        lengths = tuple(int(span.stop - span.start) for span in spans)
-        starts = np.cumsum([0, *lengths])
-        ids = np.concatenate([self.ids[span] for span in spans])
+        ids = np.concatenate([self.ids[self.bounds[row] : self.bounds[row + 1]] for row in rows])
+        lengths = self.bounds[np.array(rows) + 1] - self.bounds[rows]
         types, labels = np.zeros(len(ids), np.int64), np.full(len(ids), -100, np.int64)
-        for start, end, row in zip(starts[:-1], starts[1:], rows, strict=True):
+        for row, (start, end) in zip(rows, pairwise(boundaries_of(lengths)), strict=True):
             types[start + self.first_lengths[row] : end] = 1
             targets = slice(self.target_bounds[row], self.target_bounds[row + 1])
             labels[start + self.positions[targets]] = self.labels[targets]
-        return Batch(
-            input_ids=torch.from_numpy(ids.astype(np.int64)),
-            token_type_ids=torch.from_numpy(types),
-            position_ids=positions_of(lengths),
-            layout=Layout(lengths),
-            targets={
-                "labels": torch.from_numpy(labels),
-                "next_sentence_label": torch.from_numpy(self.is_random_next[rows].astype(np.int64)),
-            },
-            logit_rows=torch.from_numpy(np.flatnonzero(labels != -100)),
-        )
+        return packed_examples(ids.astype(np.int64), types, labels, lengths, self.is_random_next[rows])
 
 
 def original_plan(

@@ -17,9 +17,9 @@ from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 
 
 class PretrainFolder(RunFolder):
-    """The folder of a pre-training run. Such a run goes on by itself unless it is told not to."""
+    """The folder of a pre-training run, which is resumed unless ``--no-resume`` is given."""
 
-    settings_file, states, how_to_resume = "pretrain.json", CHECKPOINTS, "leave out --no-resume to go on"
+    settings_file, states, how_to_resume = "pretrain.json", CHECKPOINTS, "leave out --no-resume to resume"
 
     @property
     def model(self) -> Path:

@@ -9,12 +9,12 @@ import torch
 
 from bertkit import classic
 from bertkit.data.examples.masking import MaskVocabulary
-from bertkit.data.examples.prefetch import Prefetched
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.pretraining import original_examples as module
+from bertkit.training.pretraining.prefetch import Prefetched
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.pretraining.pretrain_data import training_data
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig

@@ -1,0 +1,193 @@
+"""Is the present tree as fast as an earlier commit? The same work through both, in turn, in processes of their own.
+
+    python benchmarks/before_after.py --data ../shared/data --base 47da807 --out benchmarks/results/before-after.md
+
+The work uses public names and commands only, so that both trees can do it. Rounds go A B, B A, A B, ...; each figure is
+the median of its rounds, and the ratio the median of the ratios within a round (below 1: the present tree is faster).
+Peers are measured by the other benchmarks; ratios to them follow from these, because the peers did not change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from machine import about, block, minilm_folder, publish
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and pretrain_text/")
+    parser.add_argument("--base", default="47da807", help="the commit to compare with")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--work", help=argparse.SUPPRESS)  # one of WORK, in this process; prints seconds as JSON
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
+    args = parser.parse_args()
+    if args.work:
+        print(json.dumps(WORK[args.work](args.folder)))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        base = Path(scratch) / "base"
+        subprocess.run(["git", "-C", REPOSITORY, "worktree", "add", "-q", "--detach", base, args.base], check=True)
+        try:
+            figures = measure(base, Path(scratch), args)
+        finally:
+            subprocess.run(["git", "-C", REPOSITORY, "worktree", "remove", "--force", base], check=True)
+    rows = [
+        f"| {name} | {statistics.median(a):.4g} | {statistics.median(b):.4g} | "
+        f"{statistics.median(y / x for x, y in zip(a, b, strict=True)):.3f} | "
+        f"{min(y / x for x, y in zip(a, b, strict=True)):.3f} to {max(y / x for x, y in zip(a, b, strict=True)):.3f} |"
+        for name, (a, b) in figures.items()
+    ]
+    lines = [
+        f"# Before ({args.base}) and after",
+        "",
+        *block(about(args.threads)),
+        "",
+        f"Seconds, {args.rounds} rounds in turn.",
+        "",
+        "| work | before | after | after / before | range |",
+        "|---|--:|--:|--:|--:|",
+        *rows,
+    ]
+    publish(lines, {"base": args.base, "seconds": figures}, args.out)
+
+
+def measure(base: Path, scratch: Path, args: argparse.Namespace) -> dict[str, tuple[list[float], list[float]]]:
+    """For each figure the seconds of every round, before and after."""
+    make_material(args.data, scratch)
+    figures: dict[str, tuple[list[float], list[float]]] = {}
+    for number in range(args.rounds + 1):  # the first round warms the disk cache and is not counted
+        for name in WORK:
+            for side in (0, 1) if number % 2 else (1, 0):
+                told = run(name, (base, REPOSITORY)[side], scratch, args.threads)
+                for figure, seconds in told.items():
+                    if number:
+                        figures.setdefault(figure, ([], []))[side].append(seconds)
+        print(f"round {number} of {args.rounds}", file=sys.stderr)
+    return figures
+
+
+def run(name: str, tree: Path, folder: Path, threads: int) -> dict[str, float]:
+    """The figures of one piece of work, done by one tree."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, __file__, "--data", ".", "--work", name, "--folder", str(folder)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def make_material(data: Path, folder: Path) -> None:
+    """Texts, rows and a corpus, the same for both trees."""
+    with lzma.open(data / "glue" / "SST-2" / "train.tsv.xz", "rt", encoding="utf-8") as file:
+        sentences = file.read().splitlines()[1:]
+    texts = [line.rpartition("\t")[0] for line in sentences]
+    rng = random.Random(0)
+    rng.shuffle(texts)
+    ragged = [" ".join(texts[5 * n : 5 * n + rng.choice((1, 1, 2, 3, 5))]) for n in range(1000)]
+    (folder / "texts.json").write_text(json.dumps(ragged))
+    rows = rng.sample(sentences, 600)
+    for name, part in (("train", rows[:500]), ("dev", rows[500:])):
+        lines = [f"{line.rpartition(chr(9))[2]}\t{line.rpartition(chr(9))[0]}" for line in part]
+        (folder / f"{name}.tsv").write_text("label\ttext\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "corpus.txt").write_text("\n\n".join("\n".join(texts[n : n + 40]) for n in range(0, 20_000, 40)))
+
+
+def seconds_of(work: Callable[[], object], repeats: int) -> float:
+    """The median of several runs, after one that is not counted."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def embed(folder: Path) -> dict[str, float]:
+    """Sentence vectors: one short text, one of 128 tokens, ragged texts in order of arrival."""
+    from bertkit import pipeline
+
+    texts = json.loads((folder / "texts.json").read_text())
+    pipe = pipeline("feature-extraction", model=str(minilm_folder()), device="cpu")
+    short, long = " ".join(["film"] * 14), " ".join(["film"] * 126)
+
+    def vectors(what: object) -> object:
+        return pipe(what, pooling="mean", truncation=True)
+
+    return {
+        "embed, 1 text of 16 tokens": seconds_of(lambda: vectors(short), 60),
+        "embed, 1 text of 128 tokens": seconds_of(lambda: vectors(long), 30),
+        "embed, 1,000 ragged texts": seconds_of(lambda: vectors(texts), 3),
+    }
+
+
+def tokenize(folder: Path) -> dict[str, float]:
+    """Ids of a text, from cold and warm."""
+    from bertkit import BertTokenizer
+
+    texts = (folder / "corpus.txt").read_text().split("\n")
+    tokenizer = BertTokenizer.from_pretrained(str(minilm_folder()))
+    start = time.perf_counter()
+    tokenizer(texts)
+    cold = time.perf_counter() - start
+    return {"tokenize, cold": cold, "tokenize, warm": seconds_of(lambda: tokenizer(texts), 3)}
+
+
+def finetune(folder: Path) -> dict[str, float]:
+    """A whole fine-tuning of 500 rows, one epoch, as a user runs it."""
+    with tempfile.TemporaryDirectory() as out:
+        options = ["--model", str(minilm_folder()), "--epochs", "1", "--seeds", "1", "--quiet", "--device", "cpu"]
+        return {
+            "finetune, 500 rows": command("finetune", "csv", "--data", str(folder), "--out", f"{out}/run", *options)
+        }
+
+
+def pretrain(folder: Path) -> dict[str, float]:
+    """Vocabulary, store and 30 steps of pre-training."""
+    with tempfile.TemporaryDirectory() as out:
+        corpus = str(folder / "corpus.txt")
+        options = ["--recipe", "tiny", "--max-steps", "30", "--batch-size", "64", "--quiet", "--device", "cpu"]
+        return {
+            "vocab": command("vocab", corpus, "--size", "4096", "--out", f"{out}/tokenizer", "--quiet"),
+            "prepare": command(
+                "prepare", corpus, "--tokenizer", f"{out}/tokenizer", "--out", f"{out}/store", "--quiet"
+            ),
+            "pretrain, 30 steps": command("pretrain", f"{out}/store", "--out", f"{out}/own", *options),
+        }
+
+
+def startup(folder: Path) -> dict[str, float]:
+    """The command line without any work."""
+    return {
+        "bertkit --help": seconds_of(lambda: command("--help"), 5),
+        "bertkit finetune --help": seconds_of(lambda: command("finetune", "--help"), 3),
+    }
+
+
+def command(*arguments: str) -> float:
+    """Seconds of a ``bertkit`` command in a process of its own."""
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "bertkit", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return time.perf_counter() - start
+
+
+WORK = {"embed": embed, "tokenize": tokenize, "finetune": finetune, "pretrain": pretrain, "startup": startup}
+
+if __name__ == "__main__":
+    main()
