@@ -131,7 +131,7 @@ def test_predicting_a_file_goes_on_after_a_stop(trained: tuple[str, Path, Path],
             bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl")
         patch.setattr(bulk, "_append", append)
         assert bulk.predict_file(folder, data / "dev.json", tmp_path / "parts.jsonl") == 48
-    assert "going on after 40 finished rows" in capsys.readouterr().err
+    assert "resuming after 40 finished rows" in capsys.readouterr().err
     assert (tmp_path / "parts.jsonl").read_bytes() == whole
     told = [json.loads(line) for line in whole.splitlines()]
     dev = [json.loads(line) for line in (folder / "predictions-dev.jsonl").read_text().splitlines()]

@@ -61,7 +61,7 @@ QUESTIONS = WindowSize(items=256, first=16, characters=2_000_000)
 def run_rows(
     rows: Ragged, backend: Backend[ResultT], advance: Callable[[int], None] = lambda count: None
 ) -> list[ResultT]:
-    """One result a row, in the order of the rows.
+    """One result per row, in the order of the rows.
 
     Args:
         rows: at least one.
@@ -78,9 +78,9 @@ def run_rows(
 
 
 def pack_by_length(lengths: Ints, max_tokens: int) -> list[list[int]]:
-    """Row numbers in packs of at most ``max_tokens`` tokens, each as full as can be; the longest rows first.
+    """Row numbers in packs of at most ``max_tokens`` tokens, each as full as possible; the longest rows first.
 
-    Memory therefore runs out at once or not at all. The order of rows of one length is kept.
+    So memory runs out at once or not at all. Rows of equal length keep their order.
     """
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
@@ -127,8 +127,8 @@ def stream(
 
     Args:
         items: drawn one window at a time, as they are needed.
-        encode: from a window and the number of its first item to its rows, and to what makes one answer an item out of
-            one result a row.
+        encode: from a window and the number of its first item to its rows, and to a function that turns one result
+            per row into one answer per item.
         backend: called for each window.
         size: of a window.
         weight: characters of an item.

@@ -110,8 +110,8 @@ class FeatureExtractionPipeline(Pipeline):
         """Encode texts.
 
         Args:
-            inputs: a text, a collection of texts, or an iterable of texts; a pair may stand for a text.
-            pooling: ``"cls"``, ``"mean"`` or ``"max"``: one vector a text; None: one vector a token, as in
+            inputs: a text, a collection of texts, or an iterable of texts; a pair may take the place of a text.
+            pooling: ``"cls"``, ``"mean"`` or ``"max"``: one vector per text; None: one vector per token, as in
                 ``transformers``.
             normalize: scale each vector to length 1, so that a dot product is the cosine.
             truncation: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
@@ -119,7 +119,7 @@ class FeatureExtractionPipeline(Pipeline):
             progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
 
         Returns:
-            One :class:`~bertkit.inference.pipeline_results.Embedding` a text: a float32 array ``(D,)``, or ``(S, D)``
+            One :class:`~bertkit.inference.pipeline_results.Embedding` per text: a float32 array ``(D,)``, or ``(S, D)``
             without pooling, with the attributes ``truncated`` and ``num_tokens``.
 
         Raises:
@@ -172,7 +172,7 @@ class SentenceSimilarityPipeline(FeatureExtractionPipeline):
             InputError: as feature extraction; also neither pairs nor a source with its sentences.
         """
         if pooling is None:
-            raise InputError("sentence-similarity compares one vector a text: choose pooling 'cls', 'mean' or 'max'")
+            raise InputError("sentence-similarity compares one vector per text: choose pooling 'cls', 'mean' or 'max'")
         keywords: dict[str, Any] = {"truncation": truncation, "max_length": max_length, "progress": progress}
         source, sentences = _read_source(inputs, sentences)
         if source is not None:

@@ -66,7 +66,7 @@ class FillMaskPipeline(Pipeline):
 
         Returns:
             As in ``transformers``, for a text with one mask a list of ``{"score", "token", "token_str", "sequence"}``.
-            For a text with several masks one such list for each mask, in order: every mask is judged on its own with
+            For a text with several masks one such list for each mask, in order: each mask is predicted on its own with
             the others still hidden, so the scores of different masks are not those of a joint guess; ``sequence`` then
             shows the special tokens too. With ``truncation=True`` each dict also says ``truncated``.
 

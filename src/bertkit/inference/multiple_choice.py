@@ -23,7 +23,7 @@ WINDOW = WindowSize(items=512, first=32, characters=8_000_000)
 
 
 class MultipleChoicePipeline(Pipeline):
-    """Which choice goes on from a context, or answers a question: ``pipeline("multiple-choice", model=...)``."""
+    """Which choice continues a context, or answers a question: ``pipeline("multiple-choice", model=...)``."""
 
     task: ClassVar[str] = "multiple-choice"
 

@@ -29,7 +29,7 @@ from bertkit.tokenization import PreTrainedTokenizer
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
-#: A window of items and the number of its first one to rows, and to what makes one answer an item of one result a row.
+#: A window of items and the number of its first one, to rows, and to what turns one result per row into the answers.
 Encode = Callable[[list[ItemT], int], tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]]
 
 
@@ -107,8 +107,8 @@ class Pipeline:
 
         Args:
             request: what was asked.
-            encode: from a window of items, and the number of the first one, to rows and to what makes answers of them.
-            forward: the model in eval mode and a batch to one result a row.
+            encode: see :data:`Encode`.
+            forward: the model in eval mode and a batch to one result per row.
             weight: characters of an item.
             progress: see the class.
             size: of a window; None: that of texts.

@@ -40,9 +40,9 @@ def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one
 
     Args:
         inputs: what the caller passed.
-        read: an item, and where it stands, in the one form; raises where it is none.
-        what: an item is called, in the singular.
-        one: ``inputs`` is a single item.
+        read: checks an item and brings it into one form; also takes a name for it in messages.
+        what: what an item is called, in the singular.
+        one: whether ``inputs`` is a single item.
 
     Raises:
         InputError: neither an item nor an iterable, or a whole DataFrame.
@@ -83,7 +83,7 @@ def join_pairs(inputs: Any, text_pair: Any) -> Any:
     """``pipe(first, second)`` and ``pipe(firsts, seconds)`` in the form of ``pipe(pairs)``.
 
     Raises:
-        InputError: two collections of different lengths, or a text beside a collection.
+        InputError: two collections of different lengths, or a text with a collection.
     """
     if text_pair is None:
         return inputs

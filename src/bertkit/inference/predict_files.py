@@ -1,4 +1,4 @@
-"""Predict for a whole file: every column kept, bounded memory, and a stopped run goes on where it was."""
+"""Predict for a whole file: keeps every column, needs bounded memory, and resumes after a stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.inference.prediction_tables import OWN, read_table_lines, write_table
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.runs import Classifier, Run, open_run
-from bertkit.system.atomic_files import disk_guard, held_lock, sha256_file, sync_file, sync_folder, write_atomically
+from bertkit.system.atomic_files import (
+    disk_guard,
+    held_lock,
+    make_folder,
+    sha256_file,
+    sync_file,
+    sync_folder,
+    write_atomically,
+)
 from bertkit.system.console import Progress, quiet, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.tasks.examples import Columns, Quoting
@@ -54,7 +62,7 @@ def predict_file(
     """Write one row for each row of a file, with all of its columns and what :func:`predict_run` says.
 
     Rows are collected as JSON lines in ``OUT.partial``; when all are there, ``OUT`` is written. Called again after a
-    stop, it keeps the finished rows and goes on, if model and input are still the same. Texts are read as a stream; the
+    stop, it keeps the finished rows and resumes, if model and input are still the same. Texts are read as a stream; the
     file of a run of another kind of task (questions, tokens, choices) is read as a whole and predicted part by part.
 
     Args:
@@ -71,18 +79,19 @@ def predict_file(
         device: ``"cpu"`` (default) or ``"cuda"``.
 
     Returns:
-        Number of rows in ``out``. How many texts were truncated or empty is told on stderr, and marked in the rows.
+        Number of rows in ``out``. Truncated and empty texts are counted on stderr and marked in their rows.
 
     Raises:
         DataError: the input is wrong; names file and line.
         ConfigError: ``out`` exists, another process is writing it, or its partial file belongs to another model or
             input.
-        Interrupted: Ctrl-C or SIGTERM; the same call goes on.
+        Interrupted: Ctrl-C or SIGTERM; the same call resumes.
         ResourceError: the disk is full; finished rows stay.
     """
     source, out = Path(source), Path(out)
     if not source.is_file():
         raise DataError(f"{source} does not exist")
+    make_folder(out.parent)
     partial = out.with_name(out.name + ".partial")
     busy = f"another process is writing {out}; wait for it, or choose another name for the output"
     with held_lock(out.with_name(f".{out.name}.lock"), busy):
@@ -107,7 +116,7 @@ def predict_file(
                 try:
                     signals.check()
                 except Interrupted as stop:
-                    message = f"{stop} after {done:,} rows; run the same command to go on"
+                    message = f"{stop} after {done:,} rows; run the same command to resume"
                     raise Interrupted(message, stop.signum) from None
         _finish(partial, out, loaded.max_length)
     return done
@@ -227,7 +236,7 @@ def _begin(partial: Path, identity: dict[str, Any]) -> int:
         return 0
     if not note.exists() or json.loads(note.read_text(encoding="utf-8")) != identity:
         raise ConfigError(
-            f"{partial} was begun with another model or another input; remove it, or choose another name for the output"
+            f"{partial} was started with another model or another input; remove it, or choose another --out"
         )
     done = end = 0
     with partial.open("rb") as file:
@@ -237,7 +246,7 @@ def _begin(partial: Path, identity: dict[str, Any]) -> int:
                 end += len(line)
     os.truncate(partial, end)
     if done:
-        say(f"going on after {done:,} finished rows in {partial}")
+        say(f"resuming after {done:,} finished rows in {partial}")
     return done
 
 
@@ -257,7 +266,7 @@ def _finish(partial: Path, out: Path, max_length: int) -> None:
 
 def _append(partial: Path, rows: Sequence[dict[str, Any]]) -> None:
     lines = to_jsonl(rows).encode("utf-8")
-    advice = "Make room and run the same command to go on"
+    advice = "Make room and run the same command to resume"
     with (
         disk_guard(partial.parent, len(lines), what=partial.name, advice=advice),
         partial.open("ab") as file,

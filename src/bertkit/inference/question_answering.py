@@ -249,7 +249,7 @@ def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -
 
 
 def _join(questions: Any, context: Any) -> Any:
-    """Questions beside their contexts, in the form of one input."""
+    """Questions with their contexts, as one input."""
     if context is None:
         if isinstance(questions, str):
             raise InputError("a question needs its context: pipe(question, context)")

@@ -75,9 +75,9 @@ class TextClassificationPipeline(Pipeline):
             progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
 
         Returns:
-            As in ``transformers``: ``{"label": ..., "score": ...}`` a text, and a list of those a text when ``top_k``
-            is given. One bare text gives a list of one such dict. With ``truncation=True`` each dict also says
-            ``truncated``.
+            As in ``transformers``: ``{"label": ..., "score": ...}`` per text, or a list of those per text
+            when ``top_k`` is given. One bare text gives a list of one such dict. With ``truncation=True`` each dict
+            also says ``truncated``.
 
         Raises:
             InputError: an input that is no text, one that is too long, a wrong ``top_k`` or function.

@@ -45,7 +45,7 @@ class TokenClassificationPipeline(Pipeline):
                 :func:`bertkit.tasks.tokens.decoding.find_entities`.
             ignore_labels: labels ("none") or types (else) that are left out.
             stride: tokens that two windows of a long text share; None means a quarter of a window. Each token is read
-                in the window that shows most of what stands around it.
+                in the window that shows most of its surroundings.
             is_split_into_words: ``inputs`` is a list of words, or a collection or an iterable of such lists; places are
                 counted in the words joined by ``delimiter``.
             delimiter: see ``is_split_into_words``.
@@ -55,7 +55,7 @@ class TokenClassificationPipeline(Pipeline):
             progress: see :class:`~bertkit.inference.pipeline_base.Pipeline`.
 
         Returns:
-            As in ``transformers``, a list of dicts a text: ``entity`` and ``index`` ("none") or ``entity_group``, and
+            As in ``transformers``, a list of dicts per text: ``entity`` and ``index`` ("none") or ``entity_group``, and
             ``score``, ``word``, ``start``, ``end``. With ``truncation=True`` each dict also says ``truncated``.
 
         Raises:

@@ -325,7 +325,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """What the model card says."""
 
     def facts(self, settings: ReadingSettings) -> dict[str, Any]:
-        """What the protocol block says of this kind of task beside what it says of all."""
+        """What the protocol block says of this kind of task in particular."""
         return {}
 
     def draw(self, folder: Path) -> tuple[str, ...]:

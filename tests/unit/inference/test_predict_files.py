@@ -157,3 +157,8 @@ def test_two_commands_at_once_lose_no_row(model: Path, tmp_path: Path) -> None:
     for code, err in zip(ends, told, strict=True):
         assert code == 0 or "another process is writing" in err or "exists already" in err
     assert [row["text"] for row in read_rows(tmp_path / "out.jsonl")] == [f"good film {n}" for n in range(3000)]
+
+
+def test_the_folder_of_the_output_is_made(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("good\n", encoding="utf-8")
+    assert predict_file(model, tmp_path / "in.txt", tmp_path / "new" / "folder" / "out.jsonl") == 1

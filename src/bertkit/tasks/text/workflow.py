@@ -266,7 +266,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
 
 def reading_of(settings: ReadingSettings) -> dict[str, Any]:
-    """How texts are read, for ``decision.json``; a pipeline reads them so, unless it is told otherwise."""
+    """How texts are read, for ``decision.json``; a pipeline reads them the same way by default."""
     windows = settings.long_texts == "windows" and settings.overlap is not None
     known = {"max_length": settings.max_length, "long_texts": settings.long_texts}
     return {**known, "overlap": settings.overlap} if windows else known

@@ -1,9 +1,8 @@
 """From texts to packed rows whose every token has an answer: words, offsets and windows for token classification.
 
 A text is cut into word pieces once, with the characters that each stands for. Where it has more pieces than the model
-reads, it becomes several rows (windows) that overlap, and each piece is read in the row that shows most of what stands
-around it: the larger of its smaller distances to the two ends of a row ("max context", section "SQuAD" of the original
-code's README, there for answers). Nothing is ever cut off.
+reads, it becomes several rows (windows) that overlap, and each piece is read in the row that shows most of its
+surroundings, see :func:`bertkit.windows.best_windows`. Nothing is ever cut off.
 
 Words of a file meet pieces by characters: the piece of a word is the first that shares a character with it. It gets
 the word's label, and the model's answer there is the word's. Letters of the tensor names: T tokens of all rows, P
