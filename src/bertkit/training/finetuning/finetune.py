@@ -7,8 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import cast
 
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
@@ -153,7 +151,7 @@ def _prepare(
     workflow = workflow_of(task)
     workflow.check_settings(config)
     rows = read_rows(workflow, data, config)
-    shape = BertConfig.from_json_file(config_path(start))
+    shape = workflow.start_shape(start, config)
     if run.is_of_first_release:  # which never stopped early unless told to
         config = config.model_copy(update={"patience": config.patience or 0})
 

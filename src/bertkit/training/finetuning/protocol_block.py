@@ -9,11 +9,9 @@ from typing import Any
 
 from bertkit.inference.protocol import hardware, versions
 from bertkit.system.json_files import printable
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import Search
 from bertkit.training.finetuning.seed_run import Job
-
-#: What is trained with ``freeze_encoder``, by whether the head needs no more than [CLS] vectors.
-FROZEN = {True: "classification head on frozen [CLS] features", False: "head on a frozen encoder"}
 
 
 def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dict[str, Any]:
@@ -45,7 +43,8 @@ def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dic
             "from_hub": not local,
         },
         "data": job.data.facts(config.max_length),
-        "what_is_trained": "all parameters" if not config.freeze_encoder else FROZEN[job.workflow.reads_vectors],
+        **({} if config.pooling is None else {"pooling": config.pooling}),
+        "what_is_trained": _what_is_trained(config, job.workflow.reads_vectors),
         "learning_rate": config.learning_rate,
         "epochs": config.epochs,
         "batch_size": config.batch_size * config.accumulation,
@@ -64,3 +63,12 @@ def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dic
         "versions": versions(),
         "hardware": hardware(job.device),
     }
+
+
+def _what_is_trained(config: FinetuneConfig, reads_vectors: bool) -> str:
+    if not config.freeze_encoder:
+        return "all parameters"
+    if not reads_vectors:
+        return "head on a frozen encoder"
+    kind = "[CLS]" if config.pooling in (None, "cls") else config.pooling
+    return f"classification head on frozen {kind} features"
