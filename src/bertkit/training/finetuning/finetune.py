@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import config_path
-from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
@@ -136,7 +134,7 @@ def _prepare(
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow.check_settings(config)
     rows = read_rows(workflow, data, config)
-    shape = BertConfig.from_json_file(config_path(start))
+    shape = workflow.start_shape(start, config)
 
     def resolved(num_rows: int) -> FinetuneConfig:
         longest = workflow.default_max_length

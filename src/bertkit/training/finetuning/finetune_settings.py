@@ -115,12 +115,13 @@ class FinetuneConfig(ReadingSettings):
                 "learning_rate": self.learning_rate or self._default_learning_rate(model, head),
                 "epochs": self.epochs or self._default_epochs(updates_per_epoch),
                 "max_length": max_length,
+                "pooling": model.pooling if head == "sequence" else None,
             }
         )
 
     def _default_learning_rate(self, model: BertConfig, head: str) -> float:
         if self.freeze_encoder:
-            return 1e-3 if head in model.family.poolers else 1e-2
+            return 1e-3 if head in model.family.poolers and model.pooling == "cls" else 1e-2
         if self.protocol == "original" or model.hidden_size >= 1024:
             return 2e-5
         return 1e-4 if model.num_hidden_layers <= 8 and model.hidden_size <= 512 else 3e-5

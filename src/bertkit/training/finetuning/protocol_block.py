@@ -11,9 +11,6 @@ from bertkit.inference.protocol import hardware, versions
 from bertkit.tasks.registry import Task
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
-#: What is trained with ``freeze_encoder``, by whether the head needs no more than [CLS] vectors.
-FROZEN = {True: "classification head on frozen [CLS] features", False: "head on a frozen encoder"}
-
 
 def protocol_block(
     task: Task,
@@ -53,7 +50,8 @@ def protocol_block(
         "seeds": list(seeds),
         "start_checkpoint": start,
         "data": data,
-        "what_is_trained": "all parameters" if not config.freeze_encoder else FROZEN[reads_vectors],
+        **({} if config.pooling is None else {"pooling": config.pooling}),
+        "what_is_trained": _what_is_trained(config, reads_vectors),
         "learning_rate": config.learning_rate,
         "epochs": config.epochs,
         "batch_size": config.batch_size * config.accumulation,
@@ -72,3 +70,12 @@ def protocol_block(
         "versions": versions(),
         "hardware": hardware(device),
     }
+
+
+def _what_is_trained(config: FinetuneConfig, reads_vectors: bool) -> str:
+    if not config.freeze_encoder:
+        return "all parameters"
+    if not reads_vectors:
+        return "head on a frozen encoder"
+    kind = "[CLS]" if config.pooling in (None, "cls") else config.pooling
+    return f"classification head on frozen {kind} features"

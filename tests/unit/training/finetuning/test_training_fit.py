@@ -171,6 +171,8 @@ def test_weighted_loss_over_micro_batches_is_torchs(max_tokens: int) -> None:
 HEADS = {
     **dict.fromkeys(("bert", "albert"), ("classifier.",)),
     **dict.fromkeys(("roberta", "distilbert", "electra", "no pooler"), ("classifier.", "bert.pooler.")),
+    "bert mean": ("classifier.",),
+    "roberta max": ("classifier.",),
 }
 
 
@@ -182,15 +184,23 @@ def tiny_of(family: str, *, dropout: float = 0.1) -> BertForSequenceClassificati
             return BertForSequenceClassification.from_pretrained(folder, num_labels=TINY.num_labels, seed=0)
     sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_labels")
     rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    family, _, pooling = family.partition(" ")
     own: dict[str, Any] = {
         "albert": {"embedding_size": 12, "classifier_dropout": dropout},
         "distilbert": {"seq_classif_dropout": dropout},
         "electra": {"embedding_size": 12},
     }.get(family, {})
     torch.manual_seed(0)
-    shape = {name: getattr(TINY, name) for name in sizes}
+    shape = {name: getattr(TINY, name) for name in sizes} | {"pooling": pooling or "cls"}
     return BertForSequenceClassification(
-        BertConfig(model_type=family, max_position_embeddings=40, initializer_range=0.1, **shape, **rates, **own)
+        BertConfig(
+            model_type=family,
+            max_position_embeddings=40,
+            initializer_range=0.1,
+            **shape,
+            **rates,
+            **own,
+        )
     )
 
 
