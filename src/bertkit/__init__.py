@@ -105,6 +105,9 @@ _MODULE_OF = {
         "bertkit.config.config_aliases",
     ),
     "BertClassifier": "bertkit.training.finetuning.estimator",
+    "Callback": "bertkit.training.trainer.callbacks",
+    "FinetuneConfig": "bertkit.training.finetuning.finetune_settings",
+    "finetune": "bertkit.training.finetuning.finetune",
     "pipeline": "bertkit.inference.pipelines",
 }
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WEIGHTS = "model.safetensors"
+#: Where a model with another pooling than that of [CLS] is: other software must not find it; see ``OWN_MODEL_TYPE``.
+POOLED_WEIGHTS = "model-pooled.safetensors"
 INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 16 << 20
 MAX_SHARDS = 1_000
@@ -62,7 +64,7 @@ def find_weights(path: Path) -> Weights:
             match its shards or names a file outside the folder.
     """
     if path.is_dir():
-        for name in (WEIGHTS, INDEX):
+        for name in (WEIGHTS, INDEX, POOLED_WEIGHTS):
             if os.path.lexists(path / name):
                 return _read_weights(path / name)
         raise CheckpointError(_nothing_in(path))
@@ -225,7 +227,9 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
-        weights.replace(folder / WEIGHTS)
+        name, other = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS)
+        (folder / other).unlink(missing_ok=True)  # of a model that was saved here before
+        weights.replace(folder / name)
         settings.replace(folder / CONFIG)
         sync_folder(folder)
     except (FileExistsError, NotADirectoryError):

@@ -18,10 +18,10 @@ from bertkit.checkpoints.explain import explain, printable, ranges
 from bertkit.checkpoints.finite import first_not_finite
 from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
 from bertkit.checkpoints.match import HeadRequest, Match, Row, Status, match
-from bertkit.checkpoints.names import TABLES, ClassSpec, NameTable, layer_number
+from bertkit.checkpoints.names import TABLES, ClassSpec, NameTable, class_spec, layer_number
 from bertkit.checkpoints.safetensors_header import TensorInfo
 from bertkit.checkpoints.vocabulary_size import check_vocabulary, find_vocabulary
-from bertkit.config.bert_config import BertConfig
+from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
 from bertkit.system.model_sources import resolve
@@ -98,7 +98,8 @@ class ModelReport:
             facts.append(
                 ("family", f"{config['model_type']}, saved from {', '.join(config.get('architectures') or ['?'])}")
             )
-            keys = (FAMILIES[config["model_type"]].keys.get(key, key) for key in _SHAPE_KEYS)
+            family = FAMILIES[config["model_type"].removeprefix(OWN_MODEL_TYPE)]
+            keys = (family.keys.get(key, key) for key in _SHAPE_KEYS)
             facts.append(("shape", ", ".join(f"{key} {config[key]:,}" for key in keys if key in config)))
         types = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
         facts.append(("parameters", f"{self.num_parameters:,} in {sum(self.dtypes.values())} tensors ({types})"))
@@ -165,7 +166,9 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
         problems.append(f"values that are not finite in {', '.join(broken[:20])}{' ...' if len(broken) > 20 else ''}")
     sound = not problems
     view = _view(weights, config, table)
-    specs = {} if config is None else table.classes
+    specs = {}
+    if config is not None:
+        specs = {name: class_spec(name, config.model_type, config.pooling) for name in table.classes}
     classes = {name: _verdict(weights, config, spec, table) for name, spec in specs.items()}
     if view is not None and view.problems:
         problems.append(explain(view, weights.where))
@@ -205,7 +208,7 @@ def _view(weights: Weights, config: BertConfig | None, table: NameTable) -> Matc
     if config is None:
         return None
     saved_from = [name for name in config.architectures or () if name in table.classes]
-    spec = table.classes[saved_from[0] if saved_from else "BertModel"]
+    spec = class_spec(saved_from[0] if saved_from else "BertModel", config.model_type, config.pooling)
     return match(weights.tensors, config, spec, table, HeadRequest())
 
 

@@ -231,8 +231,8 @@ TABLES: Mapping[str, NameTable] = {
 CLASSES: Mapping[str, ClassSpec] = BERT.classes
 
 
-def class_spec(name: str, family: str) -> ClassSpec:
-    """The parts of a class in a family.
+def class_spec(name: str, family: str, pooling: str = "cls") -> ClassSpec:
+    """The parts of a class in a family; with mean or max pooling, sequence classifiers have no pooler.
 
     Raises:
         CheckpointError: the family has no such class; lists those it has.
@@ -241,4 +241,6 @@ def class_spec(name: str, family: str) -> ClassSpec:
     if name not in classes:
         have = ", ".join(FAMILIES[family].their_class(other) for other in classes)
         raise CheckpointError(f"the {family} family has no {name}, because its models have no such head; it has {have}")
+    if name == "BertForSequenceClassification" and pooling != "cls":
+        return ClassSpec(name, ("classifier",), label_head=True)
     return classes[name]

@@ -26,6 +26,9 @@ CONFIG = "config.json"
 #: Most have a thousand bytes; names of labels can take more.
 MAX_CONFIG_BYTES = 4_000_000
 MODEL_TYPES = tuple(FAMILIES)
+#: Before the ``model_type`` in the file of a model that other software would load and compute otherwise, so that it
+#: refuses: one whose classifier reads the mean or maximum of the tokens.
+OWN_MODEL_TYPE = "bertkit-"
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -93,6 +96,10 @@ class BertConfig(Settings):
         Literal["regression", "single_label_classification", "multi_label_classification"] | None,
         Field(description="loss of the sequence classifier; None: regression for one label, else single label"),
     ] = None
+    pooling: Annotated[
+        Literal["cls", "mean", "max"],
+        Field(description="what a sequence classifier reads: pooled [CLS] vector, or mean or maximum of all tokens"),
+    ] = "cls"
     tie_word_embeddings: Annotated[
         bool, Field(description="whether a masked-LM head multiplies with the word embeddings; no model has another")
     ] = True
@@ -219,6 +226,10 @@ class BertConfig(Settings):
         values["label2id"] = self.label2id
         if self.model_type == "bert":
             values["position_embedding_type"] = "absolute"
+        if self.pooling == "cls":
+            del values["pooling"]  # everybody's default
+        else:
+            values["model_type"] = OWN_MODEL_TYPE + self.model_type
         if self.tie_word_embeddings:
             del values["tie_word_embeddings"]  # everybody's default
         if self.architectures is not None:
@@ -232,6 +243,9 @@ class BertConfig(Settings):
         Raises:
             ConfigError: as the constructor; also a ``model_type`` or a setting this encoder does not compute.
         """
+        values = dict(values)
+        if str(values.get("model_type")).startswith(OWN_MODEL_TYPE):
+            values["model_type"] = values["model_type"].removeprefix(OWN_MODEL_TYPE)
         family = _family(values.get("model_type", "bert"))
         required = {**REQUIRED_VALUES, **family.required}
         for key, allowed in required.items():

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from bertkit import __version__
 from bertkit.batch import pack
-from bertkit.checkpoints.names import class_spec
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.engine.torch_backend import eval_view
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
@@ -122,8 +121,7 @@ def export_onnx(
                 exported.variants[variant] = _write(model, draft, variant, opset, check=check, seed=seed)
             outputs = next(iter(exported.variants.values()))["outputs"]
             exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
-            name = class_spec(type(model).__name__, model.config.model_type).name  # as other software calls it
-            model.config.replace(architectures=[name]).save_pretrained(draft)
+            model.config.replace(architectures=[type(model).__name__]).save_pretrained(draft)
             if tokenizer is not None:
                 tokenizer.save_pretrained(draft)
             write_decision(draft, decision or {})

@@ -119,6 +119,15 @@ def attend(qkv_T3NH: Tensor, layout: GraphLayout, p: float, rows: None = None) -
     return layout.give_back((scores_BNSS.softmax(dim=-1) @ v_BNSH).transpose(1, 2))
 
 
+def pool(x_TD: Tensor, layout: GraphLayout, pooling: str) -> Tensor:
+    """:func:`bertkit.model.heads.pool_tokens` of the graph."""
+    x_BSD = layout.gather(x_TD)
+    real_BS1 = (layout.bias == 0).flatten(1).unsqueeze(-1)
+    if pooling == "max":
+        return torch.where(real_BS1, x_BSD, FORBIDDEN).amax(dim=1)
+    return torch.where(real_BS1, x_BSD, 0.0).sum(dim=1) / real_BS1.sum(dim=1)
+
+
 class Graph(nn.Module):
     """A model that takes tensors by place and gives a tuple of tensors.
 
@@ -201,14 +210,19 @@ def traceable(model: PackedModel) -> Iterator[None]:
     attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
     linears = [module for module in model.modules() if isinstance(module, Linear)]
     kernels = [attention.attend for attention in attentions]
+    pooling = getattr(model, "pool", None)
     packed = [(linear._packed, linear._packed_from) for linear in linears]
     for attention in attentions:
         attention.attend = attend  # type: ignore[assignment]
+    if pooling is not None:
+        model.pool = pool  # type: ignore[assignment]
     for linear in linears:
         linear._packed = linear._packed_from = None
     try:
         yield
     finally:
+        if pooling is not None:
+            model.pool = pooling
         for attention, kernel in zip(attentions, kernels, strict=True):
             attention.attend = kernel
         for linear, (copy, source) in zip(linears, packed, strict=True):

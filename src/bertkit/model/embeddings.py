@@ -13,10 +13,9 @@ from bertkit.model.kernels.linear import Linear
 
 
 class Embeddings(nn.Module):
-    """Sum of three learned tables, LayerNorm, dropout; where they are narrower than the encoder, a linear layer after.
+    """Sum of three learned tables, LayerNorm, dropout; then a linear layer where they are narrower than the encoder.
 
-    RoBERTa's position table is read from row ``first_position`` on; DistilBERT has no segments, and those of a batch
-    are not looked at.
+    RoBERTa's position table is read from row ``first_position`` on. DistilBERT has no segments and ignores a batch's.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -52,7 +51,7 @@ class Embeddings(nn.Module):
 
 
 def _check_range(ids: Tensor, table: nn.Embedding, name: str, field: str) -> None:
-    """Only on the CPU: elsewhere it would make the host wait, and the device reports it itself. Not while exporting."""
+    """On the CPU only: elsewhere it would make the host wait, and the device reports it itself. Not while exporting."""
     if ids.device.type != "cpu" or torch.compiler.is_exporting():
         return
     low, high = (int(value) for value in ids.aminmax())

@@ -86,17 +86,10 @@ class Encoder(nn.Module):
         want_states: bool = False,
         want_probs: bool = False,
     ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
-        """Run the stack.
+        """Embeddings to the top layer, ``(T, D)``, or ``(R, D)`` where only these rows are wanted of it.
 
-        Args:
-            x_TD: the embeddings.
-            layout: where the sequences lie.
-            rows: compute the top layer at these rows only; the values are the same.
-            want_states: also return the L + 1 states, the input first.
-            want_probs: also return L lists of B attention tensors ``(N, s, s)``.
-
-        Returns:
-            The top layer, ``(T, D)`` or ``(R, D)``; the states; the attentions.
+        With ``want_states`` also the L + 1 states, the input first; with ``want_probs`` also L lists of B attention
+        tensors ``(N, s, s)``.
         """
         states, attentions, x = [x_TD], [], x_TD
         for depth, number in enumerate(self.layer_order, start=1):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.model.encoder import ACTIVATIONS
@@ -19,8 +20,7 @@ from bertkit.model.kernels.linear import Linear
 class Pooler(nn.Module):
     """tanh of a linear layer on the vector of [CLS] (Devlin et al. 2019, section 3: "C").
 
-    The sequence classifiers of RoBERTa, DistilBERT and ELECTRA bring one of their own, new with each classifier, with
-    another activation or with dropout in front.
+    The sequence classifiers of RoBERTa, DistilBERT and ELECTRA have their own, with another activation or dropout.
     """
 
     def __init__(self, config: BertConfig, activation: str = "tanh", p: float = 0.0) -> None:
@@ -32,6 +32,15 @@ class Pooler(nn.Module):
     def forward(self, cls_BD: Tensor) -> Tensor:
         """``(B, D)`` to ``(B, D)``."""
         return self.activation(self.dense(self.dropout(cls_BD)))
+
+
+def pool_tokens(x_TD: Tensor, layout: Layout, pooling: str) -> Tensor:
+    """``"mean"`` or ``"max"`` over the tokens of each sequence, [CLS] and [SEP] included, ``(B, D)``.
+
+    Reimers & Gurevych 2019, section 3.
+    """
+    sequences = x_TD.split(layout.lengths)
+    return torch.stack([x_SD.mean(dim=0) if pooling == "mean" else x_SD.amax(dim=0) for x_SD in sequences])
 
 
 class MaskedLMTransform(nn.Module):
@@ -73,9 +82,8 @@ class PreTrainingHeads(nn.Module):
         if masked_lm:
             if not config.tie_word_embeddings:
                 raise ConfigError(
-                    "tie_word_embeddings is False: this masked LM has a word table of its own, and bertkit's always "
-                    "uses that of the embeddings. The encoder and classifiers of the checkpoint can be loaded; for a "
-                    "new model leave tie_word_embeddings out"
+                    "tie_word_embeddings is False, but bertkit's masked LM always shares the table of word embeddings; "
+                    "load the encoder or a classifier of this checkpoint, or leave the field out of a new model"
                 )
             self.predictions = MaskedLMHead(config)
         if next_sentence:

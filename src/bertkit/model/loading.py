@@ -18,9 +18,10 @@ from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import config_path, find_weights, write_folder
 from bertkit.checkpoints.match import HeadRequest, Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec
+from bertkit.checkpoints.sentence_pooling import Pooling, saved_pooling
 from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.config.bert_config import BertConfig
-from bertkit.errors import CheckpointError, InputError, did_you_mean
+from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.system.model_sources import resolve
 
@@ -61,6 +62,7 @@ def load_model(
     id2label: Mapping[Any, str] | None = None,
     label2id: Mapping[str, int] | None = None,
     problem_type: str | None = None,
+    pooling: Pooling | None = None,
     new_head: bool = False,
     seed: int = 0,
     revision: str | None = None,
@@ -78,6 +80,8 @@ def load_model(
         id2label: names of the labels by number; implies their number.
         label2id: the same the other way round.
         problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
+        pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a
+            new one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
         new_head: initialise the heads of the class anew whatever the file contains, and the pooler if the file has none
             (for ``BertModel``, which has no heads, only that).
         seed: for the weights of a new head. The global generators are not used.
@@ -108,7 +112,11 @@ def load_model(
     weights = find_weights(path)
     file_config = BertConfig.from_json_file(config_path(path))
     config = _with_labels(file_config, labels, problem_type)
-    spec = class_spec(name, config.model_type)
+    if name == "BertForSequenceClassification":
+        config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
+    else:
+        config = _without_pooling(config, name, pooling)
+    spec = class_spec(name, config.model_type, config.pooling)
     check_vocabulary(weights.folder, config)
     request = HeadRequest(labels=bool(labels), new_head=new_head)
     table = match(weights.tensors, config, spec, TABLES[config.model_type], request)
@@ -157,6 +165,32 @@ def _with_labels(config: BertConfig, labels: dict[str, Any], problem_type: str |
     return config.replace(**changes) if changes else config
 
 
+def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_head: bool) -> Pooling:
+    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :func:`load_model`.
+
+    Raises:
+        ConfigError: the checkpoint's own classifier, which is to be kept, was trained with another pooling.
+        InputError: an unknown pooling.
+    """
+    if wanted not in (None, "cls", "mean", "max"):
+        raise InputError(f"pooling must be 'cls', 'mean' or 'max', got {wanted!r}")
+    trained = any(saved.endswith("ForSequenceClassification") for saved in config.architectures or ())
+    if not trained or new_head:
+        return wanted or saved_pooling(folder) or "cls"
+    if wanted not in (None, config.pooling):
+        raise ConfigError(
+            f"the checkpoint's classifier was trained with pooling={config.pooling!r}, got {wanted!r}; leave pooling "
+            "out, or ask for a new classifier with new_head=True"
+        )
+    return config.pooling
+
+
+def _without_pooling(config: BertConfig, name: str, wanted: Pooling | None) -> BertConfig:
+    if wanted is not None:
+        raise InputError(f"pooling is for sequence classifiers; {name} has no choice of it")
+    return config.replace(pooling="cls")
+
+
 class _NoRandom(TorchFunctionMode):
     """Skips random initialisation, which on the meta device only imports a compiler (1 s)."""
 
@@ -195,7 +229,7 @@ def save_model(model: ConfiguredModel, folder: str | Path) -> None:
         CheckpointError: ``folder`` is a file, or the family has no such class.
         ResourceError: disk full, no permission.
     """
-    spec = class_spec(_class_name(type(model)), model.config.model_type)
+    spec = class_spec(_class_name(type(model)), model.config.model_type, model.config.pooling)
     config = model.config.replace(architectures=[spec.name])
     if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
         config = config.replace(num_labels=2)  # transformers takes the size of these heads from the labels

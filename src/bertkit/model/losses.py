@@ -113,9 +113,12 @@ def span_loss(start_T: Tensor, end_T: Tensor, starts_B: Tensor, ends_B: Tensor, 
     return LossTerm(total, float(inside_B.sum()))
 
 
-def count_targets(labels: Tensor) -> float:
-    """Numbers to predict, or labels that are not -100."""
-    return float(labels.numel() if labels.is_floating_point() else (labels != -100).sum())
+def count_targets(labels: Tensor, class_weights: Tensor | None = None) -> float:
+    """Numbers to predict, or labels that are not -100; with class weights, the sum of these labels' weights."""
+    if labels.is_floating_point():
+        return float(labels.numel())
+    targets = labels[labels != -100]
+    return float(targets.numel() if class_weights is None else class_weights.to(labels.device)[targets].sum())
 
 
 def count_spans(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> float:

@@ -16,7 +16,7 @@ from bertkit.errors import ConfigError, InputError
 from bertkit.model.configured_model import initialize
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
-from bertkit.model.heads import Pooler, PreTrainingHeads, ReplacedTokenHead
+from bertkit.model.heads import Pooler, PreTrainingHeads, ReplacedTokenHead, pool_tokens
 from bertkit.model.kernels.chosen_rows import ChosenRows, Rows, take_rows
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
@@ -82,8 +82,8 @@ class HeadModel(PackedModel):
     """
 
     #: What the head reads: the pooled vector, every token, or the tokens to predict (``batch.logit_rows``).
-    reads: ClassVar[Literal["pooled", "tokens", "words"]] = "pooled"
-    uses_pooler: ClassVar[bool] = True
+    reads: Literal["pooled", "tokens", "words"] = "pooled"
+    uses_pooler: bool = True
     token_fields: ClassVar[tuple[str, ...]] = ()
     #: What the head judges: "sequence", "token", "choice", "span" or "pair". Families may have other values for it.
     kind: ClassVar[str] = "token"
@@ -97,19 +97,12 @@ class HeadModel(PackedModel):
                 "only. Use another class, such as BertForMaskedLM, or another config"
             )
         super().__init__(config)
+        if self.kind == "sequence" and config.pooling != "cls":
+            self.reads, self.uses_pooler = "tokens", False
         self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
-        if own := config.family.poolers.get(self.kind):
+        if self.uses_pooler and (own := config.family.poolers.get(self.kind)):
             rate = config.head_dropout(self.kind) if own.drops_input else 0.0
             self.bert.pooler = self._new(Pooler(config, own.activation, rate))
-
-    @property
-    def has_own_pooler(self) -> bool:
-        """Whether the layer between encoder and classifier belongs to the head, not to the encoder.
-
-        It does in some families, and where the checkpoint had no pooler, so that one was drawn with the head.
-        """
-        drawn = self.load_report is not None and "pooler" in self.load_report.new_parts
-        return drawn or self.kind in self.config.family.poolers
 
     def _new(self, part: Part) -> Part:
         """``part``, freshly initialised."""
@@ -135,10 +128,7 @@ class HeadModel(PackedModel):
         return out
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
-        """What each of ``loss_terms`` will be divided by, known before the forward pass.
-
-        Targets of -100 do not count. With class weights it is the sum of the targets' weights.
-        """
+        """What each of ``loss_terms`` is divided by: targets that are not -100, or the sum of their class weights."""
         return {"loss": count_targets(batch.targets[self.targets[0]])}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
@@ -175,8 +165,7 @@ class BertForPreTraining(HeadModel):
         self.cls = self._new(PreTrainingHeads(config, masked_lm=True, next_sentence=True))
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
-        given = {term: batch.targets[name] for name, term in self.terms.items() if name in batch.targets}
-        return {term: count_targets(labels) for term, labels in given.items()}
+        return {term: count_targets(batch.targets[name]) for name, term in self.terms.items() if name in batch.targets}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         out.prediction_logits = self._predict_words(encoded)
@@ -227,12 +216,13 @@ class BertForNextSentencePrediction(HeadModel):
 class BertForSequenceClassification(HeadModel):
     """One label, several labels or a number for a sentence or pair: ``logits`` ``(B, C)``.
 
+    The classifier reads the pooled vector of [CLS]; with ``config.pooling`` "mean" or "max", that of all tokens.
+
     Targets: ``labels``, int64 ``(B,)`` for one label; float ``(B, C)`` for several; float ``(B,)`` for regression with
     one output. ``config.problem_type`` decides; where it is None, one output is regression, integers are one label.
 
-    ``class_weights``: None, or float ``(C,)``; each example's loss is multiplied by its label's weight, and the mean is
-    over the sum of the weights, as in ``torch.nn.CrossEntropyLoss``. For several labels it is the weight of a label
-    that is there, ``pos_weight`` of ``torch.nn.BCEWithLogitsLoss``.
+    ``class_weights``: None, or float ``(C,)``: ``weight`` of ``torch.nn.CrossEntropyLoss``, losses times the
+    weights of their labels over the sum of the weights; for several labels ``pos_weight`` of ``BCEWithLogitsLoss``.
     """
 
     targets = ("labels",)
@@ -245,16 +235,18 @@ class BertForSequenceClassification(HeadModel):
         self.dropout = Dropout(config.head_dropout(self.kind))
         self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
         self.class_weights: Tensor | None = None
+        self.pool = pool_tokens
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
-        labels = batch.targets["labels"]
         several = self.config.problem_type == "multi_label_classification"  # whose labels may be integers as well
-        if self.class_weights is None or several or labels.is_floating_point():
-            return {"loss": count_targets(labels)}
-        return {"loss": float(self.class_weights.to(labels.device)[labels[labels != -100]].sum())}
+        return {"loss": count_targets(batch.targets["labels"], None if several else self.class_weights)}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = self.classifier(self.dropout(encoded.pooler_output))
+        pooled_BD = encoded.pooler_output
+        if self.reads == "tokens":
+            assert encoded.last_hidden_state is not None
+            pooled_BD = self.pool(encoded.last_hidden_state, batch.layout, self.config.pooling)
+        out.logits = self.classifier(self.dropout(pooled_BD))
         if not batch.targets:
             return {}
         return {"loss": class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)}

@@ -13,7 +13,7 @@ LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
 
 
 class ReadingSettings(Settings):
-    """What a kind of task has to know to read its files, encode them and make decisions on dev.
+    """What a kind of task has to know to read its files, encode them, make its model and its decisions on dev.
 
     Raises:
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
@@ -27,6 +27,13 @@ class ReadingSettings(Settings):
     class_weights: Annotated[
         Literal["none", "balanced"], Field(description="balanced: rare labels weigh more in the loss")
     ] = "none"
+    pooling: Annotated[
+        Literal["cls", "mean", "max"] | None,
+        Field(
+            description="what a text classifier reads of the encoder: pooled [CLS] vector, mean or maximum of all "
+            "tokens; default as the checkpoint says (1_Pooling), otherwise cls"
+        ),
+    ] = None
     max_train_rows: Annotated[
         int | None, Field(ge=1, description="use a random sample of the training rows; metrics.json states it")
     ] = None

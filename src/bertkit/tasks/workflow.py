@@ -23,6 +23,7 @@ from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, stop_nothing
 from bertkit.errors import ConfigError
+from bertkit.model.loading import pooling_of
 from bertkit.model.models import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
@@ -36,6 +37,7 @@ from bertkit.tokenization import PreTrainedTokenizer
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
 SPECIAL_SETTINGS: Mapping[str, str] = {
+    "pooling": "texts with one label, any number of them, or a score",
     "class_weights": "texts with one label, or any number of them",
     "calibrate": "texts with one label, or any number of them",
     "tune_thresholds": "texts with any number of labels, or one of two and the main metric accuracy, f1 or matthews",
@@ -226,12 +228,27 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
         A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
         """
-        path, head = resolve(start), self.head()
+        path = resolve(start)
         file = BertConfig.from_json_file(config_path(path))
+        head = {**self.head(), "new_head": self._needs_new_head(file, settings)}
+        if settings.pooling is not None:
+            head["pooling"] = settings.pooling
+        return self.model_class.from_pretrained(path, **head, seed=seed, device=device)
+
+    def _needs_new_head(self, file: BertConfig, settings: ReadingSettings) -> bool:
+        """Whether the checkpoint has not exactly the head that the task needs."""
         kind = self.model_class.__name__.removeprefix("Bert")
         same = any(name.endswith(kind) for name in file.architectures or ())
-        same = same and head.get("id2label", file.id2label) == file.id2label
-        return self.model_class.from_pretrained(path, **head, new_head=not same, seed=seed, device=device)
+        same = same and self.head().get("id2label", file.id2label) == file.id2label
+        return not same or settings.pooling not in (None, file.pooling)
+
+    def start_shape(self, start: Path, settings: ReadingSettings) -> BertConfig:
+        """Shape of the start checkpoint, with the pooling that :meth:`new_model` will have."""
+        file = BertConfig.from_json_file(config_path(start))
+        if self.model_class.kind != "sequence":
+            return file
+        folder, fresh = start if start.is_dir() else start.parent, self._needs_new_head(file, settings)
+        return file.replace(pooling=pooling_of(file, folder, settings.pooling, new_head=fresh))
 
     def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
         """A checkpoint that has the head already.

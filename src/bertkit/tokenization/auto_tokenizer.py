@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from bertkit.config.bert_config import OWN_MODEL_TYPE
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
@@ -98,7 +99,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         named = values.get("tokenizer_class")
         if named is not None and str(named).removesuffix("Fast") not in _WITHOUT_A_KIND:
             return _class_named(str(named), file)
-        model_type = values.get("model_type", model_type)
+        model_type = str(values.get("model_type", model_type)).removeprefix(OWN_MODEL_TYPE)
     json_file = path / "tokenizer.json"
     if str(model_type) in MODEL_TYPES:
         usual = MODEL_TYPES[str(model_type)]

@@ -188,7 +188,7 @@ def test_a_word_table_that_is_not_tied_matters_to_masked_lm_only(tmp_path):
     assert BertModel.from_pretrained(tmp_path).config.tie_word_embeddings is False
     report = inspect(tmp_path)
     assert (report.classes["BertForSequenceClassification"], report.classes["BertForMaskedLM"]) == ("exact", "no")
-    with pytest.raises(ConfigError, match=r"tie_word_embeddings is False.*encoder and classifiers.*can be loaded"):
+    with pytest.raises(ConfigError, match=r"tie_word_embeddings is False.*load the encoder or a classifier"):
         BertForMaskedLM.from_pretrained(tmp_path, new_head=True)
     assert "tie_word_embeddings" not in BertConfig.from_dict({"tie_word_embeddings": None}).to_dict()
 

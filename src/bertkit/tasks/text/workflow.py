@@ -68,7 +68,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         self.default_max_length = LONG_TEXT_TASKS.get(task.name, 128)
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
-        task, own = self.task, []
+        task, own = self.task, ["pooling"]
         if not task.is_regression:
             own += ["class_weights", "calibrate"]
         if task.multi_label or (task.num_labels == 2 and task.main_metric in TUNABLE):

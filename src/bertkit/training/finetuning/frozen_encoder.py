@@ -1,10 +1,10 @@
 """A head on a frozen encoder: every text is encoded once, not once an epoch.
 
 The features are what ``BertForSequenceClassification`` feeds its head, so the trained head put back into the full model
-predicts the same: the pooled [CLS] vectors of BERT and ALBERT, whose pooler comes with the encoder; the [CLS] vectors
-of the families whose classifier has a layer of its own in the pooler's place (RoBERTa, DistilBERT, ELECTRA), and of a
-checkpoint without a pooler, for that layer is new and is trained with the rest of the head. They are kept in a cache on
-disk, keyed by the hash of the weights that give them and of the token ids, and bounded in size.
+predicts the same: with mean or max pooling, these vectors; otherwise the pooled [CLS] vectors of BERT and ALBERT, whose
+pooler comes with the encoder, and the [CLS] vectors themselves where the layer after them is new and trained with the
+head (RoBERTa, DistilBERT, ELECTRA, and a checkpoint without a pooler). They are cached on disk, keyed by the hash of
+the weights and of the token ids, and bounded in size.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from bertkit.system.console import say
 
 #: The cache keeps the features used last, up to this many bytes.
 CACHE_BYTES = 2_000_000_000
+#: Fields of the config that do not change the vectors.
+_OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class FrozenHead(nn.Module):
 
     def __init__(self, model: BertForSequenceClassification) -> None:
         super().__init__()
-        self.pooler = model.bert.pooler if model.has_own_pooler else None
+        self.pooler = model.bert.pooler if has_own_pooler(model) else None
         self.dropout = model.dropout
         self.classifier = model.classifier
         self._owner = (model,)  # in a tuple, so that the encoder does not become a part of this module
@@ -94,13 +96,22 @@ class FrozenHead(nn.Module):
         return out if windows is None else windows.mean(out)
 
 
+def has_own_pooler(model: HeadModel) -> bool:
+    """Whether the layer between encoder and classifier belongs to the head, not to the encoder.
+
+    It does in some families, and where the checkpoint had no pooler, so that one was drawn with the head.
+    """
+    drawn = model.load_report is not None and "pooler" in model.load_report.new_parts
+    return model.uses_pooler and (drawn or model.kind in model.config.family.poolers)
+
+
 def windows_apart(model: BertForSequenceClassification, features: Ragged | GroupSet) -> GroupSet | None:
     """The rows, where each is in windows that have a vector each; None where a row has one vector.
 
     The mean of logits is the logits of the mean vector where the head is linear, so that one vector is enough; a head
     with a layer of its own needs them all.
     """
-    return features if isinstance(features, GroupSet) and model.has_own_pooler else None
+    return features if isinstance(features, GroupSet) and has_own_pooler(model) else None
 
 
 def frozen_vectors(
@@ -131,8 +142,12 @@ def frozen_vectors(
         return found
 
     def forward(net: BertForSequenceClassification, batch: Batch) -> Tensor:
+        if net.config.pooling != "cls":
+            tokens = net.bert.forward_packed(batch).last_hidden_state
+            assert tokens is not None
+            return net.pool(tokens, batch.layout, net.config.pooling)
         out = net.bert.forward_packed(batch, rows="first")
-        vectors = out.last_hidden_state if net.has_own_pooler else out.pooler_output
+        vectors = out.last_hidden_state if has_own_pooler(net) else out.pooler_output
         assert vectors is not None
         return vectors
 
@@ -145,7 +160,7 @@ def frozen_vectors(
 def freeze_encoder(model: HeadModel) -> None:
     """Leave everything but the head's own parts out of training, for heads that :class:`FrozenHead` does not fit."""
     prefixes = tuple(
-        prefix for prefix in model.head_prefixes if model.has_own_pooler or not prefix.startswith("bert.pooler.")
+        prefix for prefix in model.head_prefixes if has_own_pooler(model) or not prefix.startswith("bert.pooler.")
     )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(prefixes))
@@ -158,10 +173,14 @@ def cache_folder() -> Path:
 
 
 def _key(model: BertForSequenceClassification, features: Ragged) -> str:
-    digest = hashlib.sha256(b"first-1" if model.has_own_pooler else b"pooled-1")
-    digest.update(model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures"}).encode())
+    pooling = model.config.pooling
+    kind = f"{pooling}-1" if pooling != "cls" else "first-1" if has_own_pooler(model) else "pooled-1"
+    digest = hashlib.sha256(kind.encode())
+    digest.update(
+        model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures", "pooling"}).encode()
+    )
     for name, parameter in model.bert.named_parameters():
-        if model.has_own_pooler and name.startswith("pooler."):
+        if has_own_pooler(model) and name.startswith("pooler."):
             continue  # of the head: its vectors come before it
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)

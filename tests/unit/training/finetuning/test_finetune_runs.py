@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
@@ -358,3 +359,29 @@ def test_a_decision_lies_beside_the_model(tmp_path: Path) -> None:
     (tmp_path / DECISION).write_text("[]")
     with pytest.raises(CheckpointError, match="expected a JSON object"):
         read_decision(tmp_path)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_chosen_pooling_is_trained_saved_and_evaluated(
+    start: Path, data: Path, tmp_path: Path, frozen: bool
+) -> None:
+    settings = {**QUICK, "epochs": 2, "baseline": False, "freeze_encoder": frozen, "pooling": "mean"}
+    result = finetune(csv_task(data), data, start, tmp_path / "run", FinetuneConfig(**settings), cache=None)
+    model = BertForSequenceClassification.from_pretrained(tmp_path / "run")
+    assert model.config.pooling == "mean"
+    assert not hasattr(model.bert, "pooler") or model.bert.pooler is None
+    protocol = json.loads((tmp_path / "run" / "metrics.json").read_text())["protocol"]
+    assert protocol["pooling"] == "mean"
+    assert ("mean features" in protocol["what_is_trained"]) == frozen
+    again = evaluate_run(csv_task(data), data, tmp_path / "run")
+    assert again.scores["accuracy"] == pytest.approx(result.mean["accuracy"])
+
+
+def test_a_start_checkpoint_may_say_how_to_pool(start: Path, data: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(start, tmp_path / "start")
+    (own / "1_Pooling").mkdir()
+    (own / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+    config = FinetuneConfig(**{**QUICK, "epochs": 1, "baseline": False, "freeze_encoder": True})
+    finetune(csv_task(data), data, own, tmp_path / "run", config, cache=None)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["protocol"]["pooling"] == "max"
+    assert BertForSequenceClassification.from_pretrained(tmp_path / "run").config.pooling == "max"
