@@ -106,6 +106,9 @@ _MODULE_OF = {
     ),
     "AdamW": "bertkit.optim",
     "BertClassifier": "bertkit.training.finetuning.estimator",
+    "Callback": "bertkit.training.trainer.callbacks",
+    "FinetuneConfig": "bertkit.training.finetuning.finetune_settings",
+    "finetune": "bertkit.training.finetuning.finetune",
     "pipeline": "bertkit.inference.pipelines",
 }
 

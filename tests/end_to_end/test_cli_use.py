@@ -69,7 +69,7 @@ def test_fill_mask(run: Run, models: dict[str, Path]) -> None:
 def test_classify_reads_arguments_files_and_stdin_alike(
     run: Run, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = ["a good film", "", "the end"]
+    texts = ["a good film", "a bad one", "the end"]
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(texts) + "\n", encoding="utf-8")
     _, from_arguments, _ = run("classify", "-m", models["classify"], "--json", *texts)

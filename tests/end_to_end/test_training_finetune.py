@@ -86,7 +86,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two seeds."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    finetune(csv_task(data), data, start, out, FinetuneConfig(**QUICK, seeds=2), cache=None)
+    finetune(csv_task(data), data, start, out, FinetuneConfig(**QUICK, seeds=2, keep="all"), cache=None)
     return out
 
 
@@ -200,7 +200,7 @@ def test_a_single_seed_is_the_same_run(run: Path, start: Path, data: Path, tmp_p
 
 def test_the_last_epoch_is_kept_beside_the_best(start: Path, data: Path, tmp_path: Path) -> None:
     """At a rate that is too high the best epoch is not the last; both can be loaded and differ."""
-    config = FinetuneConfig(**{**QUICK, "learning_rate": 0.02, "epochs": 6}, baseline=False)
+    config = FinetuneConfig(**{**QUICK, "learning_rate": 0.02, "epochs": 6}, baseline=False, keep="all")
     for seed in range(10):
         out = tmp_path / str(seed)
         result = finetune(csv_task(data), data, start, out, config.model_copy(update={"seed": seed}), cache=None).seeds[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import COMMON, Common, Model, with_texts, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, Model, decode, with_texts, write_json, write_line
 from bertkit.errors import ConfigError, DataError
 from bertkit.system.console import standard_input
 
@@ -24,6 +24,7 @@ def answer(
     context_file: Annotated[
         Path | None, Parameter(help="Read the context from this file; - reads standard input.")
     ] = None,
+    encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: utf-8.")] = None,
     file: Annotated[
         Path | None, Parameter(help="Answer the questions in this file: SQuAD JSON, .jsonl or .parquet.")
     ] = None,
@@ -63,7 +64,7 @@ def answer(
         bertkit answer --model run "Who?" "When?" --context-file report.txt
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
     """
-    questions = _questions(question, context, context_file, file)
+    questions = _questions(question, context, context_file, encoding, file)
     if out is not None:
         if file is None:
             raise ConfigError("--out needs --file; answers to single questions go to standard output")
@@ -93,7 +94,7 @@ def answer(
 
 
 def _questions(
-    questions: tuple[str, ...], context: str | None, context_file: Path | None, file: Path | None
+    questions: tuple[str, ...], context: str | None, context_file: Path | None, encoding: str | None, file: Path | None
 ) -> list[SpanExample]:
     from bertkit.tasks.spans.task import SpanExample
 
@@ -107,7 +108,7 @@ def _questions(
         raise ConfigError("give the text to find the answers in: either --context TEXT or --context-file FILE")
     if not questions:
         raise ConfigError('no question: give one or more, each in quotes, as in: bertkit answer "Who?" --context ...')
-    text = context if context_file is None else _read_context(context_file)
+    text = context if context_file is None else _read_context(context_file, encoding)
     assert text is not None
     return [SpanExample(str(number), one, text) for number, one in enumerate(questions)]
 
@@ -120,18 +121,14 @@ def _of_file(file: Path) -> list[SpanExample]:
     return list(read_questions(SQUAD2, file, "test", labelled=False))
 
 
-def _read_context(path: Path) -> str:
-    where = "standard input" if str(path) == STANDARD_STREAM else str(path)
-    if where != "standard input" and not path.is_file():
+def _read_context(path: Path, encoding: str | None) -> str:
+    from bertkit.tasks.reading.lines import read_text
+
+    if str(path) == STANDARD_STREAM:
+        return decode(standard_input().read(), "standard input", encoding)
+    if not path.is_file():
         raise DataError(f"{path} is not a file")
-    raw = standard_input().read() if where == "standard input" else path.read_bytes()
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}: not UTF-8 (byte {raw[error.start]:#04x} at {error.start}); convert it, for example with: iconv "
-            "-f latin1 -t utf-8"
-        ) from None
+    return read_text(path, encoding)
 
 
 def _write(out: Path, predictions: dict[str, str], common: Common) -> None:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     COMMON,
     Common,
+    Encoding,
     File,
     MaxLength,
     Model,
@@ -40,6 +41,7 @@ def classify(
         Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab."),
     ] = False,
     file: File = None,
+    encoding: Encoding = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,
     common: Common = COMMON,
@@ -65,7 +67,7 @@ def classify(
         found = pipe(items, top_k=ranked, **options)
         return ([best] for best in found) if ranked == "best" else found
 
-    inputs: Iterable[str | Pair] = read_pairs(text, file) if pairs else read_texts(text, file)
+    inputs: Iterable[str | Pair] = read_pairs(text, file, encoding) if pairs else read_texts(text, file, encoding)
     for asked, found in with_texts(_with_words(inputs), run):
         named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
         if common.json:

@@ -29,6 +29,7 @@ COMMON_GROUP = Group("Common options", sort_key=9)
 Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, one text per line.")]
 File = Annotated[Path | None, Parameter(help="Read this file instead, one text per line.")]
+Encoding = Annotated[str | None, Parameter(help="Encoding of --file or standard input; default: utf-8.")]
 Truncate = Annotated[bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")]
 MaxLength = Annotated[
     int | None, Parameter(help="Maximum tokens per text; default: as in training, or what the model can read.")
@@ -84,12 +85,12 @@ OUTPUT = Output()
 COMMON = Common()
 
 
-def read_texts(texts: tuple[str, ...], file: Path | None) -> list[str] | Iterator[str]:
+def read_texts(texts: tuple[str, ...], file: Path | None, encoding: str | None = None) -> list[str] | Iterator[str]:
     """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily).
 
     Raises:
-        ConfigError: none of the three was given, or more than one.
-        DataError: a line is not UTF-8.
+        ConfigError: none of the three was given, or more than one; an unknown encoding.
+        DataError: a line is not in the encoding, which is UTF-8 by default.
     """
     from_stdin = texts == (STANDARD_STREAM,) or (file is not None and str(file) == STANDARD_STREAM)
     if STANDARD_STREAM in texts and len(texts) > 1:
@@ -97,21 +98,21 @@ def read_texts(texts: tuple[str, ...], file: Path | None) -> list[str] | Iterato
     if file is not None and texts:
         raise ConfigError("give texts as arguments or with --file, not both")
     if from_stdin:
-        return _lines(standard_input(), "standard input")
+        return _lines_of_input(encoding)
     if file is not None:
-        return _lines_of_file(file)
+        return _lines_of_file(file, encoding)
     if not texts:
         raise ConfigError("no text: give texts as arguments, --file FILE, or - for standard input, one text per line")
     return list(texts)
 
 
-def read_pairs(texts: tuple[str, ...], file: Path | None) -> Iterator[Pair]:
+def read_pairs(texts: tuple[str, ...], file: Path | None, encoding: str | None = None) -> Iterator[Pair]:
     """The pairs of a command: two arguments each, or lines with one tab.
 
     Raises:
         DataError: an odd number of arguments, or a line without exactly one tab.
     """
-    given = read_texts(texts, file)
+    given = read_texts(texts, file, encoding)
     if isinstance(given, list):
         if len(given) % 2:
             count = "1 text does" if len(given) == 1 else f"{len(given)} texts do"
@@ -125,23 +126,40 @@ def read_pairs(texts: tuple[str, ...], file: Path | None) -> Iterator[Pair]:
         yield halves[0], halves[1]
 
 
-def _lines_of_file(path: Path) -> Iterator[str]:
+def decode(data: bytes, where: str, encoding: str | None) -> str:
+    """Bytes as text, without a byte order mark.
+
+    Raises:
+        ConfigError: Python knows no such encoding.
+        DataError: the bytes are not in that encoding; names ``where``.
+    """
+    from bertkit.tasks.reading.lines import check_encoding
+
+    check_encoding(encoding)
+    try:
+        return data.decode(encoding or "utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: not {encoding or 'UTF-8'} (byte {error.object[error.start]:#04x} at {error.start}); give its "
+            "encoding, for example --encoding cp1252"
+        ) from None
+
+
+def _lines_of_file(path: Path, encoding: str | None) -> Iterator[str]:
+    from bertkit.tasks.reading.bad_rows import BadRows
+    from bertkit.tasks.reading.lines import Lines
+
     if not path.is_file():
         raise DataError(f"{path} is not a file")
-    with path.open("rb") as lines:
-        yield from _lines(lines, str(path))
+    lines = Lines(path, BadRows(), encoding)
+    for line in lines:
+        lines.report_damage(lines.number, lines.number)
+        yield line.rstrip("\r\n")
 
 
-def _lines(lines: Iterable[bytes], where: str) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{where}, line {number}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start}); convert "
-                "it, for example with: iconv -f latin1 -t utf-8"
-            ) from None
-        yield text.rstrip("\r\n")
+def _lines_of_input(encoding: str | None) -> Iterator[str]:
+    for number, line in enumerate(standard_input(), start=1):
+        yield decode(line, f"standard input, line {number}", encoding).rstrip("\r\n")
 
 
 def open_pipeline(task: str, model: str, common: Common) -> Any:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     COMMON,
     Common,
+    Encoding,
     File,
     MaxLength,
     Model,
@@ -32,6 +33,7 @@ def embed(
     pooling: Pool = "mean",
     normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
     file: File = None,
+    encoding: Encoding = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,
     common: Common = COMMON,
@@ -53,7 +55,7 @@ def embed(
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
     rows = with_texts(
-        read_texts(text, file),
+        read_texts(text, file, encoding),
         encoder(model, common, pooling, normalize=normalize, truncation=truncate, max_length=max_length),
     )
     if out is None:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     COMMON,
     Common,
+    Encoding,
     File,
     MaxLength,
     Model,
@@ -31,6 +32,7 @@ def fill_mask(
         tuple[str, ...] | None, Parameter(negative=(), help="Consider only this word; repeat for more words.")
     ] = None,
     file: File = None,
+    encoding: Encoding = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,
     common: Common = COMMON,
@@ -48,7 +50,7 @@ def fill_mask(
             "The film was [MASK]."
     """
     pipe = open_pipeline("fill-mask", model, common)
-    texts = read_texts(text, file)
+    texts = read_texts(text, file, encoding)
 
     def run(items: Iterator[str]) -> Any:
         return pipe(items, targets=targets or None, top_k=top_k, truncation=truncate, max_length=max_length)

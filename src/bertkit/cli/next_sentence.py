@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     COMMON,
     Common,
+    Encoding,
     MaxLength,
     Model,
     Truncate,
@@ -25,6 +26,7 @@ def next_sentence(
     *text: Annotated[str, Parameter(help="Two texts; or - for standard input, one pair per line, separated by a tab.")],
     model: Model,
     file: Annotated[Path | None, Parameter(help="Read this file, one pair per line, separated by a tab.")] = None,
+    encoding: Encoding = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,
     common: Common = COMMON,
@@ -39,7 +41,7 @@ def next_sentence(
         bertkit next-sentence --model DIR "He opened the door." "It was dark."
     """
     pipe = open_pipeline("next-sentence", model, common)
-    pairs = read_pairs(text, file)
+    pairs = read_pairs(text, file, encoding)
     for (first, second), found in with_texts(
         pairs, lambda items: pipe(items, truncation=truncate, max_length=max_length)
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,9 +79,9 @@ def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Ite
     if str(file) == STANDARD_STREAM:
         if not isinstance(run, Classifier):
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
-        if columns != TEXT_COLUMNS:
+        if replace(columns, encoding=None) != TEXT_COLUMNS:
             raise ConfigError("standard input holds one text per line and has no columns")
-        rows = predict_run(run, read_texts((STANDARD_STREAM,), None))
+        rows = predict_run(run, read_texts((STANDARD_STREAM,), None, columns.encoding))
     elif not file.is_file():
         raise DataError(f"{file} does not exist")
     else:

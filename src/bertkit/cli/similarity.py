@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     COMMON,
     Common,
+    Encoding,
     MaxLength,
     Model,
     Truncate,
@@ -28,6 +29,7 @@ def similarity(
     *text: Annotated[str, Parameter(help="A text, then those to compare with it; - reads these from standard input.")],
     model: Model,
     file: Annotated[Path | None, Parameter(help="Compare with each line of this file.")] = None,
+    encoding: Encoding = None,
     pooling: Pool = "mean",
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
     truncate: Truncate = False,
@@ -49,7 +51,7 @@ def similarity(
         raise ConfigError("no text: give one text first, then those to compare with it")
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")
-    source, others = text[0], read_texts(text[1:], file)
+    source, others = text[0], read_texts(text[1:], file, encoding)
     encode = encoder(model, common, pooling, normalize=True, truncation=truncate, max_length=max_length)
     rows = with_texts(chain([source], others), encode)
     _, first = next(rows)

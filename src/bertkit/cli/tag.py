@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from bertkit.cli.common_options import (
     COMMON,
     Common,
+    Encoding,
     File,
     MaxLength,
     Model,
@@ -36,6 +37,7 @@ def tag(
         Parameter(help="Tokens shared by windows of a long text; default: a quarter of a window."),
     ] = None,
     file: File = None,
+    encoding: Encoding = None,
     max_length: MaxLength = None,
     common: Common = COMMON,
 ) -> None:
@@ -59,7 +61,7 @@ def tag(
     def run(items: Iterator[str]) -> Any:
         return pipe(items, aggregation_strategy=strategy, stride=stride, max_length=max_length)
 
-    for asked, found in with_texts(read_texts(text, file), run):
+    for asked, found in with_texts(read_texts(text, file, encoding), run):
         if common.json:
             write_json({"text": asked, "entities": found})
             continue

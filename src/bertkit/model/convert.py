@@ -7,14 +7,13 @@ the source tensor by tensor, and by its outputs where the source can be run; onl
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bertkit.checkpoints.huggingface import INDEX, WEIGHTS
 from bertkit.checkpoints.inspect import inspect
@@ -26,7 +25,7 @@ from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, Wishes, compare
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run, write_fingerprint
-from bertkit.system.atomic_files import make_folder, sync_file, sync_folder, try_lock
+from bertkit.system.atomic_files import held_lock, make_folder, sync_file, sync_folder
 from bertkit.system.model_sources import HUB_FILES, resolve
 from bertkit.tokenization import AutoTokenizer
 
@@ -108,7 +107,8 @@ def convert(
     Raises:
         CheckpointError: nothing to convert, a damaged or unsafe file, a model that bertkit does not compute, or a
             result that differs from the source. ``target`` is not created.
-        InputError: ``target`` is not empty or is being written by another process; wishes that do not apply.
+        InputError: ``target`` is not empty; wishes that do not apply.
+        ConfigError: another process is writing ``target``.
         ResourceError: the disk is full.
     """
     path, folder, wishes = _local(source, trust_pickle, revision), Path(target).expanduser(), wishes or Wishes()
@@ -260,9 +260,8 @@ def _workshop(folder: Path) -> Iterator[Path]:
     work = folder.with_name(f".{folder.name}.convert")
     try:
         make_folder(work)
-        with (work / _LOCK).open("ab") as lock:
-            if not try_lock(lock) or not _lies_at(work / _LOCK, lock):  # another process holds it, or just removed it
-                raise InputError(f"another bertkit convert is writing {folder}: wait for it, or give another folder")
+        busy = f"another bertkit convert is writing {folder}: wait for it, or give another folder"
+        with held_lock(work / _LOCK, busy):
             _check_target(folder)
             for entry in work.iterdir():
                 if entry.name != _LOCK:
@@ -276,13 +275,6 @@ def _workshop(folder: Path) -> Iterator[Path]:
             f"cannot write to {folder.parent}: {error.strerror or error}. Nothing was left there; free some space or "
             "choose another folder, and try again"
         ) from error
-
-
-def _lies_at(path: Path, file: IO[bytes]) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
 
 
 def _publish(draft: Path, folder: Path) -> None:

@@ -184,13 +184,20 @@ def held_lock(path: Path, busy: str) -> Iterator[None]:
         OSError: the file cannot be written.
     """
     with path.open("ab") as lock:
-        # Between opening and locking, another process may have finished and removed the file.
-        if not try_lock(lock) or not path.exists() or path.stat().st_ino != os.fstat(lock.fileno()).st_ino:
+        if not try_lock(lock) or not _lies_at(path, lock):
             raise ConfigError(busy)
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+def _lies_at(path: Path, file: IO[Any]) -> bool:
+    """Whether an open file still has this name: another process may have removed it since it was opened."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def sha256_file(path: Path) -> str:

@@ -143,12 +143,15 @@ def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[li
 
 
 def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
-    scores = [(r["step"], r[f"dev_{metric}"]) for r in epochs if r.get(f"dev_{metric}") is not None]
+    known = [r for r in epochs if r.get(f"dev_{metric}") is not None]
+    scores = [(r["step"], r[f"dev_{metric}"]) for r in known]
     if not scores:
         return [], []
     right = _right_axis(axes)
     right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", clip_on=False, linewidth=1.5, label=f"dev {metric}")
-    step, best = max(scores, key=lambda pair: pair[1])
+    # As the trainer chooses: of equal scores the one with the lower dev loss.
+    kept = max(known, key=lambda r: (r[f"dev_{metric}"], -math.inf if r.get("dev_loss") is None else -r["dev_loss"]))
+    step, best = kept["step"], kept[f"dev_{metric}"]
     right.annotate(
         f"best {best:.3f}",
         (step, best),

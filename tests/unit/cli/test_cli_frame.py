@@ -94,6 +94,28 @@ def test_all_options_are_on_the_second_screen(
     assert "more option" not in whole
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fill-mask",
+        "next-sentence",
+        "answer",
+        "classify",
+        "tag",
+        "embed",
+        "similarity",
+        "finetune",
+        "adapt",
+        "evaluate",
+        "predict",
+    ],
+)
+def test_whatever_reads_texts_reads_them_in_any_encoding(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--encoding STR" in help_page(name, monkeypatch, capsys)
+
+
 def test_what_may_be_repeated_has_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert "bertkit classify --model STR [OPTIONS] [TEXT...]" in help_page("classify", monkeypatch, capsys)
     assert "bertkit vocab --out PATH [OPTIONS] [CORPUS...]" in help_page("vocab", monkeypatch, capsys)
@@ -315,6 +337,21 @@ def test_texts_come_from_one_place(tmp_path: Path) -> None:
             options.read_texts(texts, path)
     with pytest.raises(errors.DataError, match="is not a file"):
         list(options.read_texts((), tmp_path / "nothing"))
+
+
+def test_texts_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = import_module("bertkit.cli.common_options")
+    file = tmp_path / "texts.txt"
+    file.write_bytes("café\nthé\n".encode("cp1252"))
+    assert list(options.read_texts((), file, "cp1252")) == ["café", "thé"]
+    with pytest.raises(errors.DataError, match=r"texts\.txt:1: .*0xe9, is not UTF-8.*--encoding cp1252"):
+        list(options.read_texts((), file))
+    with pytest.raises(errors.ConfigError, match="unknown encoding 'cp12'"):
+        list(options.read_texts((), file, "cp12"))
+    file.write_text("café\nthé\n", encoding="utf-16")  # its mark says so
+    assert list(options.read_texts((), file)) == ["café", "thé"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("a\té".encode("cp1252"))))
+    assert list(options.read_pairs((cli.STANDARD_STREAM,), None, "cp1252")) == [("a", "é")]
 
 
 def test_results_are_written_beside_their_texts_without_running_ahead() -> None:

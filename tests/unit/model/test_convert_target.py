@@ -40,7 +40,7 @@ def slow_conversion(target: Path) -> subprocess.Popen[str]:
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) -> None:
     process = slow_conversion(tmp_path / "out")
     assert any(path.name == "model.safetensors" for path in tmp_path.rglob("*"))  # control: half a result
-    with pytest.raises(InputError, match=r"another bertkit convert is writing .*out: wait for it"):
+    with pytest.raises(ConfigError, match=r"another bertkit convert is writing .*out: wait for it"):
         convert(GOLDEN / "original", tmp_path / "out")
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)

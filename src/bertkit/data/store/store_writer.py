@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +38,7 @@ from bertkit.data.store.store_manifest import (
 )
 from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.ragged import boundaries_of
-from bertkit.system.atomic_files import is_full_disk, replace_file, sha256_file, sync_file, try_lock
+from bertkit.system.atomic_files import held_lock, is_full_disk, replace_file, sha256_file, sync_file
 from bertkit.tokenization import BertTokenizer
 
 #: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
@@ -128,8 +127,9 @@ class StoreWriter:
         self._parts: list[Counts] = []
         self._read_since = 0
         self._began = False
+        self._lock = contextlib.ExitStack()
         with self._errors():
-            self._lock = self._claim()
+            self._claim()
             try:
                 self._begin(resume)
                 shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)  # of a killed writer, perhaps half of it
@@ -207,18 +207,15 @@ class StoreWriter:
             (self.path / PROGRESS).unlink()
         return manifest
 
-    def _claim(self) -> TextIO:
+    def _claim(self) -> None:
         """Lock the folder for the lifetime of this writer. A folder with other content is refused before writing."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise ConfigError(f"--out {self.path} is a file, or lies in one; name a folder") from None
         self._refuse_taken()
-        lock = (self.path / LOCK).open("w")
-        if not try_lock(lock) or not _lies_at(self.path / LOCK, lock):
-            lock.close()
-            raise ConfigError(f"another process is writing to {self.path}; wait for it or choose another --out")
-        return lock
+        busy = f"another process is writing to {self.path}; wait for it or choose another --out"
+        self._lock.enter_context(held_lock(self.path / LOCK, busy))
 
     def _release(self) -> None:
         """Unlock the folder. A store without a finished shard is removed, and so is an empty folder."""
@@ -226,8 +223,8 @@ class StoreWriter:
             if self._began and not self._shards:
                 shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)
                 (self.path / PROGRESS).unlink(missing_ok=True)
-            (self.path / LOCK).unlink(missing_ok=True)
-        self._lock.close()
+        with contextlib.suppress(OSError):
+            self._lock.close()
         with contextlib.suppress(OSError):  # it is not empty
             self.path.rmdir()
 
@@ -332,11 +329,3 @@ class StoreWriter:
                     f"no room left for the token store {self.path}; finished shards stay: make room and run it again"
                 ) from error
             raise ResourceError(f"cannot write the token store {self.path}: {error.strerror or error}") from error
-
-
-def _lies_at(path: Path, file: TextIO) -> bool:
-    """Whether an open file still has this name, rather than having been removed while it was opened."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False

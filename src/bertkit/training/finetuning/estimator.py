@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +14,36 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from bertkit.errors import InputError
+from bertkit.errors import CheckpointError, InputError
 from bertkit.system.console import quiet
 
+if TYPE_CHECKING:
+    from bertkit.tasks import TextTask
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+#: What :meth:`BertClassifier.save` writes beside the model and its tokenizer.
+CLASSIFIER = "classifier.json"
+
 Texts = Sequence[str] | Sequence[Sequence[str]] | npt.NDArray[Any] | Iterable[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """The content of ``classifier.json``."""
+
+    params: dict[str, Any]
+    classes: list[str | int | float | bool]
+    dtype: str
+    pairs: bool
+    config: dict[str, Any]
 
 
 class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Fine-tune a BERT to tell texts, or pairs of texts, apart.
 
     ``X`` is a list, array or pandas series of strings, or of pairs of strings (also an array ``(n, 2)``); ``y`` holds
-    the labels, of any type. Works in ``Pipeline``, ``GridSearchCV`` and ``cross_val_score``, can be cloned and
-    pickled. For a run with a dev set, checkpoints and reports use
-    :func:`bertkit.training.finetuning.finetune.finetune`.
+    the labels, of any type. Works in ``Pipeline``, ``GridSearchCV`` and ``cross_val_score``; can be cloned, pickled and
+    saved to a folder. For a run with a dev set, checkpoints and reports use :func:`bertkit.finetune`.
 
     Args:
         model: start checkpoint: a folder, a safetensors file, or a name on the Hub.
@@ -33,7 +51,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: passes over the data; None means 3, more for small data (about 1,000 updates, at most 20 epochs).
         batch_size: sequences in an optimizer step.
         max_length: word pieces after which a text is cut; a warning says how many were.
-        freeze_encoder: train only the head, on features computed once: minutes become seconds.
+        freeze_encoder: train only the head, on features that are computed once: seconds instead of minutes.
         class_weight: "balanced" makes rare labels weigh more; None does not.
         seed: data order, new head and dropout; the same seed gives the same model.
         device: "cpu" or "cuda"; None is the CPU.
@@ -68,17 +86,18 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Texts, y: npt.ArrayLike) -> BertClassifier:
-        """Fine-tune from the start checkpoint, whatever was fitted before.
+        """Fine-tune from the start checkpoint; an earlier fit is forgotten.
 
         Args:
             X: n texts or pairs.
             y: n labels, at least two different ones.
 
         Raises:
-            InputError: X or y have another form or length.
+            InputError: X or y have the wrong form or length.
             CheckpointError: the start checkpoint cannot be used.
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
+        from bertkit.model.models import BertForSequenceClassification
         from bertkit.tasks.text.features import featurize_texts
         from bertkit.tasks.workflow import workflow_of
         from bertkit.tokenization import AutoTokenizer
@@ -94,12 +113,14 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with seeded(self.seed), quiet(not self.verbose):
             settings = self._settings()
             model = workflow_of(task).new_model(self.model, seed=self.seed, device=self.device, settings=settings)
+            assert isinstance(model, BertForSequenceClassification), "of a text task"
             self.tokenizer_ = AutoTokenizer.from_pretrained(self.model)
             self.config_ = settings.resolved(task="text", model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             self._warn_of_truncated(features.truncated)
-            features = _with_labels(features, numbers.astype(np.int64))
-            self.model_ = fit_classifier(model, task, features, None, self.config_, seed=self.seed).model
+            features = replace(features, labels=numbers.astype(np.int64))
+            fit_classifier(model, task, features, None, self.config_, seed=self.seed)
+        self.model_ = model
         self.pairs_ = pairs is not None
         return self
 
@@ -116,7 +137,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return softmax(self._logits(X).astype(np.float64))
 
     def decision_function(self, X: Texts) -> npt.NDArray[Any]:
-        """Logits, float64 ``(n, C)``; for two labels, as in scikit-learn, how far the second leads: ``(n,)``."""
+        """Logits, float64 ``(n, C)``; for two labels, as in scikit-learn, the second minus the first: ``(n,)``."""
         logits = self._logits(X).astype(np.float64)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
@@ -140,12 +161,78 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if count:
             warnings.warn(
                 f"{count:,} of {len(truncated):,} texts {'is' if count == 1 else 'are'} longer than "
-                f"max_length={self.config_.max_length} word pieces and cut there; raise max_length to read more",
+                f"max_length={self.config_.max_length} word pieces and truncated; raise max_length to read more",
                 UserWarning,
                 stacklevel=4,
             )
 
-    def _settings(self) -> Any:
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted classifier: model, tokenizer and ``classifier.json``.
+
+        The folder is also a checkpoint: ``pipeline("text-classification", model=folder)`` reads it. Nothing in it is
+        executable, unlike a pickle.
+
+        Args:
+            folder: made if it does not exist; files of the same names are replaced.
+
+        Raises:
+            InputError: labels that JSON does not have (of another type than str, int, float or bool).
+            ResourceError: no room on the disk.
+        """
+        from bertkit.system.json_files import printable, write_json
+        from bertkit.tasks.decision_file import write_decision
+        from bertkit.tasks.text.workflow import reading_of
+
+        check_is_fitted(self, "model_")
+        labels = self.classes_.tolist()
+        if other := [label for label in labels if type(label) not in (str, int, float, bool)]:
+            raise InputError(f"labels of type {type(other[0]).__name__} cannot be saved as JSON; pickle the estimator")
+        params = {**self.get_params(), "model": printable(self.model)}
+        path = Path(folder)
+        self.model_.save_pretrained(path)
+        self.tokenizer_.save_pretrained(path)
+        write_decision(path, reading_of(self.config_))
+        saved = {"params": params, "classes": labels, "dtype": self.classes_.dtype.str, "pairs": self.pairs_}
+        write_json(path / CLASSIFIER, {**saved, "config": self.config_.model_dump()})
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> BertClassifier:
+        """Read what :meth:`save` wrote; the result predicts the same.
+
+        Args:
+            folder: the folder.
+            device: where to predict; None: as when it was saved.
+
+        Raises:
+            CheckpointError: a file is missing or damaged.
+        """
+        from bertkit.model.models import BertForSequenceClassification
+        from bertkit.system.json_files import parsed, read_json
+        from bertkit.tokenization import AutoTokenizer
+        from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+
+        path = Path(folder)
+        saved = read_json(path / CLASSIFIER, _Saved)
+        unknown = saved.params.keys() - cls().get_params().keys()
+        if unknown:
+            raise CheckpointError(f"{path / CLASSIFIER}: unknown parameters {', '.join(sorted(unknown))}")
+        loaded = cls(**{**saved.params, **({} if device is None else {"device": device})})
+        try:
+            loaded.classes_ = np.array(saved.classes, dtype=saved.dtype)
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"{path / CLASSIFIER}: classes of type {saved.dtype!r}: {error}") from None
+        loaded.pairs_ = saved.pairs
+        loaded.config_ = parsed(saved.config, FinetuneConfig, f"{path / CLASSIFIER}: config")
+        loaded.model_ = BertForSequenceClassification.from_pretrained(path, device=loaded.device)
+        loaded.tokenizer_ = AutoTokenizer.from_pretrained(path)
+        if loaded.model_.config.num_labels != len(loaded.classes_):
+            raise CheckpointError(
+                f"{path / CLASSIFIER} lists {len(loaded.classes_)} classes, but the model has "
+                f"{loaded.model_.config.num_labels} outputs"
+            )
+        return loaded
+
+    def _settings(self) -> FinetuneConfig:
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
         if self.class_weight not in (None, "balanced"):
@@ -160,7 +247,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             baseline=False,
         )
 
-    def _task(self) -> Any:
+    def _task(self) -> TextTask:
         from bertkit.tasks import Columns, TextTask
 
         names = tuple(str(label) for label in self.classes_)
@@ -169,7 +256,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return TextTask("text", names, ("accuracy",), "accuracy", Columns(text=("text",)))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Weights travel as safetensors bytes, so a pickle of this object holds no pickled tensors."""
+        """Weights are stored as safetensors bytes, so a pickle of this object holds no pickled tensors."""
         state: dict[str, Any] = dict(super().__getstate__())  # a copy: it may be this object's own dictionary
         if "model_" in state:
             from safetensors.torch import save
@@ -239,12 +326,6 @@ def _labels(y: Any, num_rows: int) -> npt.NDArray[Any]:
     except ValueError as error:
         raise InputError(str(error)) from None
     return labels
-
-
-def _with_labels(features: Any, labels: npt.NDArray[np.int64]) -> Any:
-    from dataclasses import replace
-
-    return replace(features, labels=labels)
 
 
 __all__ = ["BertClassifier"]

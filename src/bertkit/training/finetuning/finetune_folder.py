@@ -12,7 +12,8 @@ evaluation-*                 later evaluations: scores with their protocol, pred
 decision.json                what was chosen on dev, such as a threshold, for kinds of task that have that
 search.json                  what a search tried, and its outcome
 loss.png  confusion.png
-seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, and models: best/ and last/
+seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, and the chosen one's model in
+                                     best/ (with --keep all every seed's best/ and last/)
 checkpoints/             training state while the seed is unfinished
 trial-000/ ...               the same for a search, until it is finished
 """
@@ -21,11 +22,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertkit.inference.run_files import BOOTSTRAP, METRICS, SEARCH, SETTINGS
+from bertkit.inference.run_files import BOOTSTRAP, METRICS, SEARCH, SETTINGS, RunSettings
 from bertkit.system.json_files import parsed, read_json
 from bertkit.tasks.run_rows import ALL
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult
@@ -95,6 +96,26 @@ class FinetuneFolder(RunFolder):
     def drop_checkpoints(self, seed: int) -> None:
         """Delete the training states of a finished seed; its models stay."""
         shutil.rmtree(self.checkpoints(seed), ignore_errors=True)
+
+    def keep_best(self, seeds: Iterable[SeedResult], chosen: int) -> None:
+        """Delete the models of these seeds, except ``best/`` of the chosen one, whose files are those of the run."""
+        for seed in seeds:
+            for kind in ("last",) if seed.seed == chosen else ("best", "last"):
+                shutil.rmtree(self.seed(seed.seed) / kind, ignore_errors=True)
+
+    def has_model(self, seed: int) -> bool:
+        """Whether the best model of a seed is there."""
+        return (self.seed(seed) / "best").is_dir()
+
+    def forget(self, seed: int) -> None:
+        """Delete all of a seed, so that it is trained anew."""
+        shutil.rmtree(self.seed(seed), ignore_errors=True)
+
+    @property
+    def is_of_first_release(self) -> bool:
+        """Whether the run in the folder was started by bertkit 0.1.0, which had no patience by default."""
+        path = self.path / SETTINGS
+        return path.exists() and self._has_steps() and "keep" not in read_json(path, RunSettings).config
 
     def publish(self, seed: int) -> None:
         """Make one seed's model, log and predictions those of the run; remove an earlier result with fewer seeds."""

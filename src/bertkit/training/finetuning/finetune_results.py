@@ -1,4 +1,4 @@
-"""What a fine-tuning run found out, as data and as text. Imports no torch."""
+"""The outcome of a fine-tuning run, as data and as text. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.inference.run_files import METRICS
-from bertkit.system.json_files import parsed
+from bertkit.system.json_files import parsed, printable
 
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """One run.
+    """One seed.
 
-    scores: dev scores of the epoch with the best main metric. last_scores: those of the last epoch.
-    best_epoch, epochs: counted from 1. train_loss: mean over the last epoch. label_entropy: the loss of always
-        answering with the label frequencies. dead: ``train_loss`` is not 2 % below it, so nothing was learned.
-    seconds: spent in training steps, without evaluation, reading and tokenising.
-    interval: of the main metric, in which 95 % of its values lie when dev examples are drawn with replacement; None
-        where the kind of task does not tell one.
-    remarks: what no score should hide, such as that all answers are the same.
+    scores: dev scores of the kept epoch. last_scores: those of the last epoch.
+    best_epoch, epochs: the kept epoch and the number of epochs, counted from 1.
+    train_loss: mean over the last epoch. label_entropy: the loss of always answering with the label frequencies.
+    dead: ``train_loss`` is not 2 % below ``label_entropy``, so nothing was learned.
+    seconds: time in training steps, without evaluation, reading and tokenisation.
+    interval: 95 % bootstrap interval of the main metric over dev examples; None for kinds of task without one.
+    remarks: what a reader should know beside the scores, for example that all predictions are the same.
     """
 
     seed: int
@@ -45,14 +45,13 @@ class SeedResult:
 class FinetuneResult:
     """A finished run folder.
 
-    scores: dev scores of the chosen seed, whose model the folder holds.
-    mean, sd: over the seeds; sd is the sample standard deviation, None for one seed.
+    scores: dev scores of the chosen seed, whose model is in the folder.
+    mean, sd, median: over the seeds; sd is the sample standard deviation, None for one seed.
     baseline: dev scores of a simple system without a neural network, by its ``name``; or None.
-    protocol: everything one has to know to compare the scores with others.
+    protocol: all that one must know to compare the scores with others.
     notes: what a reader should be told in words.
-    median: over the seeds.
-    interval: of the mean main metric: 95 % of its values when seeds and dev examples are drawn with replacement.
-    replaced: dead runs whose place another seed took; their scores are in no mean.
+    interval: 95 % bootstrap interval of the mean main metric over seeds and dev examples.
+    replaced: dead runs that another seed replaced; their scores are in no mean.
     """
 
     folder: Path
@@ -74,8 +73,7 @@ class FinetuneResult:
         """The content of ``metrics.json``."""
         values = asdict(self)
         del values["folder"]
-        lists = {name: [asdict(seed) for seed in getattr(self, name)] for name in ("seeds", "replaced")}
-        return {**values, **lists, "notes": list(self.notes)}
+        return {**values, **{name: list(values[name]) for name in ("seeds", "replaced", "notes")}}
 
     @classmethod
     def from_dict(cls, folder: Path, values: Mapping[str, Any]) -> FinetuneResult:
@@ -90,9 +88,19 @@ class FinetuneResult:
         return result
 
     @property
+    def shown_folder(self) -> str:
+        """The folder as text that can be printed whatever its bytes are."""
+        return printable(self.folder)
+
+    @property
     def baseline_name(self) -> str:
-        """What the column of the baseline is called."""
+        """Heading of the baseline's column."""
         return str((self.baseline or {}).get("name", "TF-IDF + linear"))
+
+    @property
+    def baseline_scores(self) -> dict[str, float]:
+        """The baseline's metrics; empty without a baseline."""
+        return self.baseline["metrics"] if self.baseline else {}
 
     def score_line(self, metric: str) -> str:
         """``0.912`` for one seed, ``0.909 ± 0.004 (3 seeds)`` for several."""
@@ -100,45 +108,52 @@ class FinetuneResult:
             return f"{self.mean[metric]:.4f}"
         return f"{self.mean[metric]:.4f} ± {self.sd[metric]:.4f} ({len(self.seeds)} seeds)"
 
+    def score_rows(self, *, absent: str = "") -> list[tuple[str, str, str]]:
+        """Each metric with its score and the baseline's, ``absent`` where there is none."""
+        base = {name: f"{value:.4f}" for name, value in self.baseline_scores.items()}
+        return [(name, self.score_line(name), base.get(name, absent)) for name in self.scores if name != "loss"]
+
     def spread_line(self) -> str:
         """Median and interval of the main metric in words."""
         assert self.interval is not None
         low, high = self.interval
-        drawn = "dev examples" if len(self.seeds) == 1 else "dev examples and seeds"
-        median = "" if len(self.seeds) == 1 else f"median {self.median[self.main_metric]:.4f}, "
+        several = len(self.seeds) > 1
+        median = f"median {self.median[self.main_metric]:.4f}, " if several else ""
+        drawn = "dev examples and seeds" if several else "dev examples"
         return f"{self.main_metric}: {median}95 % interval {low:.4f} to {high:.4f} ({drawn} resampled)"
+
+    def epoch_line(self) -> str:
+        """Which epoch of the chosen seed is kept, and why."""
+        seed = next(seed for seed in self.seeds if seed.seed == self.chosen_seed)
+        early = ", stopped early" if seed.stopped_early else ""
+        return f"kept epoch {seed.best_epoch} of {seed.epochs}{early}: {self.protocol['selection']}"
 
     def render(self) -> str:
         """The outcome as text: each metric beside its baseline, then notes and the folder."""
-        rows = [("metric", "BERT", self.baseline_name if self.baseline else "")]
-        known = self.baseline["metrics"] if self.baseline else {}
-        for metric in self.scores:
-            if metric != "loss":
-                rows.append((metric, self.score_line(metric), f"{known[metric]:.4f}" if metric in known else ""))
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        rows = [("metric", "BERT", self.baseline_name if self.baseline else ""), *self.score_rows()]
         lines = [f"{self.task}, {self.protocol['split']} ({self.protocol['data']['dev_rows']:,} rows)"]
-        lines += ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += [f"  {line}" for line in aligned(rows)]
         lines += [f"  {self.spread_line()}"] if self.interval is not None else []
-        lines += [f"  note: {note}" for note in self.notes]
-        return "\n".join([*lines, f"  {self.folder}"])
+        lines += [f"  {self.epoch_line()}", *(f"  note: {note}" for note in self.notes), f"  {self.shown_folder}"]
+        return "\n".join(lines)
 
 
-def summarize(seeds: Sequence[SeedResult]) -> tuple[dict[str, float], dict[str, float] | None]:
-    """Mean, and sample standard deviation for more than one seed, of every score."""
-    mean = {name: statistics.fmean(seed.scores[name] for seed in seeds) for name in seeds[0].scores}
-    if len(seeds) == 1:
-        return mean, None
-    return mean, {name: statistics.stdev(seed.scores[name] for seed in seeds) for name in seeds[0].scores}
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as lines of text: columns padded to the same width, two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def medians(seeds: Sequence[SeedResult]) -> dict[str, float]:
-    """Median over the seeds of every score."""
-    return {name: statistics.median(seed.scores[name] for seed in seeds) for name in seeds[0].scores}
+def summarize(seeds: Sequence[SeedResult]) -> tuple[dict[str, float], dict[str, float] | None, dict[str, float]]:
+    """Mean, sample standard deviation (None for one seed) and median of every score."""
+    values = {name: [seed.scores[name] for seed in seeds] for name in seeds[0].scores}
+    mean, median = ({n: take(v) for n, v in values.items()} for take in (statistics.fmean, statistics.median))
+    return mean, {n: statistics.stdev(v) for n, v in values.items()} if len(seeds) > 1 else None, median
 
 
 def choose_seed(seeds: Sequence[SeedResult], metric: str) -> SeedResult:
-    """The seed with the best dev score; of equals the first."""
-    return max(seeds, key=lambda seed: seed.scores[metric])
+    """The seed with the best dev score; if equal, the one with the lowest dev loss, then the first."""
+    return max(seeds, key=lambda seed: (seed.scores[metric], -seed.scores.get("loss", math.inf)))
 
 
 def notes_on(
@@ -147,18 +162,16 @@ def notes_on(
     baseline: Mapping[str, Any] | None,
     replaced: Sequence[SeedResult] = (),
 ) -> list[str]:
-    """Sentences that no score should hide."""
+    """Sentences that belong beside the scores."""
     told = []
     if replaced:
         gone = ", ".join(str(seed.seed) for seed in replaced)
+        scores = ", ".join(f"{seed.scores[metric]:.4f}" for seed in replaced)
         told.append(
             f"RESTARTED: seed {gone} ended dead (training loss no better than the label frequencies give) and was "
-            f"replaced by the next seed; the mean does not contain it ({metric} "
-            + ", ".join(f"{seed.scores[metric]:.4f}" for seed in replaced)
-            + ")"
+            f"replaced by the next seed; the mean does not contain it ({metric} {scores})"
         )
-    dead = [str(seed.seed) for seed in seeds if seed.dead]
-    if dead:
+    if dead := [str(seed.seed) for seed in seeds if seed.dead]:
         told.append(
             f"DEAD RUN: seed {', '.join(dead)} ended with a training loss no better than the label frequencies give; "
             f"try another seed, a lower learning rate or more epochs"
@@ -166,8 +179,8 @@ def notes_on(
     for remark in dict.fromkeys(remark for seed in seeds for remark in seed.remarks):
         which = ", ".join(str(seed.seed) for seed in seeds if remark in seed.remarks)
         told.append(f"seed {which}: {remark}" if len(seeds) > 1 else remark)
-    best = max(seed.scores[metric] for seed in seeds)
     if len(seeds) > 1:
+        best = max(seed.scores[metric] for seed in seeds)
         told.append(f"the model in this folder is the best of {len(seeds)} seeds on dev ({metric} {best:.4f})")
     bound = math.nan if baseline is None else baseline["metrics"].get(metric, math.nan)
     if baseline is not None and statistics.fmean(seed.scores[metric] for seed in seeds) <= bound:

@@ -1,4 +1,4 @@
-"""What a fine-tuning run can be told: plain, frozen, checked data. Imports no torch."""
+"""The settings of a fine-tuning run: plain, frozen, checked data. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 
-#: Fewest updates a run makes, because small data sets fail from too few steps (Zhang et al. 2021), and the most epochs
-#: this rule may ask for.
+#: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
+#: epochs that this rule asks for.
 MIN_UPDATES, MAX_EPOCHS = 1000, 20
-#: The same for a linear head on frozen features, where a step costs almost nothing.
+#: Fewest epochs without a better dev score after which a run stops by default.
+MIN_PATIENCE = 3
+#: As MIN_UPDATES and MAX_EPOCHS, for a linear head on frozen features, where a step costs almost nothing.
 MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
 
 
@@ -55,8 +57,21 @@ class FinetuneConfig(ReadingSettings):
     seeds: Annotated[int, Field(ge=1, le=1000, description="runs, with seed, seed + 1, ...")] = 1
     freeze_encoder: Annotated[bool, Field(description="train only the head, on features computed once")] = False
     patience: Annotated[
-        int | None, Field(ge=1, description="stop after this many epochs without a better dev score")
+        int | None,
+        Field(
+            ge=0,
+            description="stop after this many epochs without a better dev score; default a quarter of the epochs, at "
+            "least 3; 0 trains all epochs",
+        ),
     ] = None
+    metric_for_best: Annotated[
+        str | None,
+        Field(description="dev metric that chooses epoch and seed, such as macro_f1; default the task's main metric"),
+    ] = None
+    keep: Annotated[
+        Literal["best", "all"],
+        Field(description="models to keep: best: that of the best seed; all: the best and last of every seed"),
+    ] = "best"
     baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
     search: Annotated[
         int | None,
@@ -82,13 +97,13 @@ class FinetuneConfig(ReadingSettings):
             raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
-        if self.protocol == "original" and self.patience is not None:
-            raise ValueError("patience has no meaning with protocol 'original', which keeps what the last step left")
+        if self.protocol == "original" and self.patience:
+            raise ValueError("patience has no meaning with protocol 'original', which keeps the last epoch")
         return self
 
     @property
     def keeps_best_epoch(self) -> bool:
-        """Whether a seed's model is that of its best epoch on dev, and not what the last step left."""
+        """Whether a seed's model is that of its best epoch on dev, not of its last."""
         return self.protocol != "original"
 
     def resolved(
@@ -110,11 +125,16 @@ class FinetuneConfig(ReadingSettings):
             raise ConfigError(
                 f"max_length={max_length} but the model has {model.max_input_length} positions; give at most that many"
             )
+        epochs = self.epochs or self._default_epochs(updates_per_epoch)
+        patience = self.patience
+        if patience is None and self.keeps_best_epoch:
+            patience = max(MIN_PATIENCE, math.ceil(epochs / 4))
         return self.model_copy(
             update={
                 "learning_rate": self.learning_rate or self._default_learning_rate(model, head),
-                "epochs": self.epochs or self._default_epochs(updates_per_epoch),
+                "epochs": epochs,
                 "max_length": max_length,
+                "patience": patience or None,
                 "pooling": model.pooling if head == "sequence" else None,
             }
         )

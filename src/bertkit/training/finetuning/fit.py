@@ -1,12 +1,12 @@
-"""Train a model on encoded examples: what :func:`bertkit.training.finetuning.finetune.finetune` does once per seed.
+"""Train a model on encoded examples: what fine-tuning does once per seed.
 
-Here is the only place where settings become an optimizer, a schedule, a plan and a :class:`Trainer`.
+The only place where fine-tuning settings become an optimizer, a schedule, a plan and a :class:`Trainer`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.engine.scoring import Check
-from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.padded import PackedModel
-from bertkit.optim import Schedule, adamw, linear_schedule, original_schedule, parameter_groups
-from bertkit.ragged import Floats, GroupSet, Ragged
+from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
+from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
 from bertkit.tasks import TextTask
-from bertkit.tasks.registry import Task
-from bertkit.tasks.text.label_weights import class_weights, label_entropy
-from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
+from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (
     FrozenHead,
@@ -33,15 +30,14 @@ from bertkit.training.finetuning.frozen_encoder import (
     windows_apart,
 )
 from bertkit.training.trainer.batch_plan import EpochPlan
+from bertkit.training.trainer.callbacks import Callback, Record, reporting
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop import Evaluate, LoopOptions, Progression, Trainer
-
-__all__ = ["DEAD_MARGIN", "Dev", "Fit", "class_weights", "fit", "fit_classifier", "label_entropy"]
+from bertkit.training.trainer.loop import LoopOptions, Progression, Trainer
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02
-#: A run that may be replaced is looked at from this share of its steps on, but not before so many updates, which a slow
-#: one needs (Zhang et al. 2021), and ended there if it is dead.
+#: A dead run that may be replaced ends after this share of its steps, but not before this many updates, which a slow
+#: run needs (Zhang et al. 2021).
 DEAD_FROM, DEAD_FROM_STEP = 0.5, 300
 
 
@@ -56,7 +52,7 @@ class Fit:
     last_weights: the parameters after the last step, where they are not the best ones.
     """
 
-    model: Any
+    model: PackedModel
     progression: Progression
     dead: bool
     label_entropy: float
@@ -68,7 +64,33 @@ class Dev:
     """What the epochs of a run are compared on: labelled examples, and the same encoded."""
 
     examples: Sequence[Any]
-    encoded: Any
+    encoded: Encoded
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """Where a run keeps its state and who follows it; by default it is in memory and nobody does.
+
+    folder: where checkpoints go. resume: continue from the newest one, if there is one.
+    identity: what a checkpoint must agree with on resume.
+    log: called with one record per step and per epoch.
+    on_resume: called before the first record with the step that the run starts at, and the last one evaluated.
+    callbacks: see :class:`~bertkit.training.trainer.callbacks.Callback`.
+    cache: folder of the feature cache for a frozen encoder.
+    label: of the progress bar.
+    end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
+        replace it.
+    """
+
+    folder: Path | None = None
+    resume: bool = False
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    log: Callable[[Record], None] = lambda record: None
+    on_resume: Callable[[int, int], None] = lambda step, evaluated_step: None
+    callbacks: Sequence[Callback] = ()
+    cache: Path | None = None
+    label: str = "fine-tuning"
+    end_when_dead: bool = False
 
 
 def fit_classifier(
@@ -77,29 +99,24 @@ def fit_classifier(
     train: Ragged,
     dev: Ragged | None,
     config: FinetuneConfig,
+    *,
+    seed: int,
     **options: Any,
 ) -> Fit:
-    """:func:`fit` for a text task whose rows are at hand as features; ``options`` are those of :func:`fit`."""
-    assert train.labels is not None, "training rows have labels"
-    return fit(model, workflow_of(task), train, None if dev is None else Dev((), dev), config, **options)
+    """:func:`fit` for a text task whose rows are encoded; ``options`` are those of :class:`FitOptions`."""
+    given = None if dev is None else Dev((), dev)
+    return fit(model, workflow_of(task), train, given, config, seed=seed, options=FitOptions(**options))
 
 
 def fit(
-    model: Any,
+    model: PackedModel,
     workflow: AnyWorkflow,
-    train: Any,
+    train: Encoded,
     dev: Dev | None,
     config: FinetuneConfig,
     *,
     seed: int,
-    folder: Path | None = None,
-    log: Callable[[dict[str, Any]], None] = lambda record: None,
-    on_resume: Callable[[int, int], None] = lambda step, evaluated_step: None,
-    identity: Mapping[str, Any] | None = None,
-    cache: Path | None = None,
-    resume: bool = False,
-    label: str = "fine-tuning",
-    end_when_dead: bool = False,
+    options: FitOptions | None = None,
 ) -> Fit:
     """Train to the end; the model is changed in place.
 
@@ -110,37 +127,32 @@ def fit(
         dev: chooses the best epoch; None keeps the last.
         config: resolved settings; its own ``seed`` is not read.
         seed: data order and dropout.
-        folder: where checkpoints go; None for a run in memory.
-        log: called with one record per step and per epoch.
-        on_resume: called with the step a resumed run begins at, and the last one that was evaluated, before the first
-            new record.
-        identity: what a checkpoint must agree with on resume.
-        cache: folder of the feature cache for a frozen encoder.
-        resume: go on from the newest checkpoint in ``folder``, if there is one.
-        label: what the progress bar says.
-        end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
-            take its place.
+        options: see :class:`FitOptions`.
 
     Raises:
         TrainingError, Interrupted, ResourceError, CheckpointError: see :meth:`Trainer.run`.
     """
+    options = options or FitOptions()
     workflow.set_up(model, train, config)
     floor = workflow.loss_floor(model, train)
     seed_generators(seed)
     if config.freeze_encoder and workflow.reads_vectors:
-        trainer = _frozen_trainer(model, workflow, train, dev, config, seed, cache)
+        parts = _frozen_parts(model, train, dev, config, seed, options.cache)
     else:
         if config.freeze_encoder:
+            assert isinstance(model, HeadModel), "every workflow's model has a head"
             freeze_encoder(model)
-        trainer = _full_trainer(model, workflow, train, dev, config, seed)
-    trainer.log, trainer.folder = log, folder
-    if end_when_dead:
-        trainer.log = _ending_dead_runs(trainer, log, floor)
-    trainer.identity = {**(identity or {}), "seed": seed}
-    trainer.options = replace(trainer.options, label=label)
-    resumed = resume and folder is not None and trainer.resume()
-    on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+        parts = _full_parts(model, workflow, train, dev, config, seed)
+    trainer = _trainer(parts, workflow, dev, config, seed, options)
+    callbacks = [*options.callbacks, *([_EndWhenDead(floor)] if options.end_when_dead else [])]
+    trainer.log = reporting(trainer, options.log, callbacks)
+    resumed = options.resume and options.folder is not None and trainer.resume()
+    options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
+    for callback in callbacks:
+        callback.on_begin(trainer)
     at = trainer.run()
+    for callback in callbacks:
+        callback.on_end(trainer)
     last = None
     if trainer.best is not None and at.best_step != at.step:
         last = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -153,39 +165,31 @@ def _is_dead(epoch: Mapping[str, Any], floor: float) -> bool:
     return bool(epoch["train_loss"] > (1 - DEAD_MARGIN) * floor)
 
 
-def _ending_dead_runs(
-    trainer: Trainer[Any], log: Callable[[dict[str, Any]], None], floor: float
-) -> Callable[[dict[str, Any]], None]:
-    """The log, and an end of the run after an epoch in its second half that shows nothing learned."""
+class _EndWhenDead(Callback):
+    """Ends a run after an epoch in its second half if it has learned nothing; ``floor``: the entropy of the labels."""
 
-    def tell(record: dict[str, Any]) -> None:
-        log(record)
+    def __init__(self, floor: float) -> None:
+        self.floor = floor
+
+    def on_epoch(self, trainer: Trainer[Any], record: Record) -> None:
         at, num_steps = trainer.at, trainer.options.num_steps
-        past = max(DEAD_FROM * num_steps, DEAD_FROM_STEP) <= at.step < num_steps
-        if record.get("event") == "epoch" and past and _is_dead(record, floor):
+        if max(DEAD_FROM * num_steps, DEAD_FROM_STEP) <= at.step < num_steps and _is_dead(record, self.floor):
             say(f"{trainer.options.label}: loss {record['train_loss']:.4f} after step {at.step} of {num_steps}: dead")
-            at.stopped_early = True
-
-    return tell
+            trainer.stop()
 
 
-def _evaluate(
-    workflow: AnyWorkflow, dev: Dev | None, config: FinetuneConfig, outputs: Callable[[Dev, Check], Any]
-) -> Evaluate | None:
-    """Scores of dev from what ``outputs`` gives for it."""
-    if dev is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is trained: the module, its batches, and its outputs for dev (given what may stop the computation)."""
 
-    def evaluate(check: Check) -> dict[str, float]:
-        found = Predicted(dev.examples, dev.encoded, outputs(dev, check), {})
-        return workflow.score(replace(found, decision=workflow.decide(found, config)))
-
-    return evaluate
+    module: nn.Module
+    plan: EpochPlan[Any]
+    outputs: Callable[[Callable[[], None]], Any]
 
 
-def _full_trainer(
-    model: Any, workflow: AnyWorkflow, train: Any, dev: Dev | None, config: FinetuneConfig, seed: int
-) -> Trainer[Any]:
+def _full_parts(
+    model: PackedModel, workflow: AnyWorkflow, train: Encoded, dev: Dev | None, config: FinetuneConfig, seed: int
+) -> _Parts:
     plan = EpochPlan(
         train.lengths.tolist(),
         lambda rows: workflow.collate(train, rows, labelled=True),
@@ -193,22 +197,15 @@ def _full_trainer(
         max_tokens=config.max_tokens,
         seed=seed,
     )
-
-    def outputs(dev: Dev, check: Check) -> Any:
-        return workflow.outputs(model, dev.encoded, check=check, label="evaluating")
-
-    return _trainer(model, plan, workflow.task, config, _evaluate(workflow, dev, config, outputs))
+    encoded = None if dev is None else dev.encoded
+    return _Parts(model, plan, lambda check: workflow.outputs(model, encoded, check=check, label="evaluating"))
 
 
-def _frozen_trainer(
-    model: BertForSequenceClassification,
-    workflow: AnyWorkflow,
-    train: Ragged | GroupSet,
-    dev: Dev | None,
-    config: FinetuneConfig,
-    seed: int,
-    cache: Path | None,
-) -> Trainer[Any]:
+def _frozen_parts(
+    model: PackedModel, train: Encoded, dev: Dev | None, config: FinetuneConfig, seed: int, cache: Path | None
+) -> _Parts:
+    assert isinstance(model, BertForSequenceClassification), "a workflow that reads vectors has this model"
+    assert isinstance(train, Ragged | GroupSet), "and these rows"
     vectors = torch.from_numpy(frozen_vectors(model, train, cache=cache, label="encoding train"))
     labels = torch.from_numpy(np.asarray(train.labels))
     windows = windows_apart(model, train)
@@ -216,50 +213,50 @@ def _frozen_trainer(
     def batch_of(rows: list[int]) -> VectorBatch:
         if windows is None:
             return VectorBatch(vectors[rows], {"labels": labels[rows]})
-        each = torch.from_numpy(windows.sizes[rows])  # as the full model: every window has the label of its text
+        each = torch.from_numpy(windows.sizes[rows])  # as in the full model, every window has the label of its text
         return VectorBatch(vectors[windows.sequences_of(rows)], {"labels": labels[rows].repeat_interleave(each, dim=0)})
 
-    plan = EpochPlan(
-        [1] * len(train),
-        batch_of,
-        step_size=config.batch_size * config.accumulation,
-        max_tokens=len(train),
-        seed=seed,
-        unit="rows",
-    )
+    size = config.batch_size * config.accumulation
+    plan = EpochPlan([1] * len(train), batch_of, step_size=size, max_tokens=len(train), seed=seed, unit="rows")
     head = FrozenHead(model)
-    dev_vectors: Floats | None = None
-    if dev is not None:
-        dev_vectors = frozen_vectors(model, dev.encoded, cache=cache, label="encoding dev")
-
-    def outputs(dev: Dev, check: Check) -> Any:
-        assert dev_vectors is not None
-        return head.logits(dev_vectors, dev.encoded)
-
-    return _trainer(head, plan, workflow.task, config, _evaluate(workflow, dev, config, outputs))
+    if dev is None:
+        return _Parts(head, plan, lambda check: None)
+    encoded = dev.encoded
+    assert isinstance(encoded, Ragged | GroupSet), "dev is encoded as train is"
+    dev_vectors = frozen_vectors(model, encoded, cache=cache, label="encoding dev")
+    return _Parts(head, plan, lambda check: head.logits(dev_vectors, encoded))
 
 
 def _trainer(
-    module: nn.Module, plan: EpochPlan[Any], task: Task, config: FinetuneConfig, evaluate: Evaluate | None
+    parts: _Parts, workflow: AnyWorkflow, dev: Dev | None, config: FinetuneConfig, seed: int, options: FitOptions
 ) -> Trainer[Any]:
+    def evaluate(check: Callable[[], None]) -> dict[str, float]:
+        assert dev is not None
+        found = Predicted(dev.examples, dev.encoded, parts.outputs(check), {})
+        return workflow.score(replace(found, decision=workflow.decide(found, config)))
+
     assert config.learning_rate is not None, "settings must be resolved"
     assert config.epochs is not None, "settings must be resolved"
-    num_steps = config.epochs * plan.steps_per_epoch
-    groups = parameter_groups(module, weight_decay=config.weight_decay, layer_decay=config.layer_decay)
-    optimizer = adamw(groups, learning_rate=config.learning_rate, bias_correction=config.protocol != "original")
-    options = LoopOptions(
-        num_steps,
-        config.learning_rate,
-        max_grad_norm=config.max_grad_norm,
-        # The 2018 code keeps what the last step left; dev chooses among rates and epochs, not within a run.
-        monitor=task.main_metric if evaluate is not None and config.keeps_best_epoch else None,
-        patience=config.patience,
-        checkpoint_every_s=config.checkpoint_every_s,
-        precision=config.precision,
+    num_steps = config.epochs * parts.plan.steps_per_epoch
+    groups = parameter_groups(parts.module, weight_decay=config.weight_decay, layer_decay=config.layer_decay)
+    original = config.protocol == "original"
+    return Trainer(
+        parts.module,
+        parts.plan,
+        adamw(groups, learning_rate=config.learning_rate, bias_correction=not original),
+        (original_schedule if original else linear_schedule)(num_steps, warmup=config.warmup),
+        LoopOptions(
+            num_steps,
+            config.learning_rate,
+            max_grad_norm=config.max_grad_norm,
+            # The 2018 code keeps the last epoch; dev chooses between rates and numbers of epochs, not within a run.
+            monitor=workflow.task.main_metric if dev is not None and config.keeps_best_epoch else None,
+            patience=config.patience,
+            checkpoint_every_s=config.checkpoint_every_s,
+            precision=config.precision,
+            label=options.label,
+        ),
+        evaluate=None if dev is None else evaluate,
+        folder=options.folder,
+        identity={**options.identity, "seed": seed},
     )
-    return Trainer(module, plan, optimizer, _schedule(config, num_steps), options, evaluate=evaluate)
-
-
-def _schedule(config: FinetuneConfig, num_steps: int) -> Schedule:
-    make = original_schedule if config.protocol == "original" else linear_schedule
-    return make(num_steps, warmup=config.warmup)

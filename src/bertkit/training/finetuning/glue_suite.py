@@ -1,4 +1,4 @@
-"""All of GLUE with one command: a run for each task that is there, one table, and the files of a submission."""
+"""All of GLUE with one command: a run per task, one table, and the files of a submission."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.inference.runs import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
-from bertkit.system.json_files import write_json
+from bertkit.system.json_files import printable, write_json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.text.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
-from bertkit.training.finetuning.finetune_results import FinetuneResult
+from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
-#: Name of each file of a submission, as the GLUE server wants it.
+#: Name of each submission file, as the GLUE server expects it.
 SUBMISSION_FILES: Mapping[str, str] = {
     "cola": "CoLA.tsv",
     "sst2": "SST-2.tsv",
@@ -38,7 +38,7 @@ SUBMISSION_FILES: Mapping[str, str] = {
     "ax": "AX.tsv",
 }
 
-#: The metrics of each task whose mean is its score in the average, as on GLUE's leaderboard: of CoLA Matthews alone.
+#: The metrics whose mean is a task's score in the average, as on the GLUE leaderboard.
 COUNTED: Mapping[str, tuple[str, ...]] = {
     "cola": ("matthews",),
     "sst2": ("accuracy",),
@@ -51,20 +51,20 @@ COUNTED: Mapping[str, tuple[str, ...]] = {
     "wnli": ("accuracy",),
 }
 
-#: Why a submission file is not there.
+#: Why a submission file is missing.
 NO_TEST_FILE, NOT_RUN = "no test file", "was not run"
 
-#: Names under which the diagnostic set is found.
+#: File names of the diagnostic set.
 DIAGNOSTIC_FILES = ("AX.tsv", "diagnostic.tsv", "test.tsv")
 
 
 @dataclass(frozen=True, slots=True)
 class GlueResult:
-    """What a run of the whole benchmark found.
+    """The outcome of the whole benchmark.
 
-    results: by task, in the benchmark's order, those that ran.
-    missing: why the others did not, by task.
-    submission: names of the submission files that were written, and why others were not.
+    results: by task, in the order of the benchmark; only tasks that ran.
+    missing: why the others did not run, by task.
+    submission: names of the submission files written. not_submitted: why others were not, by task.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class GlueResult:
     not_submitted: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of ``glue.json``; each task's own folder has its ``metrics.json``."""
+        """The content of ``glue.json``; the folder of each task has its own ``metrics.json``."""
         return {
             "tasks": {name: _row_of(result) for name, result in self.results.items()},
             "missing": self.missing,
@@ -91,31 +91,25 @@ class GlueResult:
         return statistics.fmean(scores) if scores else None
 
     def render(self) -> str:
-        """One table for people, then what is missing."""
-        head = ("task", "train", "dev", "metric", "BERT", "baseline", "time")
-        rows = [head]
+        """One table, then what is missing."""
+        rows: list[tuple[str, ...]] = [("task", "train", "dev", "metric", "BERT", "baseline", "time")]
         for name, result in self.results.items():
-            data, known = result.protocol["data"], (result.baseline or {"metrics": {}})["metrics"]
-            spent = clock(sum(seed.seconds for seed in (*result.seeds, *result.replaced)))
-            for number, metric in enumerate(metric for metric in result.mean if metric != "loss"):
-                base = f"{known[metric]:.4f}" if metric in known else ""
-                held = " (held out)" if data["dev_held_out_of_train"] else ""
-                first = (
-                    (name, f"{data['train_rows']:,}", f"{data['dev_rows']:,}{held}") if number == 0 else ("", "", "")
-                )
-                rows.append((*first, metric, result.score_line(metric), base, spent if number == 0 else ""))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([*lines, *self._averages(), *self._absent(), str(self.folder)])
+            data = result.protocol["data"]
+            held = " (held out)" if data["dev_held_out_of_train"] else ""
+            facts, spent = (name, f"{data['train_rows']:,}", f"{data['dev_rows']:,}{held}"), clock(_seconds(result))
+            for scores in result.score_rows():
+                rows.append((*facts, *scores, spent))
+                facts, spent = ("", "", ""), ""
+        return "\n".join([*aligned(rows), *self._averages(), *self._absent(), printable(self.folder)])
 
     def _averages(self) -> list[str]:
         told = []
         for with_wnli, words in ((True, "with WNLI"), (False, "without WNLI")):
-            count = sum(with_wnli or name != WNLI.name for name in self.results)
             average = self.macro_average(with_wnli=with_wnli)
             if average is not None:
+                count = sum(with_wnli or name != WNLI.name for name in self.results)
                 whole = len(WHOLE_GLUE) - (not with_wnli)
-                told.append(f"macro average {words}: {average:.4f} ({count} of {whole} tasks, dev, mean of the seeds)")
+                told.append(f"macro average {words}: {average:.4f} ({count} of {whole} tasks, dev, mean over seeds)")
         return told
 
     def _absent(self) -> list[str]:
@@ -123,13 +117,15 @@ class GlueResult:
         if self.submission:
             told.append(f"submission files: {', '.join(self.submission)}")
         for name, why in self.not_submitted.items():
-            if self.submission or not why.endswith((NO_TEST_FILE, NOT_RUN)):  # no test files: no submission is wanted
+            if self.submission or not why.endswith(
+                (NO_TEST_FILE, NOT_RUN)
+            ):  # without test files no submission is wanted
                 told.append(f"no submission file {SUBMISSION_FILES[name]}: {why}")
         return told
 
 
 def task_score(result: FinetuneResult) -> float:
-    """One number for a task: the mean of the metrics that GLUE counts (:data:`COUNTED`), each the mean over the seeds.
+    """One number per task: the mean of the metrics that GLUE counts (:data:`COUNTED`), each averaged over the seeds.
 
     MNLI without a mismatched dev file counts with the matched one alone.
     """
@@ -150,25 +146,25 @@ def finetune_glue(
     """Fine-tune on every task of GLUE whose files are there.
 
     Args:
-        data: a folder with the tasks' folders (``CoLA``, ``SST-2`` ...). A task without a train file is left out and
-            named; one without a dev file has rows held out of train, and the table says so.
-        model: start checkpoint; every task starts from it.
-        out: gets a run folder for each task, ``glue.json``, and in ``submission`` the predictions for the test files.
+        data: a folder with the tasks' folders (``CoLA``, ``SST-2`` ...). A task without a train file is skipped and
+            named; for one without a dev file, rows are held out of train, and the table says so.
+        model: start checkpoint of every task.
+        out: gets a run folder per task, ``glue.json``, and in ``submission`` the predictions for the test files.
         config: settings of every task; None means all defaults.
-        resume: go on; finished tasks are taken as they are.
+        resume: continue; finished tasks are kept.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder, see :func:`bertkit.training.finetuning.finetune.finetune`.
 
     Raises:
-        DataError: no task is there, or a train or dev file is wrong; nothing was trained. What is wrong with a test
-            file is said before training, and costs its submission file alone.
-        ConfigError: a setting that one of the tasks has no use for; nothing was trained.
-        as :func:`bertkit.training.finetuning.finetune.finetune`.
+        DataError: there is no task, or a train or dev file is wrong; nothing was trained. A wrong test file is
+            reported before training and costs only its submission file.
+        ConfigError: a setting that one of the tasks does not have; nothing was trained.
+        Everything that :func:`bertkit.training.finetuning.finetune.finetune` raises.
     """
     config, out = config or FinetuneConfig(), Path(out)
     if out.exists() and any(out.iterdir()) and not resume:
-        raise ConfigError(f"{out} is not empty: add --resume to go on, or choose another --out")
+        raise ConfigError(f"{out} is not empty: add --resume to continue, or choose another --out")
     tasks, missing = _present(Path(data))
     if not tasks:
         raise DataError(f"{data} has no task of GLUE to train: {'; '.join(f'{k}: {v}' for k, v in missing.items())}")
@@ -178,8 +174,12 @@ def finetune_glue(
         read_rows(workflow, data, config)
     for name, why in missing.items():
         say(f"not run: {name}: {why}")
-    for key, why in _unreadable_tests(data, {task.name for task in tasks}).items():
-        say(f"there will be no submission file {SUBMISSION_FILES[key]}: {why}")
+    trained = {task.name for task in tasks}
+    for key in SUBMISSION_FILES:
+        try:
+            _test_examples(key, data, trained)
+        except DataError as error:
+            say(f"there will be no submission file {SUBMISSION_FILES[key]}: {error}")
     results: dict[str, FinetuneResult] = {}
     for task in tasks:
         say(f"--- {task.name} ({len(results) + 1} of {len(tasks)}): {task.about}")
@@ -197,10 +197,10 @@ def finetune_glue(
 def write_submission(
     out: str | Path, data: str | Path, runs: Mapping[str, Path], *, device: str | None = None
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Predictions for the test files in the form that the GLUE server takes.
+    """Predictions for the test files in the format of the GLUE server.
 
-    Each file has the columns ``index`` and ``prediction``: label names of the data files, and scores from 0 to 5. When
-    all eleven are there, ``submission.zip`` holds them.
+    Each file has the columns ``index`` and ``prediction``: label names as in the data files, or scores from 0 to 5.
+    When all eleven are there, ``submission.zip`` holds them.
 
     Args:
         out: files go to ``out/submission``.
@@ -209,24 +209,23 @@ def write_submission(
         device: where to predict.
 
     Returns:
-        Names of the files written, and why others are not, by key of :data:`SUBMISSION_FILES`: no test file, a task
-        that was not run, or what is wrong with a test file, of which no row may be left out.
+        Names of the files written, and why others were not, by key of :data:`SUBMISSION_FILES`: no test file, a task
+        that did not run, or an error in a test file, of which no row may be skipped.
     """
     folder = Path(out) / "submission"
-    written, absent = [], {}
+    written: list[str] = []
+    absent: dict[str, str] = {}
     for key, file in SUBMISSION_FILES.items():
-        task, word = _task_and_word(key)
-        trained = MNLI.name if task is DIAGNOSTIC else task.name
+        task, name, _ = _parts_of(key)
         try:
-            test = None if trained not in runs else _test_file(task, word, data)
-            if test is None:
-                absent[key] = NO_TEST_FILE if trained in runs else f"{trained} {NOT_RUN}"
-                continue
-            examples = load_split(task, test, "test")
+            examples = _test_examples(key, data, runs)
         except DataError as error:
             absent[key] = str(error)
             continue
-        write_atomically(folder / file, submission_text(task, examples, load_run(runs[trained], device=device)))
+        if examples is None:
+            absent[key] = NO_TEST_FILE if name in runs else f"{name} {NOT_RUN}"
+            continue
+        write_atomically(folder / file, submission_text(task, examples, load_run(runs[name], device=device)))
         written.append(file)
     for key in absent:
         (folder / SUBMISSION_FILES[key]).unlink(missing_ok=True)
@@ -239,7 +238,7 @@ def write_submission(
 
 
 def submission_text(task: TextTask, examples: Examples[Example], run: Classifier) -> str:
-    """One file of a submission, for all rows of a test file: were one left out, the answers would move."""
+    """One file of a submission, for all rows of a test file: skipping one would shift the answers."""
     predicted = [row["predicted"] for row in run.answers(examples, label=f"predicting {task.name}")]
     if task.is_regression:
         low, high = STSB.score_range or (0.0, 5.0)
@@ -252,7 +251,7 @@ def submission_text(task: TextTask, examples: Examples[Example], run: Classifier
 
 
 def _present(data: Path) -> tuple[list[TextTask], dict[str, str]]:
-    """The tasks that can be trained, and why the others cannot."""
+    """The tasks that can be trained, and why others cannot."""
     tasks, missing = [], {}
     if not data.is_dir():
         raise DataError(f"data {data} is not a folder: task glue needs the folder that holds CoLA, SST-2, MRPC ...")
@@ -272,44 +271,38 @@ def _present(data: Path) -> tuple[list[TextTask], dict[str, str]]:
 
 
 def _own_splits(task: TextTask, data: Path) -> dict[Any, Path]:
-    """The files in a folder of the task's own name; files beside those folders belong to no task."""
+    """The files in the task's own folder; files next to those folders belong to no task."""
     folder = own_folder(task, data)
     return dict(splits_of(task, folder)) if folder is not None and any(folder.iterdir()) else {}
 
 
-def _unreadable_tests(data: str | Path, trained: Collection[str]) -> dict[str, str]:
-    """What is wrong with the test files of some tasks, by key of :data:`SUBMISSION_FILES`; absent ones are not."""
-    wrong = {}
-    for key in SUBMISSION_FILES:
-        task, word = _task_and_word(key)
-        if (MNLI.name if task is DIAGNOSTIC else task.name) not in trained:
-            continue
-        try:
-            test = _test_file(task, word, data)
-            if test is not None:
-                load_split(task, test, "test")
-        except DataError as error:
-            wrong[key] = str(error)
-    return wrong
-
-
-def _task_and_word(key: str) -> tuple[TextTask, str]:
-    """The task of a submission file, and what its test file has in place of ``matched``."""
+def _parts_of(key: str) -> tuple[TextTask, str, str]:
+    """Of a submission file: its task, the task that is trained for it, and the word in its test file's name."""
     name, _, word = key.partition(" ")
-    return next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name), word
+    task = next(task for task in (*WHOLE_GLUE, DIAGNOSTIC) if task.name == name)
+    return task, MNLI.name if task is DIAGNOSTIC else name, word
 
 
-def _test_file(task: TextTask, word: str, data: str | Path) -> Path | None:
-    """The test file; None where there is none.
+def _test_examples(key: str, data: str | Path, trained: Collection[str]) -> Examples[Example] | None:
+    """The rows of a submission file; None without a test file, or if its task is not trained.
 
     Raises:
-        DataError: two files that claim to be it.
+        DataError: a bad row, or two files that could be the test file.
     """
+    task, name, word = _parts_of(key)
+    if name not in trained:
+        return None
     if task is DIAGNOSTIC:
         folder = own_folder(task, data)
         files = [] if folder is None else [folder / file for file in DIAGNOSTIC_FILES]
-        return next((file for file in files if file.is_file()), None)
-    return beside(task, data, "test", word) if word else _own_splits(task, Path(data)).get("test")
+        test = next((file for file in files if file.is_file()), None)
+    else:
+        test = beside(task, data, "test", word) if word else _own_splits(task, Path(data)).get("test")
+    return None if test is None else load_split(task, test, "test")
+
+
+def _seconds(result: FinetuneResult) -> float:
+    return sum(seed.seconds for seed in (*result.seeds, *result.replaced))
 
 
 def _row_of(result: FinetuneResult) -> dict[str, Any]:
@@ -320,9 +313,9 @@ def _row_of(result: FinetuneResult) -> dict[str, Any]:
         "sd": result.sd,
         "median": result.median,
         "interval": result.interval,
-        "baseline": None if result.baseline is None else result.baseline["metrics"],
+        "baseline": result.baseline_scores or None,
         "train_rows": data["train_rows"],
         "dev_rows": data["dev_rows"],
         "dev_held_out_of_train": data["dev_held_out_of_train"],
-        "seconds": sum(seed.seconds for seed in (*result.seeds, *result.replaced)),
+        "seconds": _seconds(result),
     }

@@ -1,4 +1,4 @@
-"""Choose settings on dev before the seeds run: the grid of the 2018 recipe, or a search with Optuna."""
+"""Choose settings on dev before the seeds run: the grid of the 2018 recipe, or an Optuna search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from bertkit.errors import require
@@ -14,9 +13,8 @@ from bertkit.inference.run_files import SEARCH
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import read_json, write_json
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.fit import Dev, fit
+from bertkit.training.finetuning.fit import FitOptions
 from bertkit.training.finetuning.seed_run import Job
-from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
 Setting = Mapping[str, Any]
@@ -24,9 +22,9 @@ Space = Mapping[str, Sequence[Any]]
 
 #: What Devlin et al. 2019, appendix A.3, tried for each task (batch size 32 there and here; 16 was tried as well).
 ORIGINAL_GRID: Space = {"learning_rate": (2e-5, 3e-5, 5e-5), "epochs": (2, 3, 4)}
-#: What a search tries: factors of the default rate and number of epochs, and values.
+#: What a search tries: factors of the default rate and of the default number of epochs.
 RATE_FACTORS, EPOCH_FACTORS = (0.3, 0.5, 1.0, 2.0, 3.0), (0.5, 1.0, 2.0)
-#: The same of settings that have a default, which a user may also have set.
+#: The same for settings that have a fixed default; one that the user has set is not searched.
 SEARCHED: Space = {"batch_size": (16, 32, 64), "warmup": (0.0, 0.06, 0.1, 0.2)}
 
 
@@ -42,7 +40,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What was tried, on what, and what came out best; the part ``search`` of the protocol block."""
+    """What was tried, on what, and which setting was best; the part ``search`` of the protocol block."""
 
     method: str
     space: dict[str, list[Any]]
@@ -52,7 +50,7 @@ class Search:
 
 
 def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Any]]:
-    """The values to choose from; empty where nothing is searched. What the user set is not searched.
+    """The values to choose from; empty if nothing is searched. What the user set is not searched.
 
     Args:
         config: as the user gave it.
@@ -73,18 +71,18 @@ def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequ
 
 
 def given_names(config: FinetuneConfig) -> list[str]:
-    """Which of :data:`SEARCHED` the user set, be it to the default; what a search leaves alone."""
+    """Which of :data:`SEARCHED` the user set; a search never changes them, even if they have their default value."""
     return sorted(config.model_fields_set & SEARCHED.keys())
 
 
 def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> Search:
-    """Train once for each setting, with the first seed; the best dev score chooses, of equals the first.
+    """Train once per setting, with the first seed; the best dev score wins, if equal the first.
 
     Args:
-        job: what is trained; its config is where each setting is put in.
+        job: what is trained; each setting replaces values of its config.
         space: values by name of the setting.
-        num_trials: settings that Optuna tries; None tries all there are, in their order.
-        resume: go on where a stopped search was; ``search.json`` has what is finished.
+        num_trials: settings that Optuna tries; None tries all, in order.
+        resume: continue an interrupted search; ``search.json`` has the finished trials.
 
     Raises:
         MissingExtraError: ``num_trials`` is given and Optuna is not installed.
@@ -111,7 +109,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
             trial = _try(job, number, setting, resume=resume)
         trials.append(trial)
         say(f"trial {number + 1}: {_words(setting)}: dev {metric} {trial.score:.4f} in {clock(trial.seconds)}")
-        if len(trials) > len(known):  # earlier, the file has more than this call has come to
+        if len(trials) > len(known):  # until then the file has more than this call has redone
             write_json(file, asdict(found))
     best = max(trials, key=lambda trial: trial.score)
     found.chosen.update(best.setting)
@@ -128,7 +126,7 @@ def _grid(space: Space) -> Iterator[dict[str, Any]]:
 
 
 def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Any]]:
-    """Settings that Optuna proposes, each after it was told the scores of those before it, which ``done`` holds."""
+    """Settings that Optuna proposes, each knowing the scores of those before it, which are in ``done``."""
     optuna = require("optuna", extra="search", needed_for="--search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
@@ -140,33 +138,21 @@ def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) ->
 
 def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
     changed = job.with_config(job.config.model_copy(update=dict(setting)))
-    seed, folder = job.config.seed, _folder(job, number)
-    with seeded(seed):
-        model = job.workflow.new_model(job.start, seed=seed, device=job.device, settings=changed.config)
-        trained = fit(
-            model,
-            job.workflow,
-            job.data.train,
-            Dev(job.data.rows.dev, job.data.dev),
-            changed.config,
-            seed=seed,
-            folder=folder / CHECKPOINTS,
-            identity=changed.identity,
-            cache=job.cache,
-            resume=resume,
-            label=f"trial {number + 1}",
-            end_when_dead=True,
-        )
-    at = trained.progression
+    folder = job.run.path / f"trial-{number:03d}"
+    options = FitOptions(
+        folder=folder / CHECKPOINTS,
+        resume=resume,
+        identity=changed.identity,
+        cache=job.cache,
+        label=f"trial {number + 1}",
+        end_when_dead=True,
+    )
+    at = changed.train(job.config.seed, options).progression
     shutil.rmtree(folder, ignore_errors=True)
-    # Of the weights that such a run keeps: the best epoch's, or with protocol original the last.
+    # The score of the weights that such a run keeps: the best epoch's, or with protocol original the last one's.
     kept = next((epoch for epoch in at.epochs if epoch["step"] == at.best_step), {})
     score = kept.get(f"dev_{job.workflow.task.main_metric}")
     return Trial(number, dict(setting), float("-1e9") if score is None else score, round(at.seconds, 2))
-
-
-def _folder(job: Job, number: int) -> Path:
-    return job.run.path / f"trial-{number:03d}"
 
 
 def _words(setting: Setting) -> str:

@@ -2,64 +2,86 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bertkit.tasks.workflow import Card, Decision
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 
-if TYPE_CHECKING:
-    from bertkit.tasks.workflow import Card
+#: What the Hugging Face Hub calls our metrics, where it has a name of its own.
+HUB_METRICS = {"macro_f1": "f1", "matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 
 
-def model_card(result: FinetuneResult, card: Card, pictures: tuple[str, ...]) -> str:
-    """Markdown. Every number comes from the result, none is written by hand.
+def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures: Sequence[str]) -> str:
+    """Markdown with the YAML front matter that the Hub reads. Every number comes from the result.
 
     Args:
         result: a finished run.
-        card: what its kind of task says.
+        card: the words of its kind of task.
+        decision: of the published model, see :mod:`bertkit.tasks.decision_file`.
         pictures: file names to show.
     """
     protocol, data = result.protocol, result.protocol["data"]
+    settings = [(name, _plain(value)) for name, value in _settings(protocol, decision).items()]
+    held_out = ", held out of the training file" if data["dev_held_out_of_train"] else ""
     sections = [
-        f"---\nlibrary_name: bertkit\npipeline_tag: {card.pipeline}\n---\n",
+        _front_matter(result, card),
         f"# {result.task}: fine-tuned BERT\n",
         f"Made by `bertkit finetune {result.task}` from `{protocol['start_checkpoint']['name']}`. It predicts "
         f"{card.predicts}.\n",
         "## Scores\n",
-        _table(("metric", "mean of the seeds", result.baseline_name), _score_rows(result)),
+        _table(("metric", "mean over seeds", result.baseline_name), result.score_rows(absent="not run")),
         *([f"- {result.spread_line()}"] if result.interval is not None else []),
         *(f"- {note}" for note in result.notes),
         "",
-        f"Measured on {protocol['split']} ({data['dev_rows']:,} rows"
-        + (", held out of the training file" if data["dev_held_out_of_train"] else "")
-        + f"); the model of seed {result.chosen_seed} is in this folder. Scores of other publications compare only "
-        "under the same protocol; `metrics.json` has all of it.\n",
+        f"Measured on {protocol['split']} ({data['dev_rows']:,} rows{held_out}). This folder has the model of seed "
+        f"{result.chosen_seed}. Scores of other publications compare only under the same protocol, which "
+        "`metrics.json` states in full.\n",
         *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
         "\n## How it was trained\n",
-        _table(("setting", "value"), [(key, _plain(value)) for key, value in _settings(protocol).items()]),
+        _table(("setting", "value"), settings),
         "## Use\n",
         "```python\nfrom bertkit import pipeline\n\n"
-        f'pipe = pipeline("{card.pipeline}", model="{result.folder.name}")\n{card.call}\n```\n',
+        f'pipe = pipeline("{card.pipeline}", model="{result.shown_folder.rpartition("/")[2]}")\n{card.call}\n```\n',
         f"{card.limits.format(max_length=data['max_length'])}\n",
         "## Limits\n",
-        "It was trained and measured on one data set. On texts of another kind, time or place, measure again before "
-        "relying on it. It has the habits of its training texts and of its start checkpoint, unwanted ones included.\n",
+        "It was trained and measured on one data set. For texts of another kind, time or place, measure again before "
+        "relying on it. It reproduces the biases of its training texts and of its start checkpoint.\n",
     ]
     return "\n".join(sections)
 
 
-def _score_rows(result: FinetuneResult) -> list[tuple[str, str, str]]:
-    baseline = result.baseline["metrics"] if result.baseline else {}
-    return [
-        (name, result.score_line(name), f"{baseline[name]:.4f}" if name in baseline else "not run")
-        for name in result.scores
-        if name != "loss"
-    ]
+def _front_matter(result: FinetuneResult, card: Card) -> str:
+    """What the Hub shows and searches: https://huggingface.co/docs/hub/model-cards (JSON values are YAML, too)."""
+    start, data = result.protocol["start_checkpoint"], result.protocol["data"]
+    scores = {name: value for name, value in result.scores.items() if name != "loss"}
+    names = list(dict.fromkeys(HUB_METRICS.get(name, name) for name in scores))
+    dataset = data.get("hub_dataset")
+    measured = {
+        "task": {"type": card.pipeline},
+        "dataset": {"name": result.task, "type": dataset or result.task, "split": result.protocol["split"]},
+        "metrics": [
+            {"type": HUB_METRICS.get(name, name), "name": name, "value": round(value, 6)}
+            for name, value in scores.items()
+        ],
+    }
+    fields = {
+        "library_name": "bertkit",
+        "pipeline_tag": card.pipeline,
+        **({"base_model": start["name"]} if start.get("from_hub") else {}),
+        **({"datasets": [dataset]} if dataset else {}),
+        "metrics": names,
+        "model-index": [{"name": result.task, "results": [measured]}],
+    }
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
+    return "\n".join(["---", *lines, "---\n"])
 
 
-def _settings(protocol: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
     data = protocol["data"]
     cut = 100 * data["truncated_share"]["train"]
+    chosen = {name: decision[name] for name in ("temperature", "thresholds", "null_threshold") if name in decision}
     return {
         "protocol": protocol["protocol"],
         "start checkpoint": f"{protocol['start_checkpoint']['name']} (sha256 {protocol['start_checkpoint']['sha256']})",
@@ -68,10 +90,13 @@ def _settings(protocol: Mapping[str, Any]) -> dict[str, Any]:
         "optimizer": protocol["optimizer"],
         "learning rate": protocol["learning_rate"],
         "epochs": protocol["epochs"],
+        "patience": protocol["patience"] or "none: all epochs",
         "batch size": protocol["batch_size"],
-        "longest input": f"{data['max_length']} word pieces ({cut:.2f} % of rows cut)",
+        "class weights": protocol["class_weights"],
+        "longest input": f"{data['max_length']} word pieces ({cut:.2f} % of rows truncated)",
         "seeds": ", ".join(map(str, protocol["seeds"])),
         "chosen by": protocol["selection"],
+        **{f"{name.replace('_', ' ')} (chosen on dev)": value for name, value in chosen.items()},
         "versions": ", ".join(f"{name} {number}" for name, number in protocol["versions"].items()),
     }
 
@@ -82,4 +107,6 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,57 +1,50 @@
-"""The protocol block of ``metrics.json``: without it, a score cannot be compared with another (design D9)."""
+"""The protocol block of ``metrics.json``: without it, a score cannot be compared with others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertkit.inference.protocol import hardware, versions
-from bertkit.tasks.registry import Task
+from bertkit.system.json_files import printable
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.hyperparameter_search import Search
+from bertkit.training.finetuning.seed_run import Job
 
 
-def protocol_block(
-    task: Task,
-    config: FinetuneConfig,
-    *,
-    start: dict[str, Any],
-    data: dict[str, Any],
-    seeds: Sequence[int],
-    device: torch.device | str | None,
-    facts: Mapping[str, Any],
-    reads_vectors: bool = True,
-    search: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dict[str, Any]:
     """Everything that went into the scores.
 
     Args:
-        task: names the metrics.
-        config: resolved settings.
-        start: the start checkpoint: name and ``sha256`` of its weights.
-        data: see :meth:`bertkit.training.finetuning.task_data.TaskData.facts`.
+        job: the run, its settings resolved.
         seeds: the seeds that ran.
-        device: where.
-        facts: see :meth:`bertkit.tasks.workflow.Workflow.facts`.
-        reads_vectors: whether a frozen encoder ran once, and the head was trained on its vectors.
         search: what was tried before these settings were chosen, and on what.
     """
+    config, task = job.config, job.workflow.task
+    assert config.max_length is not None, "settings must be resolved"
     original = config.protocol == "original"
+    best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
+    start = Path(job.start_name).expanduser()
+    local = start.exists()
     return {
         "protocol": config.protocol,
         "split": "dev",
         "metrics": list(task.metrics),
         "main_metric": task.main_metric,
-        **facts,
-        "selection": f"epoch with the best dev {task.main_metric}, of each seed"
-        if config.keeps_best_epoch
-        else "last epoch of each seed",
+        **job.workflow.facts(config),
+        "selection": best if config.keeps_best_epoch else "last epoch of each seed",
         "seeds": list(seeds),
-        "start_checkpoint": start,
-        "data": data,
+        "start_checkpoint": {
+            # Of a path the last two parts, which name the model but not its owner's folders.
+            "name": printable("/".join(start.resolve().parts[-2:]).removeprefix("/")) if local else job.start_name,
+            "sha256": job.identity["model_sha256"],
+            "from_hub": not local,
+        },
+        "data": job.data.facts(config.max_length),
         **({} if config.pooling is None else {"pooling": config.pooling}),
-        "what_is_trained": _what_is_trained(config, reads_vectors),
+        "what_is_trained": _what_is_trained(config, job.workflow.reads_vectors),
         "learning_rate": config.learning_rate,
         "epochs": config.epochs,
         "batch_size": config.batch_size * config.accumulation,
@@ -66,9 +59,9 @@ def protocol_block(
         "precision": config.precision,
         "class_weights": config.class_weights,
         "patience": config.patience,
-        "search": search,
+        "search": None if search is None else asdict(search),
         "versions": versions(),
-        "hardware": hardware(device),
+        "hardware": hardware(job.device),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,80 +11,111 @@ import torch
 
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.intervals import interval_of
-from bertkit.system.atomic_files import write_atomically
+from bertkit.model.padded import PackedModel
+from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import write_json
 from bertkit.tasks.decision_file import write_decision
-from bertkit.tasks.scored_set import score_set
-from bertkit.tasks.workflow import AnyWorkflow, Decision, Predicted
+from bertkit.tasks.scored_set import Scored, score_set
+from bertkit.tasks.workflow import AnyWorkflow, Predicted
+from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.fit import Dev, Fit, fit
+from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.finetuning.task_data import TaskData
+from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_log import LOG, RunLog
 
-#: Settings that a single seed's training does not depend on.
-_NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search"}
+#: Settings that the training of a single seed does not depend on.
+_NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that the seeds of one run share."""
+    """All that the seeds of one run share.
+
+    start: the start checkpoint. start_name: how others call it. identity: what a checkpoint must agree with.
+    """
 
     workflow: AnyWorkflow
     data: TaskData
     config: FinetuneConfig
     run: FinetuneFolder
     start: Path
-    tokenizer: Any
+    start_name: str
+    tokenizer: PreTrainedTokenizer
     identity: dict[str, Any]
     device: str | None
     cache: Path | None
+    callbacks: Sequence[Callback] = ()
+
+    @property
+    def dev(self) -> Dev:
+        """The dev examples."""
+        return Dev(self.data.rows.dev, self.data.dev)
 
     def with_config(self, config: FinetuneConfig) -> Job:
         """The same with other settings."""
         return replace(self, config=config, identity={**self.identity, "config": settings_of_seed(config)})
 
+    def train(self, seed: int, options: FitOptions) -> Fit:
+        """Train once: a new head, data order and dropout from ``seed``."""
+        with seeded(seed):
+            model = self.workflow.new_model(self.start, seed=seed, device=self.device, settings=self.config)
+            if options.folder is not None:
+                _check_room(model, options.folder, self.config)
+            return fit(model, self.workflow, self.data.train, self.dev, self.config, seed=seed, options=options)
+
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
-    """What a single seed's training depends on, and a resumed one must agree with."""
-    return config.model_dump(exclude=_NOT_OF_A_SEED)
+    """What the training of a single seed depends on, and a resumed one must agree with."""
+    unset = {"metric_for_best"} if config.metric_for_best is None else set()
+    return config.model_dump(exclude=_NOT_OF_A_SEED | unset)
+
+
+def _check_room(model: PackedModel, folder: Path, config: FinetuneConfig) -> None:
+    """Refuse a seed whose models and training states would not fit on the disk, before its first step.
+
+    Raises:
+        ResourceError: less is free than they need.
+    """
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    state = weights // 100 if config.freeze_encoder else 4 * weights  # weights, two moments, the best weights
+    models = 1 if config.keep == "best" else 2
+    folder.mkdir(parents=True, exist_ok=True)
+    advice = "Free some space or choose another --out; --freeze-encoder needs far less"
+    # Two states are kept, and a third is there while it is written.
+    with disk_guard(folder, models * weights + 3 * state, what="the model and the training states", advice=advice):
+        pass
 
 
 def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
-    """One run, or its result where it is already finished.
+    """Train one seed, or read its result if it is finished.
 
     Args:
         job: what is trained.
         seed: new head, data order, dropout.
-        resume: go on from the newest checkpoint of the seed, if there is one.
-        replaceable: another seed will take the place of this one if it turns out dead, so it need not run to its end.
+        resume: continue from the newest checkpoint of the seed, if there is one.
+        replaceable: another seed will replace this one if it is dead, so it need not run to its end.
     """
-    folder = job.run.seed(seed)
     if (finished := job.run.seed_result(seed)) is not None:
         return finished
     label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
-    with seeded(seed):
-        model = job.workflow.new_model(job.start, seed=seed, device=job.device, settings=job.config)
-        with RunLog(folder / LOG) as log:
-            trained = fit(
-                model,
-                job.workflow,
-                job.data.train,
-                Dev(job.data.rows.dev, job.data.dev),
-                job.config,
-                seed=seed,
-                folder=job.run.checkpoints(seed),
-                log=log,
-                on_resume=log.drop_after,
-                identity=job.identity,
-                cache=job.cache,
-                resume=resume,
-                label=label,
-                end_when_dead=replaceable,
-            )
+    with RunLog(job.run.seed(seed) / LOG) as log:
+        options = FitOptions(
+            folder=job.run.checkpoints(seed),
+            resume=resume,
+            identity=job.identity,
+            log=log,
+            on_resume=log.drop_after,
+            callbacks=job.callbacks,
+            cache=job.cache,
+            label=label,
+            end_when_dead=replaceable,
+        )
+        trained = job.train(seed, options)
     result = _save(job, seed, trained)
     main = job.workflow.task.main_metric
     say(f"{label}: dev {main} {result.scores[main]:.4f} in {clock(result.seconds)}")
@@ -91,35 +123,24 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
 
 
 def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
-    """Write models, predictions and scores of a finished seed; ``metrics.json`` last, then the state is not needed."""
+    """Write model, predictions and scores of a finished seed; ``metrics.json`` last, then its states are deleted."""
     folder, at = job.run.seed(seed), trained.progression
-    workflow, model, data = job.workflow, trained.model, job.data
-    dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
-    scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
-    if scored.table:
-        say(scored.table)
-    scores, files = dict(scored.scores), dict(scored.files)
-    for name, encoded in data.more.items():
-        outputs = workflow.outputs(model, encoded, label=f"scoring dev-{name}")
-        found = Predicted(data.rows.more[name], encoded, outputs, scored.decision)
-        more = score_set(workflow, found, f"dev-{name}", resample=False)
-        scores |= {f"{metric}_{name}": value for metric, value in more.scores.items() if metric != "loss"}
-        files |= more.files
+    scored, scores, files = _score(job, trained.model)
     for name, text in files.items():
         write_atomically(folder / name, text)
     if scored.bootstrap is not None:
         write_json(folder / BOOTSTRAP, scored.bootstrap)
-    _save_models(job, trained, folder, scored.decision)
-    last = {name.removeprefix("dev_"): value for name, value in at.epochs[-1].items() if name.startswith("dev_")}
-    best = next(epoch["epoch"] for epoch in at.epochs if epoch["step"] == at.best_step)
+    _save_models(job, trained, folder)
+    write_decision(folder / "best", scored.decision)
+    last = at.epochs[-1]
     result = SeedResult(
         seed=seed,
         scores=scores,
-        last_scores=last,
-        best_epoch=best,
-        epochs=at.epochs[-1]["epoch"],
+        last_scores={name.removeprefix("dev_"): value for name, value in last.items() if name.startswith("dev_")},
+        best_epoch=next(epoch["epoch"] for epoch in at.epochs if epoch["step"] == at.best_step),
+        epochs=last["epoch"],
         stopped_early=at.stopped_early,
-        train_loss=at.epochs[-1]["train_loss"],
+        train_loss=last["train_loss"],
         label_entropy=trained.label_entropy,
         dead=trained.dead,
         seconds=round(at.seconds, 2),
@@ -131,19 +152,33 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
     return result
 
 
-def _save_models(job: Job, trained: Fit, folder: Path, decision: Decision) -> None:
-    """The best model, and the last one where it is another."""
+def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
+    """Dev and the further labelled sets: dev as it is, all scores, all files."""
+    workflow, data = job.workflow, job.data
+    dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
+    scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
+    if scored.table:
+        say(scored.table)
+    scores, files = dict(scored.scores), dict(scored.files)
+    for name, encoded in data.more.items():
+        outputs = workflow.outputs(model, encoded, label=f"scoring dev-{name}")
+        found = Predicted(data.rows.more[name], encoded, outputs, scored.decision)
+        more = score_set(workflow, found, f"dev-{name}", resample=False)
+        scores |= {f"{metric}_{name}": value for metric, value in more.scores.items() if metric != "loss"}
+        files |= more.files
+    return scored, scores, files
+
+
+def _save_models(job: Job, trained: Fit, folder: Path) -> None:
+    """The best model; with ``keep="all"`` also the last one where it is another."""
     model = trained.model
-    _save_model(model, job.tokenizer, folder / "best")
-    write_decision(folder / "best", decision)
-    if trained.last_weights is not None:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name in trained.last_weights:
-                    parameter.copy_(trained.last_weights[name])
-        _save_model(model, job.tokenizer, folder / "last")
-
-
-def _save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    kinds = {"best": None, **({"last": trained.last_weights} if job.config.keep == "all" else {})}
+    for name, weights in kinds.items():
+        if name == "last":
+            if weights is None:
+                continue
+            with torch.no_grad():
+                for key, parameter in model.named_parameters():
+                    parameter.copy_(weights.get(key, parameter))
+        model.save_pretrained(folder / name)
+        job.tokenizer.save_pretrained(folder / name)

@@ -299,7 +299,7 @@ class Trainer(Generic[BatchT]):
             "train_loss": sum(value / at.epoch_num_targets[name] for name, value in at.epoch_loss_sums.items()),
             **{f"dev_{name}": float(value) for name, value in scores.items()},
         }
-        at.epochs.append({key: _json_number(value) for key, value in record.items()})
+        at.epochs.append({key: value if math.isfinite(value) else None for key, value in record.items()})
         at.evaluated_step = at.step
         at.epoch_loss_sums, at.epoch_num_targets = {}, {}
         self._remember(scores)
@@ -312,6 +312,10 @@ class Trainer(Generic[BatchT]):
             return
         if at.is_best(float(scores[monitor]), float(scores.get("loss", math.nan)), self.options.patience):
             self.best = self._weights()
+
+    def stop(self) -> None:
+        """End the run after the current step, as early stopping does."""
+        self.at.stopped_early = True
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
@@ -394,7 +398,3 @@ class Trainer(Generic[BatchT]):
 def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:
     for name, value in more.items():
         totals[name] = totals.get(name, 0.0) + value
-
-
-def _json_number(value: float | int) -> float | int | None:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

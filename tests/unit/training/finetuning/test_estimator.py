@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import pickletools
 import subprocess
@@ -21,7 +22,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bertkit import BertClassifier
+from bertkit import BertClassifier, pipeline
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, InputError
 from bertkit.model.models import BertModel
@@ -273,7 +274,40 @@ def test_scikit_learn_checks(check: Any, start: str) -> None:
 def test_texts_that_are_cut_are_told(start: str) -> None:
     model = BertClassifier(start, max_length=8, epochs=1, freeze_encoder=True)
     texts = ["good film", "bad " * 50, "dull " * 50, "good"]
-    with pytest.warns(UserWarning, match="2 of 4 texts are longer than max_length=8 word pieces and cut there"):
+    with pytest.warns(UserWarning, match="2 of 4 texts are longer than max_length=8 word pieces and truncated"):
         model.fit(texts, [1, 0, 0, 1])
     with pytest.warns(UserWarning, match="1 of 1 texts is longer"):
         model.predict(["good " * 50])
+
+
+@pytest.mark.parametrize("labels", [("bad", "good"), (7, -3), (2.0, 5.0), (True, False)])
+def test_a_saved_classifier_predicts_the_same(start: str, labels: tuple[Any, Any], tmp_path: Path) -> None:
+    X, y = data(48, 0, labels)
+    model = quick(start, epochs=1, class_weight="balanced").fit(X, y)
+    model.save(tmp_path / "saved")
+    loaded = BertClassifier.load(tmp_path / "saved")
+    assert loaded.get_params() == model.get_params()
+    assert loaded.predict(X).dtype == y.dtype
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    answer = pipeline("text-classification", model=tmp_path / "saved", device="cpu")(X[0])[0]
+    assert answer["label"] == str(model.predict(X[:1])[0])
+
+
+def test_what_cannot_be_saved_or_loaded_is_refused(start: str, fitted: BertClassifier, tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        BertClassifier(start).save(tmp_path / "never")
+    with pytest.raises(CheckpointError, match=r"classifier\.json does not exist"):
+        BertClassifier.load(start)
+    fitted.save(tmp_path)
+    values = json.loads((tmp_path / "classifier.json").read_text())
+    for damage in (
+        {"classes": ["a"]},
+        {"params": {"modle": "x"}},
+        {"dtype": "nonsense"},
+        {"config": None},
+        {"pairs": None},
+    ):
+        (tmp_path / "classifier.json").write_text(json.dumps({**values, **damage}))
+        with pytest.raises(CheckpointError, match=r"classifier\.json"):
+            BertClassifier.load(tmp_path)

@@ -206,7 +206,9 @@ def test_a_number_of_seeds_can_be_taken_back_until_one_of_them_is_finished(
 @pytest.mark.parametrize("other", [False, True])
 def test_evaluations_of_a_model_go_when_it_is_replaced(other: bool, start: Path, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    result = finetune(csv_task(data), data, start, run, FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=2), cache=None)
+    result = finetune(
+        csv_task(data), data, start, run, FinetuneConfig(**{**QUICK, "epochs": 1}, seeds=2, keep="all"), cache=None
+    )
     (run / "evaluation-dev.json").write_text("{}")
     chosen = next(seed.seed for seed in result.seeds if (seed.seed != result.chosen_seed) == other)
     runfolder.FinetuneFolder(run).publish(chosen)

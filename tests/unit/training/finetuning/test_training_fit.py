@@ -19,13 +19,14 @@ from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
 from bertkit.optim import AdamWeightDecay
 from bertkit.ragged import Ragged
+from bertkit.tasks.text.label_weights import class_weights, label_entropy
 from bertkit.tasks.text.workflow import score_logits, text_logits
-from bertkit.tasks.workflow import workflow_of
-from bertkit.training.finetuning import fit as fit_module
 from bertkit.training.finetuning import frozen_encoder as frozen
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.fit import class_weights, fit_classifier, label_entropy
+from bertkit.training.finetuning.fit import fit_classifier
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors
+from bertkit.training.trainer.callbacks import Callback
+from bertkit.training.trainer.loop import Trainer
 from training_helpers import TINY, no_dropout, tiny_model, toy_config, toy_features, toy_task, weights
 
 TRAIN, DEV = toy_features(120), toy_features(60, seed=1)
@@ -68,12 +69,62 @@ def test_settings_reach_the_optimizer() -> None:
 
 def test_the_original_protocol_has_the_original_optimizer() -> None:
     for protocol, kind in (("sane", torch.optim.AdamW), ("original", AdamWeightDecay)):
-        trainer = fit_module._full_trainer(
-            tiny_model(), workflow_of(toy_task()), TRAIN, DEV, toy_config(protocol=protocol), 0
-        )
-        assert type(trainer.optimizer) is kind
-        assert [group["weight_decay"] for group in trainer.optimizer.param_groups] == [0.01, 0.0]
-        assert {(group["eps"], group["betas"]) for group in trainer.optimizer.param_groups} == {(1e-6, (0.9, 0.999))}
+        seen = Follower()
+        config = toy_config(protocol=protocol, epochs=1)
+        fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, config, seed=0, callbacks=[seen])
+        groups = seen.trainers[0].optimizer.param_groups
+        assert type(seen.trainers[0].optimizer) is kind
+        assert [group["weight_decay"] for group in groups] == [0.01, 0.0]
+        assert {(group["eps"], group["betas"]) for group in groups} == {(1e-6, (0.9, 0.999))}
+
+
+class Follower(Callback):
+    """Notes every call; ends the run after ``stop_after`` epochs."""
+
+    def __init__(self, stop_after: int = 1000) -> None:
+        self.stop_after = stop_after
+        self.calls: list[str] = []
+        self.records: list[dict[str, Any]] = []
+        self.trainers: list[Trainer[Any]] = []
+
+    def on_begin(self, trainer: Trainer[Any]) -> None:
+        self.calls.append("begin")
+        self.trainers.append(trainer)
+
+    def on_step(self, trainer: Trainer[Any], record: dict[str, Any]) -> None:
+        self.calls.append("step")
+        assert trainer.at.step == record["step"]
+
+    def on_epoch(self, trainer: Trainer[Any], record: dict[str, Any]) -> None:
+        self.calls.append("epoch")
+        self.records.append(record)
+        if len(trainer.at.epochs) == self.stop_after:
+            trainer.stop()
+
+    def on_end(self, trainer: Trainer[Any]) -> None:
+        self.calls.append("end")
+
+
+def test_callbacks_follow_a_run_and_may_end_it() -> None:
+    seen = Follower(stop_after=2)
+    options = {"callbacks": [Callback(), seen]}
+    done = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=5), seed=0, **options)
+    steps = ["step"] * math.ceil(120 / 16)
+    assert seen.calls == ["begin", *steps, "epoch", *steps, "epoch", "end"]
+    assert [record["epoch"] for record in seen.records] == [1, 2]
+    assert {"train_loss", "dev_loss", "dev_accuracy"} <= seen.records[0].keys()
+    assert len(done.progression.epochs) == 2
+
+
+def test_a_run_stops_early_by_default_and_with_patience_0_it_does_not() -> None:
+    """Labels turned round on dev, so that learning is punished."""
+    turned = replace(DEV, labels=(np.asarray(DEV.labels) + 1) % 3)
+    for patience, epochs in ((None, 4), (0, 12)):
+        given = toy_config(epochs=12, learning_rate=1e-2, patience=patience)
+        config = given.resolved(task="text", model=tiny_model().config, num_train_rows=120)
+        done = fit_classifier(tiny_model(), toy_task(), TRAIN, turned, config, seed=0).progression
+        assert done.best_step == 8
+        assert len(done.epochs) == epochs
 
 
 def test_the_original_protocol_keeps_the_last_weights() -> None:

@@ -1,0 +1,55 @@
+"""Follow a run from Python: subclass :class:`Callback` and override what you need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bertkit.training.trainer.loop import Trainer
+
+#: One line of ``log.jsonl``.
+Record = dict[str, Any]
+
+
+class Callback:
+    """Called during training, between steps; each method does nothing by default.
+
+    ``trainer`` gives what is needed: ``trainer.model``, ``trainer.at`` (step, epochs so far, best score),
+    ``trainer.options`` (``num_steps``, ``label``), and :meth:`Trainer.stop`. What a callback raises ends the run; the
+    last checkpoint stays. Example::
+
+        class Print(Callback):
+            def on_epoch(self, trainer, record):
+                print(record["epoch"], record["train_loss"], record["dev_accuracy"])
+    """
+
+    def on_begin(self, trainer: Trainer[Any]) -> None:
+        """Before the first step, also of a resumed run (``trainer.at.step`` steps are done)."""
+
+    def on_step(self, trainer: Trainer[Any], record: Record) -> None:
+        """After an optimizer step.
+
+        ``record``: ``step``, ``epoch``, ``loss``, ``lr``, ``grad_norm`` and the speed.
+        """
+
+    def on_epoch(self, trainer: Trainer[Any], record: Record) -> None:
+        """After an epoch and its evaluation.
+
+        ``record``: ``step``, ``epoch``, ``train_loss``, ``dev_loss`` and each ``dev_METRIC``, ``seconds``.
+        """
+
+    def on_end(self, trainer: Trainer[Any]) -> None:
+        """After the last step, before the best weights are restored."""
+
+
+def reporting(
+    trainer: Trainer[Any], log: Callable[[Record], None], callbacks: Sequence[Callback]
+) -> Callable[[Record], None]:
+    """A log that also calls callbacks."""
+
+    def tell(record: Record) -> None:
+        log(record)
+        for callback in callbacks:
+            (callback.on_epoch if record.get("event") == "epoch" else callback.on_step)(trainer, record)
+
+    return tell
