@@ -162,7 +162,8 @@ def test_predict_writes_every_format(run: Run, folder: Path, tmp_path: Path, mon
         with (tmp_path / name).open(newline="") as file:
             rows = list(csv.DictReader(file, delimiter=delimiter))
         assert [row["predicted"] for row in rows] == right
-        assert list(rows[0]) == ["text", "predicted", "probability", "p_fine", "p_poor", "truncated"]
+        own = ["text", "predicted", "probability", "p_fine", "p_poor", "truncated", "empty"]
+        assert list(rows[0]) == ["body", "stars", *own]
         assert float(rows[0]["probability"]) == pytest.approx(lines[0]["probabilities"]["poor"])
     assert pq.read_table(tmp_path / "out.parquet")["predicted"].to_pylist() == right
     code, out, _ = run("predict", *model, source, "--json")
