@@ -88,9 +88,7 @@ class Problem:
         from bertkit.tokenization import AutoTokenizer
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
-        self.config = FinetuneConfig(
-            learning_rate=args.rate, epochs=args.epochs, max_length=LENGTH, batch_size=BATCH, patience=0
-        )
+        self.config = FinetuneConfig(learning_rate=args.rate, epochs=args.epochs, max_length=LENGTH, batch_size=BATCH)
         self.task = ner_task(args.data)
         self.workflow: Any = workflow_of(self.task)
         tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
