@@ -104,6 +104,7 @@ _MODULE_OF = {
         ),
         "bertkit.config.config_aliases",
     ),
+    "AdamW": "bertkit.optim",
     "BertClassifier": "bertkit.training.finetuning.estimator",
     "Callback": "bertkit.training.trainer.callbacks",
     "FinetuneConfig": "bertkit.training.finetuning.finetune_settings",

@@ -19,10 +19,13 @@ _NAMES = {
     "create_pretraining_data": (
         "MaskedLmInstance",
         "TrainingInstance",
+        "create_float_feature",
         "create_instances_from_document",
+        "create_int_feature",
         "create_masked_lm_predictions",
         "create_training_instances",
         "truncate_seq_pair",
+        "write_instance_to_example_files",
     ),
     "modeling": ("BertConfig", "BertModel", "gather_indexes", "gelu", "get_shape_list"),
     "optimization": ("AdamWeightDecayOptimizer", "create_optimizer"),
@@ -44,6 +47,8 @@ _NAMES = {
         "convert_to_unicode",
         "convert_tokens_to_ids",
         "load_vocab",
+        "printable_text",
+        "validate_case_matches_checkpoint",
         "whitespace_tokenize",
     ),
 }

@@ -6,11 +6,13 @@ not a global flag; text that is not UTF-8 and a missing file are errors that say
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from bertkit.checkpoints.tensorflow.crc import crc32c, masked
 from bertkit.data.examples.original_instances import (
     InstanceSettings,
     MaskedLmInstance,
@@ -22,15 +24,19 @@ from bertkit.data.examples.original_instances import (
     instances_from_documents,
     truncate_seq_pair,
 )
-from bertkit.errors import DataError
+from bertkit.errors import ConfigError, DataError
+from bertkit.system.atomic_files import write_atomically
 
 __all__ = [
     "MaskedLmInstance",
     "TrainingInstance",
+    "create_float_feature",
     "create_instances_from_document",
+    "create_int_feature",
     "create_masked_lm_predictions",
     "create_training_instances",
     "truncate_seq_pair",
+    "write_instance_to_example_files",
 ]
 
 
@@ -44,6 +50,10 @@ class Tokenizer(Protocol):
 
     def tokenize(self, text: str) -> list[str]:
         """The word pieces of a text, without special tokens."""
+        ...
+
+    def convert_tokens_to_ids(self, tokens: list[str]) -> list[int]:
+        """Their ids."""
         ...
 
 
@@ -107,6 +117,88 @@ def create_instances_from_document(
         do_whole_word_mask=do_whole_word_mask,
     )
     return document_instances(all_documents, document_index, vocab_words, settings, rng)
+
+
+def write_instance_to_example_files(
+    instances: Sequence[TrainingInstance],
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    output_files: Sequence[str | Path],
+) -> None:
+    """Write examples as TFRecord files of ``tf.train.Example``, by turns to each file, as the original does.
+
+    Every example is padded: ``input_ids``, ``input_mask`` and ``segment_ids`` to ``max_seq_length``;
+    ``masked_lm_positions``, ``masked_lm_ids`` and ``masked_lm_weights`` to ``max_predictions_per_seq``.
+
+    Raises:
+        ConfigError: no file, or an example that is longer.
+        ResourceError: a file cannot be written.
+    """
+    if not output_files:
+        raise ConfigError("write_instance_to_example_files needs at least one output file")
+    records: list[list[bytes]] = [[] for _ in output_files]
+    for number, instance in enumerate(instances):
+        record = _example(instance, tokenizer, max_seq_length, max_predictions_per_seq)
+        records[number % len(records)].append(record)
+    for file, own in zip(output_files, records, strict=True):
+        write_atomically(Path(file), b"".join(map(_framed, own)))
+
+
+def create_int_feature(values: Iterable[int]) -> bytes:
+    """``tf.train.Feature(int64_list=...)``, serialized."""
+    packed = b"".join(_varint(int(value) % 2**64) for value in values)
+    return _field(3, _field(1, packed))
+
+
+def create_float_feature(values: Iterable[float]) -> bytes:
+    """``tf.train.Feature(float_list=...)``, serialized."""
+    numbers = [float(value) for value in values]
+    return _field(2, _field(1, struct.pack(f"<{len(numbers)}f", *numbers)))
+
+
+def _example(
+    instance: TrainingInstance, tokenizer: Tokenizer, max_seq_length: int, max_predictions_per_seq: int
+) -> bytes:
+    """One serialized ``tf.train.Example``."""
+    ids, places = tokenizer.convert_tokens_to_ids(instance.tokens), instance.masked_lm_positions
+    padding, unused = max_seq_length - len(ids), max_predictions_per_seq - len(places)
+    if padding < 0 or unused < 0:
+        raise ConfigError(
+            f"an example has {len(ids)} tokens and {len(places)} predictions, but max_seq_length={max_seq_length} and "
+            f"max_predictions_per_seq={max_predictions_per_seq}"
+        )
+    labels = tokenizer.convert_tokens_to_ids(instance.masked_lm_labels)
+    features = {
+        "input_ids": create_int_feature(ids + [0] * padding),
+        "input_mask": create_int_feature([1] * len(ids) + [0] * padding),
+        "segment_ids": create_int_feature(instance.segment_ids + [0] * padding),
+        "masked_lm_positions": create_int_feature(places + [0] * unused),
+        "masked_lm_ids": create_int_feature(labels + [0] * unused),
+        "masked_lm_weights": create_float_feature([1.0] * len(places) + [0.0] * unused),
+        "next_sentence_labels": create_int_feature([int(instance.is_random_next)]),
+    }
+    entries = (_field(1, name.encode()) + _field(2, feature) for name, feature in features.items())
+    return _field(1, b"".join(_field(1, entry) for entry in entries))
+
+
+def _framed(record: bytes) -> bytes:
+    """A record of a TFRecord file: its length and its bytes, each followed by a masked CRC-32C."""
+    length = struct.pack("<Q", len(record))
+    return b"".join(part + struct.pack("<I", masked(crc32c(part))) for part in (length, record))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of a protocol buffer that holds bytes."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
 
 
 def _read_documents(files: Sequence[Path], tokenizer: Tokenizer) -> list[TokenizedDocument]:

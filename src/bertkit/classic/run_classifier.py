@@ -46,7 +46,7 @@ class InputExample:
     """One text, or pair of texts, with its label.
 
     guid: a name for the example.
-    text_a, text_b: ``text_b`` is None for one text.
+    text_a, text_b: ``text_b`` is None, or has no word piece, for one text.
     label: as the data set writes it; None in a test set without labels.
     """
 
@@ -173,14 +173,14 @@ def convert_single_example(
         InputError: ``max_seq_length`` leaves no room for a token of each text.
     """
     pieces_a = tokenizer.tokenize(example.text_a)
-    pieces_b = None if example.text_b is None else tokenizer.tokenize(example.text_b)
-    num_special = 2 if pieces_b is None else 3
-    if max_seq_length <= num_special + (pieces_b is not None):
+    pieces_b = tokenizer.tokenize(example.text_b) if example.text_b else []
+    num_special = 3 if pieces_b else 2
+    if max_seq_length <= num_special + bool(pieces_b):
         raise InputError(f"max_seq_length={max_seq_length} leaves no room beside the {num_special} special tokens")
-    _truncate_seq_pair(pieces_a, pieces_b if pieces_b is not None else [], max_seq_length - num_special)
+    _truncate_seq_pair(pieces_a, pieces_b, max_seq_length - num_special)
     tokens = ["[CLS]", *pieces_a, "[SEP]"]
     segment_ids = [0] * len(tokens)
-    if pieces_b is not None:
+    if pieces_b:
         tokens += [*pieces_b, "[SEP]"]
         segment_ids += [1] * (len(pieces_b) + 1)
     if example.label is not None and example.label not in label_list:

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
+from bertkit.config.labels import merged_labels
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
@@ -39,11 +40,11 @@ class BertConfig(Settings):
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
     ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
-    :func:`_labels`.
+    :func:`bertkit.config.labels.merged_labels`.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
-            heads that do not divide the width, labels that are not numbered ``0 ... n-1`` or that contradict each
+            labels that are not numbered ``0 ... n-1`` or that contradict each
             other, a field that the family does not have.
     """
 
@@ -107,6 +108,13 @@ class BertConfig(Settings):
         list[str] | None, Field(description="classes the file was saved from, by their names in this package")
     ] = None
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _text_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, str) and info.field_name not in _TEXTS:
+            raise ValueError(f"{info.field_name} = {value!r:.80}: expected a value without quotes, got text")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _defaults_and_labels(cls, values: Any) -> Any:
@@ -116,18 +124,14 @@ class BertConfig(Settings):
         values = dict(values)
         defaults = _family(values.get("model_type", "bert")).defaults
         values.update({name: value for name, value in defaults.items() if values.get(name) is None})
-        if values.get("tie_word_embeddings") is None:
-            values.pop("tie_word_embeddings", None)
-        labels = _labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
+        for name in ("tie_word_embeddings", "pad_token_id"):
+            if values.get(name) is None:
+                values.pop(name, None)
+        labels = merged_labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
         return values if labels is None else {**values, "id2label": labels}
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
-                f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
-            )
         for name in _OWN_FIELDS - self.family.own:
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} is no field of the {self.model_type} family, got {getattr(self, name)!r:.80}")
@@ -211,6 +215,25 @@ class BertConfig(Settings):
         rate = getattr(self, name) if name else 0.0
         return self.hidden_dropout_prob if rate is None else float(rate)
 
+    def check_heads(self) -> None:
+        """See that a model can be built: the original's own tests make configs of which none can.
+
+        Raises:
+            ConfigError: the heads do not divide the width.
+        """
+        if self.hidden_size % self.num_attention_heads:
+            raise ConfigError(
+                f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
+                f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Frozen, except for keys that change no arithmetic: ``transformers.Trainer`` sets ``use_cache``."""
+        if name in IGNORED_KEYS:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def replace(self, **changes: Any) -> BertConfig:
         """A copy with some fields changed; ``num_labels`` and ``label2id`` are accepted as in the constructor."""
         values = self.model_dump()
@@ -286,8 +309,16 @@ class BertConfig(Settings):
         return found.replace(**changes) if changes else found
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json`` into ``folder``, which is made where it is missing."""
-        self.to_json_file(Path(folder) / CONFIG)
+        """Write ``config.json`` into ``folder``, which is created if missing.
+
+        Raises:
+            CheckpointError: ``folder`` is a file.
+            ResourceError: the file cannot be written.
+        """
+        target = Path(folder).expanduser()
+        if target.exists() and not target.is_dir():
+            raise CheckpointError(f"{target} is a file; give the name of a folder")
+        self.to_json_file(target / CONFIG)
 
     @classmethod
     def from_json_file(cls, path: str | Path) -> BertConfig:
@@ -306,15 +337,27 @@ class BertConfig(Settings):
         if not isinstance(values, dict):
             raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object of settings")
         try:
-            return cls.from_dict(values)
+            config = cls.from_dict(values)
+            config.check_heads()
+            return config
         except ConfigError as error:
             raise CheckpointError(f"{path}: {error}") from None
 
+    def to_json_string(self) -> str:
+        """The text of a ``config.json``."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
     def to_json_file(self, path: str | Path) -> None:
-        """Write ``config.json``."""
-        write_atomically(Path(path), json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
+        """Write ``config.json``.
+
+        Raises:
+            ResourceError: the file cannot be written.
+        """
+        write_atomically(Path(path), self.to_json_string())
 
 
+#: Fields whose values are text.
+_TEXTS = ("model_type", "hidden_act", "problem_type", "pooling")
 #: Fields that only some families have.
 _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 
@@ -326,51 +369,6 @@ def _family(model_type: Any) -> Family:
             f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {', '.join(FAMILIES)}"
         )
     return FAMILIES[model_type]
-
-
-def _labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
-    """``id2label`` from what is given of the three; None where nothing is.
-
-    Where ``id2label`` is given, ``label2id`` must not give one of its labels another number. Other names in it say
-    nothing: files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
-
-    Raises:
-        ValueError: a wrong type, a number twice, another count than ``num_labels``, a contradiction.
-    """
-    if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
-        raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
-    for name, given in (("id2label", id2label), ("label2id", label2id)):
-        if given is not None and not isinstance(given, dict):
-            raise ValueError(f"{name} must be an object, got {given!r:.80}")
-    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
-    if id2label is None:
-        if not numbers:
-            return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
-        pairs = [(number, label) for label, number in numbers.items()]
-    else:
-        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
-    labels = dict(pairs)
-    if len(labels) != len(pairs):
-        raise ValueError(f"two labels have the same number: {pairs!r:.80}")
-    if num_labels is not None and num_labels != len(labels):
-        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
-    for number, label in labels.items():
-        other = numbers.get(label, number) if isinstance(label, str) else number
-        if other != number:
-            raise ValueError(
-                f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
-                "of them, or leave label2id out"
-            )
-    return labels
-
-
-def _label_number(label: Any, number: Any) -> int:
-    """The number of a label, which a JSON object holds as text."""
-    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
-        return int(number)
-    if type(number) is not int:
-        raise ValueError(f"the number of the label {label!r:.80} must be a whole number, got {number!r:.80}")
-    return number
 
 
 #: The name under which people look for the config of a family they do not name.

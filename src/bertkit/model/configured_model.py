@@ -48,6 +48,7 @@ class ConfiguredModel(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
+        config.check_heads()
         self.config = config
 
     @property
@@ -60,9 +61,16 @@ class ConfiguredModel(nn.Module):
         """Type of the parameters."""
         return next(self.parameters()).dtype
 
-    def num_parameters(self) -> int:
-        """Trainable and frozen values; tied tables are counted once."""
-        return sum(parameter.numel() for parameter in self.parameters())
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """Number of values, tied tables counted once.
+
+        Args:
+            only_trainable: leave out frozen parameters.
+            exclude_embeddings: leave out the embedding tables.
+        """
+        tables = {module.weight for module in self.modules() if isinstance(module, nn.Embedding)}
+        counted = (p for p in self.parameters() if p.requires_grad or not only_trainable)
+        return sum(p.numel() for p in counted if not (exclude_embeddings and p in tables))
 
     def init_weights(self, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew; see :func:`initialize`."""

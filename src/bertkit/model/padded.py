@@ -7,7 +7,9 @@ positions of results are 0 and take no part in any loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature, unwrap
 from typing import Any, ClassVar
 
 import torch
@@ -32,8 +34,14 @@ class PackedModel(PretrainedModel):
     allows_some_targets: ClassVar[bool] = False
     #: Output fields with one row a token.
     token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
+    #: Told to ``transformers.Trainer``: the loss divides by the targets of its own batch.
+    accepts_loss_kwargs: ClassVar[bool] = False
     #: Whether inputs have an axis of choices after the batch axis.
     has_choices: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.forward = _naming_targets(unwrap(cls.forward), cls.targets)  # type: ignore[method-assign]
 
     def forward_packed(
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
@@ -178,6 +186,20 @@ class PackedModel(PretrainedModel):
             out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
         if out.attentions is not None:
             out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
+
+
+def _naming_targets(forward: Callable[..., Any], targets: Sequence[str]) -> Callable[..., Any]:
+    """``forward`` with the targets in its signature: ``transformers.Trainer`` drops columns not named there."""
+
+    @wraps(forward)
+    def named(*args: Any, **options: Any) -> Any:
+        return forward(*args, **options)
+
+    given = signature(forward)
+    parameters = [p for p in given.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    own = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in targets if name not in given.parameters]
+    vars(named)["__signature__"] = given.replace(parameters=[*parameters, *own])
+    return named
 
 
 def _checked(inputs: Mapping[str, Any], width: int) -> dict[str, Tensor]:

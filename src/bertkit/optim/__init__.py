@@ -9,7 +9,7 @@ Every optimizer takes the groups of :func:`parameter_groups` and one peak rate, 
 waits for the device.
 """
 
-from bertkit.optim.adam import AdamWeightDecay, adamw
+from bertkit.optim.adam import AdamW, AdamWeightDecay, adamw
 from bertkit.optim.build import OPTIMIZERS, OptimizerName, make_optimizer
 from bertkit.optim.groups import parameter_groups, set_learning_rate
 from bertkit.optim.lamb import Lamb, lamb
@@ -25,6 +25,7 @@ from bertkit.optim.schedules import (
 
 __all__ = [
     "OPTIMIZERS",
+    "AdamW",
     "AdamWeightDecay",
     "Lamb",
     "Muon",

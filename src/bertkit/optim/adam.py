@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from bertkit.errors import ConfigError
 from bertkit.optim.base import GroupOptimizer, check_adam_settings
 from bertkit.optim.groups import with_rates
 
@@ -43,6 +44,30 @@ def adamw(
     # fused: one pass over parameter, gradient and both moments. On CPU the update is bound by memory, and for a small
     # encoder, whose word embeddings are half of all parameters, it is a visible share of a step.
     return torch.optim.AdamW(ready, lr=learning_rate, betas=betas, eps=eps, fused=True)
+
+
+class AdamW(torch.optim.AdamW):
+    """AdamW with the arguments and defaults of ``transformers.AdamW``, which older tutorials import.
+
+    The update is torch's: ``weight_decay`` (default 0) shrinks a weight before its update, not after.
+
+    Raises:
+        ConfigError: ``correct_bias=False``, or a setting out of bounds.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        correct_bias: bool = True,
+    ) -> None:
+        if not correct_bias:
+            raise ConfigError("AdamW corrects the bias; for correct_bias=False use bertkit.optim.AdamWeightDecay")
+        check_adam_settings(lr, betas, eps)
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 class AdamWeightDecay(GroupOptimizer):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import struct
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertkit import classic
+from bertkit.checkpoints.tensorflow.crc import crc32c, masked
 from bertkit.errors import ConfigError, DataError
 from bertkit.tokenization import FullTokenizer
 from tokenizer_helpers import vocab_file
@@ -215,3 +217,81 @@ def test_import_brings_no_torch() -> None:
 
     code = "import sys, bertkit.classic; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def fields_of(message: bytes) -> list[tuple[int, bytes]]:
+    """The length-delimited fields of a protocol buffer."""
+    found, at = [], 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        number, kind = divmod(varint(), 8)
+        assert kind == 2
+        length = varint()
+        found.append((number, message[at : at + length]))
+        at += length
+    return found
+
+
+def numbers_of(feature: bytes) -> list[float]:
+    ((kind, content),) = fields_of(feature)
+    ((_, packed),) = fields_of(content)
+    if kind == 2:
+        return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+    assert kind == 3
+    values, value, shift = [], 0, 0
+    for byte in packed:
+        value, shift = value | (byte & 0x7F) << shift, shift + 7
+        if byte < 0x80:
+            values.append(value - 2**64 if value >= 2**63 else value)
+            value = shift = 0
+    return values
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), st.lists(st.floats(width=32, allow_nan=False)))
+def test_features_hold_their_numbers(integers: list[int], floats: list[float]) -> None:
+    assert numbers_of(classic.create_int_feature(integers)) == integers
+    assert numbers_of(classic.create_float_feature(floats)) == floats
+
+
+def test_records_are_those_of_the_original(tmp_path: Path) -> None:
+    """Against the format's description: length, masked CRC-32C of it, tf.train.Example, masked CRC-32C."""
+    tokens = ["[CLS]", "a", "[MASK]", "[SEP]", "b", "[SEP]"]
+    one = classic.TrainingInstance(tokens, [0, 0, 0, 0, 1, 1], True, [2], ["c"])
+    two = classic.TrainingInstance(tokens, [0, 0, 0, 0, 1, 1], False, [2], ["c"])
+
+    class Ids(Pieces):
+        def convert_tokens_to_ids(self, tokens: list[str]) -> list[int]:
+            return [len(token) * 100 + ord(token[-1]) for token in tokens]
+
+    files = [tmp_path / "0.tfrecord", tmp_path / "1.tfrecord"]
+    classic.write_instance_to_example_files([one, two, one], Ids(), 8, 3, files)
+    data = files[0].read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    assert struct.unpack("<I", data[8:12])[0] == masked(crc32c(data[:8]))
+    record = data[12 : 12 + length]
+    assert struct.unpack("<I", data[12 + length : 16 + length])[0] == masked(crc32c(record))
+    ((_, features),) = fields_of(record)
+    entries = [dict(fields_of(entry)) for _, entry in fields_of(features)]
+    found = {entry[1].decode(): numbers_of(entry[2]) for entry in entries}
+    ids = Ids().convert_tokens_to_ids(tokens)
+    assert found == {
+        "input_ids": [*ids, 0, 0],
+        "input_mask": [1, 1, 1, 1, 1, 1, 0, 0],
+        "segment_ids": [0, 0, 0, 0, 1, 1, 0, 0],
+        "masked_lm_positions": [2, 0, 0],
+        "masked_lm_ids": [*Ids().convert_tokens_to_ids(["c"]), 0, 0],
+        "masked_lm_weights": [1.0, 0.0, 0.0],
+        "next_sentence_labels": [1],
+    }
+    assert len(data) == 2 * len(files[1].read_bytes())  # by turns: the first and third, the second
+    with pytest.raises(ConfigError, match="has 6 tokens and 1 predictions, but max_seq_length=5"):
+        classic.write_instance_to_example_files([one], Ids(), 5, 3, files)

@@ -284,3 +284,55 @@ def test_every_name_is_there() -> None:
         classic.get_optimizer  # noqa: B018
     rng = random.Random(0)
     assert classic.create_masked_lm_predictions(["[CLS]", "a", "[SEP]"], 1.0, 1, ["a"], rng)[1] == [1]
+
+
+@pytest.mark.parametrize("nothing", [None, "", " "])
+def test_a_second_text_without_words_makes_no_pair(nothing: str | None, shared: Path) -> None:
+    tokenizer = tokenization.FullTokenizer(vocab_file(shared, "uncased"))
+    features = [
+        run_classifier.convert_single_example(
+            0, run_classifier.InputExample("0", "a b", text_b, "0"), ["0"], 8, tokenizer
+        )
+        for text_b in (None, nothing)
+    ]
+    assert features[0] == features[1]
+    assert sum(features[1].segment_ids) == 0
+
+
+@given(st.characters())
+def test_kinds_of_characters(char: str) -> None:
+    """Beside the definitions in the original's docstrings: category by category."""
+    import unicodedata
+
+    category = unicodedata.category(char)
+    assert tokenization._is_whitespace(char) == (category == "Zs" or char in "\t\n\r")
+    assert tokenization._is_control(char) == (category in ("Cc", "Cf") and char not in "\t\n\r")
+    code = ord(char)
+    ascii_sign = 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
+    assert tokenization._is_punctuation(char) == (ascii_sign or category.startswith("P"))
+
+
+@pytest.mark.parametrize(
+    ("name", "lower"),
+    [
+        ("uncased_L-12_H-768_A-12", True),
+        ("multilingual_L-12_H-768_A-12", True),
+        ("chinese_L-12_H-768_A-12", True),
+        ("cased_L-24_H-1024_A-16", False),
+        ("multi_cased_L-12_H-768_A-12", False),
+    ],
+)
+def test_case_is_what_the_name_of_a_checkpoint_says(name: str, lower: bool) -> None:
+    checkpoint = f"gs://models/{name}/bert_model.ckpt"
+    tokenization.validate_case_matches_checkpoint(lower, checkpoint)
+    with pytest.raises(ConfigError, match=f"pass do_lower_case={lower}"):
+        tokenization.validate_case_matches_checkpoint(not lower, checkpoint)
+    for other in (None, "", "mine/model.ckpt", "my_model/bert_model.ckpt"):
+        tokenization.validate_case_matches_checkpoint(not lower, other)
+
+
+def test_the_original_s_config_test() -> None:
+    config = modeling.BertConfig(vocab_size=99, hidden_size=37)
+    values = json.loads(config.to_json_string())
+    assert (values["vocab_size"], values["hidden_size"]) == (99, 37)
+    assert tokenization.printable_text(b"caf\xc3\xa9") == "café"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,7 +33,6 @@ def test_unknown_field_is_an_error_with_a_suggestion():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"hidden_size": 30, "num_attention_heads": 4}, "multiple of num_attention_heads, got 30 and 4"),
         ({"hidden_size": 10**9}, "less than or equal to 65536"),
         ({"num_hidden_layers": -1}, "num_hidden_layers = -1"),
         ({"vocab_size": "many"}, "vocab_size = 'many'"),
@@ -233,3 +233,33 @@ def test_settings_suggest_a_field_of_their_own(settings, typo, field):
 def test_settings_are_finite(value):
     with pytest.raises(ConfigError, match=r"learning_rate = (nan|inf): .*finite"):
         PretrainConfig(learning_rate=value)
+
+
+@pytest.mark.parametrize("field", ["hidden_size", "hidden_dropout_prob", "tie_word_embeddings", "layer_norm_eps"])
+def test_text_in_the_place_of_a_number_is_refused(field: str) -> None:
+    value = str(BertConfig().model_dump()[field])
+    with pytest.raises(ConfigError, match=f"{field} = '{value}': expected a value without quotes, got text"):
+        BertConfig.from_dict({field: value})
+
+
+def test_no_padding_id_means_the_default() -> None:
+    assert BertConfig.from_dict({"pad_token_id": None}).pad_token_id == 0
+    assert BertConfig.from_dict({"model_type": "roberta", "pad_token_id": None}).pad_token_id == 1
+
+
+def test_heads_that_do_not_divide_the_width_are_refused_by_the_model(tmp_path: Path) -> None:
+    """The original's own config test has such a shape."""
+    config = BertConfig(vocab_size=99, hidden_size=37)
+    assert json.loads(config.to_json_string())["hidden_size"] == 37
+    with pytest.raises(ConfigError, match=r"hidden_size must be a multiple.*37 and 12 \(remainder 1\)"):
+        BertModel(config)
+    config.to_json_file(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match=r"config\.json: hidden_size must be a multiple"):
+        BertConfig.from_json_file(tmp_path / "config.json")
+
+
+def test_a_config_is_not_saved_into_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CheckpointError, match="file is a file; give the name of a folder"):
+        BertConfig().save_pretrained(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"

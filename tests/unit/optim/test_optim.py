@@ -160,3 +160,19 @@ def test_wrong_schedules_are_refused(num_steps: int, warmup: float) -> None:
     for make in (linear_schedule, original_schedule):
         with pytest.raises(ConfigError):
             make(num_steps, warmup=warmup)
+
+
+def test_adamw_of_older_tutorials() -> None:
+    """``from transformers import AdamW`` becomes ``from bertkit import AdamW``; the defaults are that class's."""
+    from bertkit import AdamW, ConfigError
+
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = AdamW([weight], lr=1e-2)
+    assert {name: optimizer.defaults[name] for name in ("lr", "betas", "eps", "weight_decay")} == {
+        "lr": 1e-2, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0,
+    }  # fmt: skip
+    weight.grad = torch.full((3,), 0.5)
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.full((3,), 1 - 1e-2 * 0.5 / (0.5 + 1e-6)))
+    with pytest.raises(ConfigError, match="AdamWeightDecay"):
+        AdamW([weight], correct_bias=False)
