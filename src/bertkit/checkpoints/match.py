@@ -132,9 +132,10 @@ def match(
     return _Matcher(tensors, config, spec, table).match(request)
 
 
-def saved_as(tensors: Mapping[str, TensorInfo], config: BertConfig, table: NameTable) -> ClassSpec | None:
-    """The class that a file was saved from, according to its config and confirmed by its tensors."""
-    specs = (table.classes[name] for name in config.architectures or () if name in table.classes)
+def saved_as(
+    tensors: Mapping[str, TensorInfo], config: BertConfig, specs: Iterable[ClassSpec], table: NameTable
+) -> ClassSpec | None:
+    """The first of ``specs``, the classes that a file's config names, whose tensors the file holds exactly."""
     return next((spec for spec in specs if not match(tensors, config, spec, table).problems), None)
 
 

@@ -21,6 +21,7 @@ from bertkit.checkpoints.rules import (
     sizes,
     stacked,
 )
+from bertkit.config.bert_config import BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
 
@@ -229,6 +230,13 @@ TABLES: Mapping[str, NameTable] = {
 }
 #: BERT's own classes.
 CLASSES: Mapping[str, ClassSpec] = BERT.classes
+
+
+def named_specs(config: BertConfig) -> list[ClassSpec]:
+    """The parts of the classes that a config names under ``architectures``; names that are not known are left out."""
+    known = TABLES[config.model_type].classes
+    names = [name for name in config.architectures or () if name in known]
+    return [class_spec(name, config.model_type, config.pooling) for name in names]
 
 
 def class_spec(name: str, family: str, pooling: str = "cls") -> ClassSpec:

@@ -24,7 +24,7 @@ def export(
     variant: Annotated[
         Literal["padded", "packed", "both"],
         Parameter(help="Input with padding (model.onnx), without (model_packed.onnx), or both."),
-    ] = "both",
+    ] = "padded",
     opset: Annotated[int, Parameter(help="Version of the ONNX operators, 18 to 23.")] = 20,
     check: Annotated[bool, Parameter(help="Run the written files and compare them with the model.")] = True,
     common: Common = COMMON,

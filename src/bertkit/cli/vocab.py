@@ -135,7 +135,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
 
     existing = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
-        raise ConfigError(f"--out {out} is a file, or lies in one; name a folder")
+        raise ConfigError(f"--out {out} is a file, or lies in one; give the name of a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ResourceError(f"--out {out} cannot be written: {existing} is read-only, or not yours to write to")
     if overwrite or not out.is_dir():

@@ -34,6 +34,7 @@ from bertkit.model.models import BertModel
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, sha256_file, sync_folder
+from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.decision_file import read_decision, write_decision
 from bertkit.tokenization import AutoTokenizer
@@ -45,6 +46,8 @@ OPSETS = range(18, 24)
 #: Most that a result may differ from the model's: absolute, and for large values relative.
 TOLERANCE = 1e-4
 NUM_CHECKS = 6
+#: For whoever runs the graphs.
+CARD = "README.md"
 #: Task to the end of the name of its class.
 HEADS = {
     "feature-extraction": "",
@@ -80,26 +83,26 @@ def export_onnx(
     tokenizer: Any,
     folder: str | Path,
     *,
-    variants: Sequence[Variant] = ("padded", "packed"),
+    variants: Sequence[Variant] = ("padded",),
     opset: int = OPSET,
     check: bool = True,
     seed: int = 0,
     decision: Mapping[str, Any] | None = None,
 ) -> Exported:
-    """Write a model as ONNX, with ``config.json`` (labels included) and its tokenizer beside it.
+    """Write a model as ONNX, with ``config.json`` (labels included), its tokenizer and a ``README.md`` for its users.
 
     Args:
-        model: any model class, in float32 on the CPU; it comes back as it was.
-        tokenizer: what makes its ids; None writes none.
-        folder: must not exist, or be empty. It is there whole or not at all.
-        variants: which graphs to write.
+        model: any model class, in float32 on the CPU; it is not changed.
+        tokenizer: saved with the model; None saves none.
+        folder: must not exist, or be empty. It is written whole or not at all.
+        variants: which graphs to write; each has all the weights.
         opset: version of ONNX's operators.
         check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
         seed: of these batches.
         decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.tasks.decision_file`.
 
     Raises:
-        CheckpointError: a graph computes something else than the model.
+        CheckpointError: a graph does not compute what the model does.
         ConfigError: no or unknown variants, an opset that torch cannot write, a folder that holds something.
         InputError: a model on another device or in another type.
         MissingExtraError: onnx, onnxscript or onnxruntime is not installed.
@@ -117,7 +120,8 @@ def export_onnx(
         with disk_guard(target.parent, len(variants) * size, what="the exported model"):
             draft.mkdir()
             exported = Exported(target, type(model).__name__, opset, {}, [])
-            for variant in variants:
+            for number, variant in enumerate(variants, start=1):
+                say(f"graph {number} of {len(variants)}: {FILES[variant]} ({size / 1e6:,.0f} MB of weights)")
                 exported.variants[variant] = _write(model, draft, variant, opset, check=check, seed=seed)
             outputs = next(iter(exported.variants.values()))["outputs"]
             exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
@@ -127,6 +131,7 @@ def export_onnx(
             write_decision(draft, decision or {})
             facts = {**asdict(exported), "format": "onnx", "bertkit": __version__, "torch": torch.__version__}
             del facts["folder"]
+            (draft / CARD).write_text(_card(exported, model.config), encoding="utf-8")
             (draft / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
             if target.exists():
                 target.rmdir()
@@ -135,6 +140,24 @@ def export_onnx(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return exported
+
+
+def _card(exported: Exported, config: BertConfig) -> str:
+    """What a user of the graphs must know that the files do not say."""
+    lines = [f"# {exported.model} as ONNX, opset {exported.opset}", ""]
+    for variant, facts in exported.variants.items():
+        shapes = [f"`{name}` ({', '.join(axes)})" for name, axes in {**facts["inputs"], **facts["outputs"]}.items()]
+        lines.append(f"- `{facts['file']}` ({variant}): {', '.join(shapes)}; inputs are int64, outputs float32.")
+    lines += [
+        "",
+        "`bertkit.inference.onnx_model.OnnxModel(folder)` runs texts and checks its input. A graph raises no errors: "
+        "run directly, it returns meaningless numbers for",
+        "",
+        f"- ids outside 0 ... {config.vocab_size - 1}, such as -1, which some runtimes count from the end;",
+        "- a row whose `attention_mask` is 0 everywhere, or a sequence without tokens;",
+        f"- more than {config.max_input_length} tokens in a sequence.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def load_for_export(name_or_path: str | Path, task: str | None = None) -> tuple[PackedModel, Any, dict[str, Any]]:
@@ -198,7 +221,10 @@ def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check:
             node.metadata_props.clear()  # lines of source code with their paths on this machine
         program.save(path)
     axes = {"padded": ["batch", "sequence"], "packed": ["tokens"]}[variant]
-    worst = check_graph(path, model, variant, seed=seed) if check else None
+    worst = None
+    if check:
+        say(f"comparing {path.name} with the model on {NUM_CHECKS} random batches")
+        worst = check_graph(path, model, variant, seed=seed)
     return {
         "file": path.name,
         "sha256": sha256_file(path),

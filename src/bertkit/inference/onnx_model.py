@@ -27,7 +27,7 @@ class OnnxModel:
 
     Args:
         folder: what ``bertkit export`` wrote.
-        variant: None takes the packed one where there is one: texts of mixed lengths then cost what their tokens cost.
+        variant: None takes the packed graph if there is one, in which padding costs nothing.
         threads: of ONNX Runtime; None: one a core.
 
     Raises:
@@ -87,12 +87,35 @@ class OnnxModel:
             ids: ``(T,)``, special tokens included.
             segments: ``(T,)``.
             bounds: ``(B + 1,)``, 0 and the end of each.
+
+        Raises:
+            InputError: no or an empty sequence, one that is too long, or an id or segment outside its table, for all of
+                which a graph would return numbers that mean nothing.
         """
+        self._check(ids, segments, bounds)
         feeds = {"input_ids": ids, "token_type_ids": segments, "cu_seqlens": bounds}
         if self.variant == "padded":
             feeds = _padded(ids, segments, bounds, self.config.pad_token_id)
         found = self.session.run(None, {name: feeds[name] for name in self.inputs})
         return {name: self._rows(name, x, bounds) for name, x in zip(self.outputs, found, strict=True)}
+
+    def _check(self, ids: NDArray[np.int64], segments: NDArray[np.int64], bounds: NDArray[np.int64]) -> None:
+        lengths = np.diff(bounds)
+        if not len(lengths) or bounds[0] != 0 or bounds[-1] != len(ids) or len(segments) != len(ids):
+            raise InputError(
+                f"{len(ids)} ids and {len(segments)} segments do not fit the boundaries {bounds[:3]} ... {bounds[-1:]}"
+            )
+        if lengths.min() < 1 or lengths.max() > self.config.max_input_length:
+            row = int(np.argmax((lengths < 1) | (lengths > self.config.max_input_length)))
+            raise InputError(f"sequence {row} has {lengths[row]} tokens, not 1 to {self.config.max_input_length}")
+        # A model without segments has no such input, and ignores them.
+        for name, values, size in (
+            ("input_ids", ids, self.config.vocab_size),
+            ("token_type_ids", segments, self.config.type_vocab_size),
+        ):
+            wrong = values[(values < 0) | (values >= size)]
+            if name in self.inputs and len(wrong):
+                raise InputError(f"{name} has {wrong[0]}, outside 0 ... {size - 1}")
 
     def _rows(self, name: str, x: NDArray[np.float32], bounds: NDArray[np.int64]) -> list[NDArray[np.float32]]:
         if name not in self.manifest["token_outputs"]:

@@ -43,13 +43,24 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
 
 
 class _AutoModel:
-    """Chooses the class by the ``model_type`` of the checkpoint's config; makes no object of its own."""
+    """Chooses the class by the ``model_type`` of the checkpoint's config; has no instances."""
 
     #: Class by ``model_type``. One class serves all families that have such a head.
     classes: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls) -> Self:
-        raise InputError(f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path)")
+        raise InputError(
+            f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path), or from_config(config)"
+        )
+
+    @classmethod
+    def from_config(cls, config: BertConfig) -> Any:
+        """A new model with random weights, in the class for the config's family.
+
+        Raises:
+            ConfigError: the family has no such head.
+        """
+        return MODEL_CLASSES[cls.classes[config.model_type]](config)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:

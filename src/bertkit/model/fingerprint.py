@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import saved_as
-from bertkit.checkpoints.names import TABLES
+from bertkit.checkpoints.names import TABLES, named_specs
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
 from bertkit.model.auto import MODEL_CLASSES
@@ -176,7 +176,7 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
 def _load(path: Path) -> Any:
     """Load the class the checkpoint was saved from if its heads are in the file, otherwise the bare encoder."""
     config = BertConfig.from_json_file(config_path(path))
-    spec = saved_as(find_weights(path).tensors, config, TABLES[config.model_type])
+    spec = saved_as(find_weights(path).tensors, config, named_specs(config), TABLES[config.model_type])
     return load_model(MODEL_CLASSES["BertModel" if spec is None else spec.name], path)
 
 

@@ -17,7 +17,7 @@ from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import config_path, find_weights, write_folder
 from bertkit.checkpoints.match import HeadRequest, Match, Status, match, saved_as
-from bertkit.checkpoints.names import TABLES, class_spec
+from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.sentence_pooling import Pooling, saved_pooling
 from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.config.bert_config import BertConfig
@@ -121,7 +121,7 @@ def load_model(
     request = HeadRequest(labels=bool(labels), new_head=new_head)
     table = match(weights.tensors, config, spec, TABLES[config.model_type], request)
     if table.problems:
-        own = saved_as(weights.tensors, file_config, TABLES[config.model_type])
+        own = saved_as(weights.tensors, file_config, named_specs(file_config), TABLES[config.model_type])
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
     state = to_ours(table, weights.tensors, kind)
     model = _build(cls, table)

@@ -1,8 +1,8 @@
-"""A larger vocabulary for a model that is there: new rows of the word embeddings and of the masked-LM bias."""
+"""A larger vocabulary for an existing model: new rows of the word embeddings and of the masked-LM bias."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,42 +15,60 @@ from bertkit.model.heads import MaskedLMHead
 
 
 def resize_vocabulary(model: ConfiguredModel, vocab_size: int, pieces: Mapping[int, Sequence[int]]) -> None:
-    """Give new tokens a row each, in place: the mean of the rows of the pieces that stood for the token until now.
+    """Give each new token a row, in place: the mean of the rows of the pieces it has been split into until now.
 
-    A new token so begins where its pieces were, nearer to its meaning than a random vector. All other rows keep their
-    bits, and so do the hidden states of texts without a new token. The logits of old tokens are the same vectors times
-    the same rows: equal, but that a few of the last may be rounded otherwise in a product of another width.
+    A new token starts where its pieces were, nearer to its meaning than a random vector. All other rows keep their
+    bits, and so do the hidden states of texts without a new token. The logits of old tokens are the same products;
+    a few may differ in the last bit, because a product of another width may be rounded differently.
 
     Args:
-        model: of any class; a masked-LM head, whose projection is the table of word embeddings, gets the bias for it.
-            The old tables are replaced: make an optimizer afterwards.
-        vocab_size: rows afterwards, at least as many as now; ``model.config`` will say so.
-        pieces: for each new token the ids, at least one, of its pieces in the table as it is now. Named must be every
-            new row, and may be rows that are there and get another meaning.
+        model: of any class; a masked-LM head, which projects to the word embeddings, gets the bias too. The old tables
+            are replaced: make an optimizer afterwards.
+        vocab_size: rows afterwards, at least as many as now; ``model.config`` is updated.
+        pieces: for each new token the ids of its pieces, at least one, in the table as it is now. Must include every
+            new row; may include existing rows, which get another meaning.
 
     Raises:
-        InputError: fewer rows than now, a new row without pieces, a row or a piece that there is not.
+        InputError: fewer rows than now, a new row without pieces, a row or a piece that does not exist.
     """
     _check(model.config.vocab_size, vocab_size, pieces)
-    shape = model.config.replace(vocab_size=vocab_size)
     means = _Means(pieces)
+    _replace_tables(model, vocab_size, lambda rows_VD: means.added_to(rows_VD, vocab_size))
+
+
+def grow_vocabulary(model: ConfiguredModel, vocab_size: int) -> None:
+    """The same for tokens of unknown pieces: every new row is the mean of all old ones (Hewitt 2021).
+
+    Raises:
+        InputError: fewer rows than now.
+    """
+    _check(model.config.vocab_size, vocab_size, None)
+
+    @torch.no_grad()
+    def grown(rows_VD: Tensor) -> Tensor:
+        mean_1D = rows_VD.mean(dim=0, keepdim=True)
+        return torch.cat([rows_VD, mean_1D.expand(vocab_size - len(rows_VD), -1)])
+
+    _replace_tables(model, vocab_size, grown)
+
+
+def _replace_tables(model: ConfiguredModel, vocab_size: int, grown: Callable[[Tensor], Tensor]) -> None:
+    shape = model.config.replace(vocab_size=vocab_size)
     for module in list(model.modules()):
         if isinstance(module, ConfiguredModel):
             module.config = shape
         elif isinstance(module, Embeddings):
             old = module.word_embeddings
             module.word_embeddings = nn.Embedding.from_pretrained(
-                means.added_to(old.weight, vocab_size),
-                freeze=not old.weight.requires_grad,
-                padding_idx=old.padding_idx,
+                grown(old.weight), freeze=not old.weight.requires_grad, padding_idx=old.padding_idx
             ).train(old.training)
         elif isinstance(module, MaskedLMHead):
-            bias_V = means.added_to(module.bias[:, None], vocab_size)[:, 0]
+            bias_V = grown(module.bias[:, None])[:, 0]
             module.bias = nn.Parameter(bias_V, requires_grad=module.bias.requires_grad)
 
 
 class _Means:
-    """The pieces of all new tokens in a row, N tokens of T pieces."""
+    """The pieces of all new tokens end to end: N tokens, T pieces."""
 
     def __init__(self, pieces: Mapping[int, Sequence[int]]) -> None:
         lengths = [0, *map(len, pieces.values())]
@@ -60,7 +78,7 @@ class _Means:
 
     @torch.no_grad()
     def added_to(self, rows_VD: Tensor, vocab_size: int) -> Tensor:
-        """A table of ``vocab_size`` rows: the old ones, and the means in their places."""
+        """A table of ``vocab_size`` rows: the old ones, and the means."""
         grown = rows_VD.new_empty(vocab_size, rows_VD.shape[1])
         grown[: len(rows_VD)] = rows_VD
         if len(self.ids_N):
@@ -71,17 +89,21 @@ class _Means:
         return grown
 
 
-def _check(old_size: int, vocab_size: int, pieces: Mapping[int, Sequence[int]]) -> None:
+def _check(old_size: int, vocab_size: int, pieces: Mapping[int, Sequence[int]] | None) -> None:
     if vocab_size < old_size:
-        raise InputError(f"vocab_size={vocab_size:,}, but the model has {old_size:,} already, and none is taken away")
+        raise InputError(
+            f"vocab_size={vocab_size:,}, but the model has {old_size:,} tokens already; vocabularies can only grow"
+        )
+    if pieces is None:
+        return
     without = next((number for number in range(old_size, vocab_size) if number not in pieces), None)
     if without is not None:
-        raise InputError(f"row {without:,} is new, so pieces must say which tokens it begins as")
+        raise InputError(f"row {without:,} is new, so pieces must include the ids of its pieces")
     for number, split in pieces.items():
         if not 0 <= number < vocab_size:
-            raise InputError(f"pieces names row {number:,}, outside 0 ... {vocab_size - 1:,}")
+            raise InputError(f"pieces includes row {number:,}, outside 0 ... {vocab_size - 1:,}")
         if not split:
-            raise InputError(f"pieces has none for row {number:,}; give at least one, for example the id of [UNK]")
+            raise InputError(f"pieces of row {number:,} is empty; give at least one id, for example that of [UNK]")
         for piece in split:
             if not 0 <= piece < old_size:
                 raise InputError(f"pieces of row {number:,}: id {piece:,} is outside 0 ... {old_size - 1:,}")

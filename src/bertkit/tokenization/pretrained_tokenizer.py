@@ -184,8 +184,7 @@ class PreTrainedTokenizer(Decoder):
             return_tensors: ``"pt"`` or ``"np"``: int64 ``(B, S)``, also for a single text; None: lists.
             return_token_type_ids: True to include this column, False to omit it; None: if the model reads it.
             return_attention_mask: False to omit this column.
-            return_overflowing_tokens: one row for each window of a long text; ``overflow_to_sample_mapping`` has the
-                number of its text.
+            return_overflowing_tokens: a row for each window of a text, whose number ``overflow_to_sample_mapping`` has.
             return_special_tokens_mask: 1 for [CLS], [SEP] and padding.
             return_offsets_mapping: ``(start, end)`` of each token in its text.
             return_length: tokens of each row, including padding.

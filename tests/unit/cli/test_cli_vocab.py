@@ -103,11 +103,11 @@ def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, caps
         (["a.txt", "--out", "x", "--held-out", "1"], 2, "--held-out must be from 0"),
         (["a.txt", "--out", "x", "--memory", "much"], 2, "'much' is not an amount of memory"),
         ([__file__, "--out", "x", "--memory", "1MB"], 2, "--memory must be at least 16MB for counting words, got 1MB"),
-        (["a.txt", "--out", __file__], 2, "is a file, or lies in one; name a folder"),
+        (["a.txt", "--out", __file__], 2, "is a file, or lies in one; give the name of a folder"),
         (["a.txt", "--out", ""], 2, "--out is empty; name a file or folder"),
         (["a.txt", "--out", "-"], 2, "--out cannot be '-'; name a file or folder"),
         (["a.txt", "--out", "x" * 300], 2, "File name too long: "),
-        (["a.txt", "--out", f"{__file__}/tokenizer"], 2, "is a file, or lies in one; name a folder"),
+        (["a.txt", "--out", f"{__file__}/tokenizer"], 2, "is a file, or lies in one; give the name of a folder"),
     ],
 )
 def test_mistakes(

@@ -348,7 +348,7 @@ def test_a_folder_that_is_refused_stays_as_it_was(tmp_path: Path) -> None:
     assert ".lock" not in before
     file = tmp_path / "thesis.doc" / "folder" / "thesis.doc"
     for out in (file, file / "store"):
-        with pytest.raises(ConfigError, match=r"thesis\.doc.* is a file, or lies in one; name a folder"):
+        with pytest.raises(ConfigError, match=r"thesis\.doc.* is a file, or lies in one; give the name of a folder"):
             write(out, chunks)
     assert file.read_text() == "do not touch"
 

@@ -225,7 +225,7 @@ def test_the_command_writes_a_store_and_tells_of_it(corpus: Path, vocabulary: Pa
         command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "u", memory="1MB")
     assert not (tmp_path / "u").exists()
     for out in (corpus, corpus / "store"):
-        with pytest.raises(ConfigError, match=r"--out .* is a file, or lies in one; name a folder"):
+        with pytest.raises(ConfigError, match=r" is a file, or lies in one; give the name of a folder"):
             command(str(corpus), tokenizer=str(vocabulary), out=out)
 
 

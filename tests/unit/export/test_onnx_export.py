@@ -41,12 +41,12 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(classifier: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The classifier exported by the command."""
     folder = tmp_path_factory.mktemp("out") / "onnx"
-    assert main(["export", str(classifier), "--out", str(folder), "--quiet"]) == 0
+    assert main(["export", str(classifier), "--out", str(folder), "--variant", "both", "--quiet"]) == 0
     return folder
 
 
 def test_tokenizer_labels_and_decision_travel(classifier: Path, exported: Path) -> None:
-    assert {"config.json", "vocab.txt", "tokenizer.json", "decision.json", "export.json"} <= {
+    assert {"config.json", "vocab.txt", "tokenizer.json", "decision.json", "export.json", "README.md"} <= {
         path.name for path in exported.iterdir()
     }
     config = BertConfig.from_pretrained(exported)
@@ -110,6 +110,41 @@ def test_texts_that_do_not_fit_are_refused_or_cut(exported: Path) -> None:
     assert len(model(["bad", long], truncation=True)["logits"]) == 2
     with pytest.raises(InputError, match="no text"):
         model([])
+
+
+@pytest.mark.parametrize("variant", ["packed", "padded"])
+@pytest.mark.parametrize(
+    ("ids", "segments", "bounds", "told"),
+    [
+        ([2, -1, 3], [0, 0, 0], [0, 3], r"input_ids has -1, outside 0 \.\.\. "),
+        ([2, 10**6, 3], [0, 0, 0], [0, 3], "input_ids has 1000000"),
+        ([2, 5, 3], [0, 2, 0], [0, 3], r"token_type_ids has 2, outside 0 \.\.\. 1"),
+        ([2, 5, 3], [0, 0, 0], [0, 3, 3], "sequence 1 has 0 tokens, not 1 to 48"),
+        ([2] * 49, [0] * 49, [0, 49], "sequence 0 has 49 tokens"),
+        ([2, 5, 3], [0, 0, 0], [0, 2], "do not fit the boundaries"),
+        ([], [], [0], "do not fit the boundaries"),
+    ],
+)
+def test_what_a_graph_would_answer_nonsense_for_is_refused(
+    exported: Path, variant: str, ids: list[int], segments: list[int], bounds: list[int], told: str
+) -> None:
+    arrays = (np.array(values, dtype=np.int64) for values in (ids, segments, bounds))
+    with pytest.raises(InputError, match=told):
+        OnnxModel(exported, variant).run(*arrays)
+
+
+def test_one_graph_unless_asked_and_its_card(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(classifier), "--out", str(tmp_path / "out")]) == 0
+    assert [path.name for path in (tmp_path / "out").glob("*.onnx")] == ["model.onnx"]
+    told = capsys.readouterr().err
+    assert "graph 1 of 1: model.onnx" in told
+    assert "comparing model.onnx with the model" in told
+    card = (tmp_path / "out" / "README.md").read_text()
+    for said in ("model.onnx", "such as -1", "`attention_mask` is 0 everywhere", "more than 48 tokens"):
+        assert said in card
+    assert OnnxModel(tmp_path / "out").variant == "padded"
 
 
 def test_the_check_sees_another_model(classifier: Path, exported: Path) -> None:

@@ -117,7 +117,7 @@ def test_no_new_token_changes_nothing() -> None:
     [
         (49, {}, "vocab_size=49, but the model has 50"),
         (52, {50: (1,)}, "row 51 is new"),
-        (51, {50: ()}, "none for row 50"),
+        (51, {50: ()}, "pieces of row 50 is empty"),
         (51, {50: (1, 50)}, r"pieces of row 50: id 50 is outside 0 \.\.\. 49"),
         (51, {50: (-1,)}, "id -1 is outside"),
         (51, {50: (1,), 51: (1,)}, r"row 51, outside 0 \.\.\. 50"),

@@ -38,7 +38,7 @@ from bertkit.data.store.store_manifest import (
 )
 from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.ragged import boundaries_of
-from bertkit.system.atomic_files import held_lock, is_full_disk, replace_file, sha256_file, sync_file
+from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, replace_file, sha256_file, sync_file
 from bertkit.tokenization import BertTokenizer
 
 #: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
@@ -209,10 +209,7 @@ class StoreWriter:
 
     def _claim(self) -> None:
         """Lock the folder for the lifetime of this writer. A folder with other content is refused before writing."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise ConfigError(f"--out {self.path} is a file, or lies in one; name a folder") from None
+        make_folder(self.path)
         self._refuse_taken()
         busy = f"another process is writing to {self.path}; wait for it or choose another --out"
         self._lock.enter_context(held_lock(self.path / LOCK, busy))

@@ -126,6 +126,8 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
     told = read_json(path, RunSettings)
     free = (SEARCHED.keys() - set(told.given)) | {"keep"}
     values = {name: value for name, value in told.config.items() if name not in free or value != defaults.get(name)}
+    if "pooling" not in told.config and told.task.get("kind", "text") == "text":
+        values["pooling"] = "cls"  # a run of the first release, which had no other, whatever the checkpoint says
     return parsed(values, FinetuneConfig, str(path))
 
 

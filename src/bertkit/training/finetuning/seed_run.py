@@ -71,7 +71,9 @@ class Job:
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
+    # Settings that the first release did not have are left out at the value that stands for what it did.
     unset = {"metric_for_best"} if config.metric_for_best is None else set()
+    unset |= {"pooling"} if config.pooling in (None, "cls") else set()
     return config.model_dump(exclude=_NOT_OF_A_SEED | unset)
 
 

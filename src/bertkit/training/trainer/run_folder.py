@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
-from bertkit.system.atomic_files import held_lock
+from bertkit.system.atomic_files import held_lock, make_folder
 from bertkit.system.json_files import as_stored, read_json, write_json
 from bertkit.training.trainer.run_log import LOG
 from bertkit.training.trainer.snapshot import remove_remains
@@ -71,10 +71,8 @@ class RunFolder:
 
     def _lock(self, stack: contextlib.ExitStack, busy: str) -> None:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             stack.enter_context(held_lock(self.path / ".lock", busy))
-        except (FileExistsError, NotADirectoryError):
-            raise ConfigError(f"--out {self.path} is a file, or is inside one; choose a folder") from None
         except OSError as error:
             raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
 

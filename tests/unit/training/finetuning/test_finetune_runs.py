@@ -106,7 +106,7 @@ def test_what_was_given_with_its_default_value_is_not_searched_either(tmp_path: 
     assert given == FinetuneConfig(search=5), "the values alone cannot tell"
     assert set(space_of(given, resolved)) == {"learning_rate", "epochs"}
     for config in (given, FinetuneConfig(search=5)):
-        settings = {"task": {}, "config": config.model_dump(), "given": given_names(config)}
+        settings = {"task": {"name": "sst2"}, "config": config.model_dump(), "given": given_names(config)}
         (tmp_path / SETTINGS).write_text(json.dumps(settings))
         again = load_run_config(tmp_path)
         assert again == config

@@ -1,6 +1,6 @@
 """Write the artefacts of the first release beside this file: tiny run folders, a token store, checkpoints.
 
-    python tests/golden/write_first_release.py
+    python tests/compatibility/write_first_release.py
 
 The tree of that release is checked out into a temporary folder and run there; what it wrote is kept, in
 ``first_release/``, together with what it read. A run that was stopped holds other steps each time this is run, and
