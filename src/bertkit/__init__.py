@@ -1,6 +1,6 @@
-"""BERT, whole: tokenizer, packed encoder, strict loading, fine-tuning, pipelines.
+"""All of BERT: tokenizers, packed encoder, strict loading, fine-tuning, pipelines.
 
-The public names are loaded when first used, so ``import bertkit`` is quick and does not import torch.
+Public names are loaded when first used, so ``import bertkit`` is quick and does not import torch.
 """
 
 from __future__ import annotations
@@ -10,115 +10,58 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_MODULE_OF = {
-    **dict.fromkeys(
-        (
-            "BertModel",
-            "BertForPreTraining",
-            "BertForMaskedLM",
-            "BertForNextSentencePrediction",
-            "BertForSequenceClassification",
-            "BertForTokenClassification",
-            "BertForQuestionAnswering",
-            "BertForMultipleChoice",
-            "ElectraForPreTraining",
-        ),
-        "bertkit.model.models",
-    ),
-    **dict.fromkeys(
-        (
-            "AlbertForPreTraining",
-            *(
-                f"{family}{head}"
-                for family in ("Albert", "Camembert", "DistilBert", "Electra", "Roberta", "XLMRoberta")
-                for head in (
-                    "Model",
-                    "ForMaskedLM",
-                    "ForMultipleChoice",
-                    "ForQuestionAnswering",
-                    "ForSequenceClassification",
-                    "ForTokenClassification",
-                )
-            ),
-        ),
-        "bertkit.model.model_aliases",
-    ),
-    **dict.fromkeys(
-        (
-            "AutoModel",
-            "AutoModelForMaskedLM",
-            "AutoModelForMultipleChoice",
-            "AutoModelForNextSentencePrediction",
-            "AutoModelForPreTraining",
-            "AutoModelForQuestionAnswering",
-            "AutoModelForSequenceClassification",
-            "AutoModelForTokenClassification",
-        ),
-        "bertkit.model.auto",
-    ),
-    **dict.fromkeys(
-        (
-            "AlbertTokenizer",
-            "AlbertTokenizerFast",
-            "AutoTokenizer",
-            "BasicTokenizer",
-            "BertTokenizer",
-            "BertTokenizerFast",
-            "CamembertTokenizer",
-            "CamembertTokenizerFast",
-            "DistilBertTokenizer",
-            "DistilBertTokenizerFast",
-            "ElectraTokenizer",
-            "ElectraTokenizerFast",
-            "FullTokenizer",
-            "RobertaTokenizer",
-            "RobertaTokenizerFast",
-            "WordpieceTokenizer",
-            "XLMRobertaTokenizer",
-            "XLMRobertaTokenizerFast",
-        ),
-        "bertkit.tokenization",
-    ),
-    **dict.fromkeys(
-        (
-            "BertkitError",
-            "CheckpointError",
-            "ConfigError",
-            "DataError",
-            "InputError",
-            "MissingExtraError",
-            "ResourceError",
-            "TrainingError",
-        ),
-        "bertkit.errors",
-    ),
-    **dict.fromkeys(("BertConfig", "AutoConfig"), "bertkit.config.bert_config"),
-    **dict.fromkeys(
-        (
-            "AlbertConfig",
-            "CamembertConfig",
-            "DistilBertConfig",
-            "ElectraConfig",
-            "RobertaConfig",
-            "XLMRobertaConfig",
-        ),
-        "bertkit.config.config_aliases",
-    ),
-    "AdamW": "bertkit.optim",
-    "BertClassifier": "bertkit.training.finetuning.estimator",
-    "Callback": "bertkit.training.trainer.callbacks",
-    "FinetuneConfig": "bertkit.training.finetuning.finetune_settings",
-    "finetune": "bertkit.training.finetuning.finetune",
-    "pipeline": "bertkit.inference.pipelines",
+#: Module to the public names in it.
+_NAMES = {
+    "bertkit.model.models": """
+        BertModel BertForPreTraining BertForMaskedLM BertForNextSentencePrediction BertForSequenceClassification
+        BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice ElectraForPreTraining
+    """,
+    "bertkit.model.auto": """
+        AutoModel AutoModelForMaskedLM AutoModelForMultipleChoice AutoModelForNextSentencePrediction
+        AutoModelForPreTraining AutoModelForQuestionAnswering AutoModelForSequenceClassification
+        AutoModelForTokenClassification
+    """,
+    "bertkit.tokenization": """
+        AlbertTokenizer AlbertTokenizerFast AutoTokenizer BasicTokenizer BertTokenizer BertTokenizerFast
+        CamembertTokenizer CamembertTokenizerFast DistilBertTokenizer DistilBertTokenizerFast ElectraTokenizer
+        ElectraTokenizerFast FullTokenizer RobertaTokenizer RobertaTokenizerFast WordpieceTokenizer
+        XLMRobertaTokenizer XLMRobertaTokenizerFast
+    """,
+    "bertkit.errors": """
+        BertkitError CheckpointError ConfigError DataError InputError MissingExtraError ResourceError
+        TrainingError
+    """,
+    "bertkit.config.bert_config": "AutoConfig BertConfig",
+    "bertkit.config.config_aliases": """
+        AlbertConfig CamembertConfig DistilBertConfig ElectraConfig RobertaConfig XLMRobertaConfig
+    """,
+    "bertkit.optim": "AdamW",
+    "bertkit.training.finetuning.estimator": "BertClassifier",
+    "bertkit.training.trainer.callbacks": "Callback",
+    "bertkit.training.finetuning.finetune_settings": "FinetuneConfig",
+    "bertkit.training.finetuning.finetune": "finetune",
+    "bertkit.inference.pipelines": "pipeline",
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = ["__version__", *sorted(_MODULE_OF)]
+#: The names that other software has for the model classes of each family. Here one class serves all families, so
+#: ``RobertaModel is BertModel``; the config says which family a model belongs to.
+_ALIASES = {
+    f"{family}{head}": f"Bert{head}"
+    for family in ("Albert", "Camembert", "DistilBert", "Electra", "Roberta", "XLMRoberta")
+    for head in (
+        "Model ForMaskedLM ForMultipleChoice ForQuestionAnswering ForSequenceClassification ForTokenClassification"
+    ).split()
+} | {"AlbertForPreTraining": "BertForPreTraining"}
+
+__all__ = ["__version__", *sorted([*_MODULE_OF, *_ALIASES])]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    target = _ALIASES.get(name, name)
+    if target not in _MODULE_OF:
         raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
+    value = getattr(import_module(_MODULE_OF[target]), target)
     globals()[name] = value
     return value
 

@@ -1,6 +1,6 @@
-"""TF-Hub's names: a layer that makes ids of texts, and a layer that encodes them.
+"""TF-Hub's names: a layer that turns texts into ids, and a layer that encodes them.
 
-For code written for ``hub.KerasLayer`` of the BERT models on TensorFlow Hub; the dictionaries have their keys::
+For code written for the BERT models on TensorFlow Hub (``hub.KerasLayer``); the dictionaries have the same keys::
 
     preprocess = Preprocess("bert-base-uncased")
     encoder = Encoder("bert-base-uncased")
@@ -34,7 +34,7 @@ INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 class Preprocess:
     """Texts to a dictionary of ``input_word_ids``, ``input_mask`` and ``input_type_ids``: int32 ``(B, seq_length)``.
 
-    Texts that are too long are cut, shorter ones filled up with 0, as in TF-Hub's layer.
+    Longer texts are truncated, shorter ones padded with 0, as in TF-Hub's layer.
 
     Args:
         vocab: a ``vocab.txt``, a folder, a Hub name, or a tokenizer.
@@ -52,10 +52,10 @@ class Preprocess:
         self.seq_length = seq_length
 
     def __call__(self, texts: Iterable[str]) -> dict[str, Tensor]:
-        """One row a text; for pairs see :meth:`bert_pack_inputs`.
+        """One row per text; for pairs see :meth:`bert_pack_inputs`.
 
         Raises:
-            InputError: no list of texts, or an empty one.
+            InputError: not a list of texts, or an empty one.
         """
         return self.bert_pack_inputs([self.tokenize(texts)])
 
@@ -74,11 +74,11 @@ class Preprocess:
     ) -> dict[str, Tensor]:
         """Rows of one or two segments: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``.
 
-        A row that is too long is cut at the ends of its segments, which take turns in what room there is, A first.
+        If a row is too long, its segments take turns in filling the space, A first, and are truncated at the end.
 
         Args:
             segments: for each segment, the ids of B texts as :meth:`tokenize` gives them.
-            seq_length: in the place of the layer's.
+            seq_length: instead of the layer's.
 
         Raises:
             InputError: not one or two segments, of different numbers of texts, or no room for a token of each.
@@ -109,12 +109,12 @@ class Encoder(nn.Module):
     * ``pooled_output``: tanh of a linear layer on [CLS], ``(B, D)``
     * ``default``: the pooled output
 
-    Deviates: results are 0 at padding, which is never computed; TF-Hub's hold values there that mean nothing. Its
-    models compute the tanh form of GELU; here the checkpoint's config decides (``hidden_act``).
+    Deviates: results are 0 at padding, which is never computed; TF-Hub's
+    are meaningless values. Its models compute the tanh form of GELU; here the config decides (``hidden_act``).
 
     Args:
         model: a folder, a Hub name, or a :class:`bertkit.BertModel`.
-        trainable: False freezes the weights and keeps dropout off, whatever mode the layer is put into.
+        trainable: False freezes the weights and keeps dropout off, also in training mode.
 
     Raises:
         CheckpointError: the model cannot be loaded, or has no pooler.
@@ -180,7 +180,7 @@ def __dir__() -> list[str]:
 
 
 def _in_turns(lengths: list[int], room: int) -> list[int]:
-    """How many tokens each of one or two segments keeps: they take one each in turn, the first beginning."""
+    """How many tokens one or two segments keep: they take one token each in turn, starting with the first."""
     if len(lengths) == 1:
         return [min(lengths[0], room)]
     first = min(lengths[0], max(room - room // 2, room - lengths[1]))

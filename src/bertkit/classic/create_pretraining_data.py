@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Tokenizer(Protocol):
-    """What is needed of a tokenizer; both ``FullTokenizer`` and ``BertTokenizer`` fit."""
+    """What a tokenizer must have; both ``FullTokenizer`` and ``BertTokenizer`` fit."""
 
     @property
     def vocab(self) -> Mapping[str, int]:
@@ -202,7 +202,7 @@ def _varint(value: int) -> bytes:
 
 
 def _read_documents(files: Sequence[Path], tokenizer: Tokenizer) -> list[TokenizedDocument]:
-    """All documents that have a token."""
+    """All documents with at least one token."""
     documents: list[list[Sentence]] = [[]]
     for file in files:
         for line in _lines(file):
@@ -213,12 +213,12 @@ def _read_documents(files: Sequence[Path], tokenizer: Tokenizer) -> list[Tokeniz
     found: list[TokenizedDocument] = [document for document in documents if document]
     if not found:
         named = ", ".join(map(str, files)) or "no input file was given"
-        raise DataError(f"there is no text to make examples from: {named}")
+        raise DataError(f"there is no text to create examples from: {named}")
     return found
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """The lines of a file without white space at their ends."""
+    """The lines of a file, stripped."""
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):

@@ -1,8 +1,7 @@
-"""``modeling.py`` of google-research/bert: the encoder that is run by being constructed.
+"""``modeling.py`` of google-research/bert, where constructing the encoder runs it.
 
-There, a ``BertModel`` is a piece of a graph, and its weights are variables of that graph, found by their names. Here a
-``BertModel`` is one run of a :class:`bertkit.BertModel`, which holds the weights and is passed as ``model``; everything
-is computed at once, and only where tokens are.
+There, a ``BertModel`` is part of a graph, and its weights are variables of the graph. Here a ``BertModel`` is one run
+of a :class:`bertkit.BertModel`, which holds the weights and is passed as ``model``; padding is not computed.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class BertConfig(settings.BertConfig):
     """:class:`bertkit.BertConfig` with the original's constructor: ``vocab_size`` first, and 16 segments by default.
 
     ``from_json_file`` reads a ``bert_config.json``. Its ``"gelu"`` is the erf form, as in the first release of the
-    original and as everybody reads published weights; the later releases compute the tanh form, ``"gelu_new"``, for it.
+    original and as published weights are usually read; later releases compute the tanh form, ``"gelu_new"``, for it.
 
     Raises:
         ConfigError: as :class:`bertkit.BertConfig`; no ``vocab_size``.
@@ -55,7 +54,7 @@ class BertConfig(settings.BertConfig):
         if vocab_size is None:
             raise ConfigError("vocab_size is missing: how many word pieces are in the vocabulary?")
         if len(shape) >= len(_POSITIONAL):
-            raise ConfigError(f"BertConfig takes {len(_POSITIONAL)} values by place, got {len(shape) + 1}")
+            raise ConfigError(f"BertConfig takes {len(_POSITIONAL)} positional arguments, got {len(shape) + 1}")
         given = dict(zip(_POSITIONAL, (vocab_size, *shape), strict=False))
         if twice := given.keys() & values.keys():
             raise ConfigError(f"BertConfig is given {', '.join(sorted(twice))} twice")
@@ -79,16 +78,16 @@ _POSITIONAL = (
 
 
 class BertModel:
-    """One run of the encoder over a padded batch; the ``get_...`` methods give its results.
+    """One run of the encoder over a padded batch; the ``get_...`` methods return its results.
 
     Args:
         config: the shape. With ``model`` it must be the model's.
-        is_training: whether dropout is on. The model's own mode is as before afterwards.
+        is_training: whether dropout is on. The model's own mode is restored afterwards.
         input_ids: integers ``(B, S)``, a tensor or lists.
         input_mask: ``(B, S)``, 1 at real tokens; None: all are real.
         token_type_ids: ``(B, S)``; None: all 0.
-        use_one_hot_embeddings: accepted and not needed: it is another way to the same values, for TPUs.
-        scope: accepted and not needed: tensors are not found by their names here.
+        use_one_hot_embeddings: accepted, no effect: another way to the same values, for TPUs.
+        scope: accepted, no effect: tensors are not looked up by name here.
         model: whose weights are used: a :class:`bertkit.BertModel`, or a model with a head. None draws new ones, as the
             original does without a checkpoint; they are in :attr:`model`.
 
@@ -126,7 +125,7 @@ class BertModel:
         """The vector of [CLS] after the pooler, a linear layer and tanh, ``(B, D)``.
 
         Raises:
-            InputError: the model was made or loaded without a pooler.
+            InputError: the model has no pooler.
         """
         if self.pooled_output is None:
             raise InputError("this model has no pooler; use get_sequence_output()[:, 0], the vector of [CLS] itself")
@@ -150,17 +149,17 @@ class BertModel:
 
 
 def gather_indexes(sequence_tensor: Tensor, positions: Tensor | Sequence[Sequence[int]]) -> Tensor:
-    """The vectors at some positions of each sequence, one sequence after another.
+    """The vectors at the given positions of each sequence, one sequence after another.
 
     Args:
         sequence_tensor: ``(B, S, D)``.
-        positions: integers ``(B, P)``, counted in tokens of the own sequence.
+        positions: integers ``(B, P)``, counted from the start of each sequence.
 
     Returns:
         ``(B * P, D)``.
 
     Raises:
-        InputError: another number of axes, or a position outside ``0 ... S - 1``.
+        InputError: the wrong number of axes, or a position outside ``0 ... S - 1``.
     """
     batch_size, seq_length, _ = get_shape_list(sequence_tensor, expected_rank=3, name="sequence_tensor")
     positions_BP = torch.as_tensor(positions, device=sequence_tensor.device).long()
@@ -182,7 +181,7 @@ def get_shape_list(tensor: Tensor, expected_rank: int | Sequence[int] | None = N
     """The shape as a list.
 
     Raises:
-        InputError: not (one of) the expected number of axes.
+        InputError: an unexpected number of axes.
     """
     shape = list(tensor.shape)
     expected = [expected_rank] if isinstance(expected_rank, int) else expected_rank
@@ -206,12 +205,12 @@ def _check_shape(config: settings.BertConfig, model: bert.BertModel) -> None:
         if getattr(config, name) != getattr(model.config, name)
     ]
     if differing:
-        raise ConfigError(f"the config is not that of the model: {'; '.join(differing)}. Pass model.config")
+        raise ConfigError(f"the config does not match the model: {'; '.join(differing)}. Pass model.config")
 
 
 @contextmanager
 def _mode(model: torch.nn.Module, is_training: bool) -> Iterator[None]:
-    """Training or eval mode inside the block, and what it was afterwards."""
+    """Training or eval mode inside the block; restored afterwards."""
     before = model.training
     model.train(is_training)
     try:

@@ -1,4 +1,4 @@
-"""``optimization.py`` of google-research/bert: its optimizer with its schedule and its clipping, in one step."""
+"""``optimization.py`` of google-research/bert: optimizer, schedule and clipping in one step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLIP_NORM = 1.0
 
 
 class AdamWeightDecayOptimizer(AdamWeightDecay):
-    """What running the original's ``train_op`` does: clip, set the rate of this step, update, count the step.
+    """What the original's ``train_op`` does: clip, set the rate of this step, update, count the step.
 
     Made by :func:`create_optimizer`. ``state_dict`` holds the step too, so a saved optimizer goes on where it stopped.
     """
@@ -37,7 +37,7 @@ class AdamWeightDecayOptimizer(AdamWeightDecay):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update from the gradients that ``loss.backward()`` left; ``closure`` makes them first, as in torch.
+        """One update from the gradients of ``loss.backward()``; ``closure`` computes them first, as in torch.
 
         Gradients are changed in place: divided by their global norm where that is above 1.
 
@@ -64,7 +64,7 @@ class AdamWeightDecayOptimizer(AdamWeightDecay):
         if not torch.isfinite(norm):
             raise TrainingError(
                 f"the gradients of step {self.global_step} have the norm {float(norm)}: the loss is not finite, or "
-                "half precision ran over. Nothing was updated; use a lower learning rate, and look at the last batch"
+                "half precision overflowed. Nothing was updated; lower the learning rate and check the last batch"
             )
         if norm > CLIP_NORM:
             torch._foreach_mul_(grads, float(CLIP_NORM / norm))
@@ -83,13 +83,13 @@ def create_optimizer(
         model: a model, or its parameters. The original takes the loss here and finds the variables in its graph; call
             ``loss.backward()`` and then ``step()`` instead. Biases and LayerNorm weights are not decayed.
         init_lr: peak rate.
-        num_train_steps: after so many steps the rate is 0.
+        num_train_steps: the rate is 0 after this many steps.
         num_warmup_steps: steps during which the rate rises from 0; the first step therefore learns nothing. None or 0:
             no rise.
-        use_tpu: accepted as there; the device is that of the parameters.
+        use_tpu: accepted, no effect; the device is that of the parameters.
 
     Raises:
-        ConfigError: a rate or a number of steps out of bounds, or nothing to train.
+        ConfigError: a rate or a number of steps out of bounds, or no trainable parameter.
     """
     warmup = num_warmup_steps or 0
     if num_train_steps < 1 or not 0 <= warmup < num_train_steps:
@@ -98,6 +98,6 @@ def create_optimizer(
             f"{warmup}"
         )
     holder = model if isinstance(model, nn.Module) else nn.ParameterList(list(model))
-    # The middle of a step, so that the share stands for exactly this many steps however the product is rounded.
+    # Half a step more, so that rounding the product gives exactly this many steps.
     schedule = original_schedule(num_train_steps, warmup=(warmup + 0.5) / num_train_steps if warmup else 0.0)
     return AdamWeightDecayOptimizer(parameter_groups(holder, weight_decay=0.01), init_lr, schedule)

@@ -1,6 +1,6 @@
 """``run_classifier.py`` of google-research/bert: examples, features of fixed length, and the readers of data sets.
 
-For new code :mod:`bertkit.tasks` reads more tasks, and says where a row is wrong; nothing there is padded.
+For new code, :mod:`bertkit.tasks` reads more tasks, reports bad rows with their line, and pads nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Tokenizer(Protocol):
-    """What is needed of a tokenizer; both ``FullTokenizer`` and ``BertTokenizer`` fit."""
+    """What a tokenizer must have; both ``FullTokenizer`` and ``BertTokenizer`` fit."""
 
     def tokenize(self, text: str) -> list[str]:
         """The word pieces of a text, without special tokens."""
@@ -45,9 +45,9 @@ class Tokenizer(Protocol):
 class InputExample:
     """One text, or pair of texts, with its label.
 
-    guid: a name for the example.
+    guid: name of the example.
     text_a, text_b: ``text_b`` is None, or has no word piece, for one text.
-    label: as the data set writes it; None in a test set without labels.
+    label: as in the data set; None in a test set without labels.
     """
 
     guid: str
@@ -58,13 +58,13 @@ class InputExample:
 
 @dataclass
 class InputFeatures:
-    """An example as a model of fixed length takes it; every list has ``max_seq_length`` numbers.
+    """An example padded to a fixed length; every list has ``max_seq_length`` numbers.
 
     input_ids: ``[CLS] A [SEP]`` or ``[CLS] A [SEP] B [SEP]``, then 0.
     input_mask: 1 at these tokens, then 0.
     segment_ids: 1 in B and its [SEP], else 0.
     label_id: number of the label among the task's labels; 0 where there is none.
-    is_real_example: False for one that only fills up a batch.
+    is_real_example: False for padding of a batch.
     """
 
     input_ids: list[int]
@@ -75,7 +75,7 @@ class InputFeatures:
 
 
 class DataProcessor:
-    """Base of what reads a data set; a subclass has the four methods, and may read rows with :meth:`_read_tsv`."""
+    """Base class of data set readers; subclasses have the four methods and may use :meth:`_read_tsv`."""
 
     def get_train_examples(self, data_dir: str | Path) -> list[InputExample]:
         """Examples to train on."""
@@ -98,9 +98,9 @@ class DataProcessor:
         """The rows of a tab-separated file, the header among them, each as the list of its fields.
 
         Args:
-            input_file: UTF-8, with or without a byte order mark; where it is not there, the same name with ``.xz``,
-                ``.gz`` or ``.bz2`` is looked for.
-            quotechar: None: quotes are text, the way of GLUE's files.
+            input_file: UTF-8, with or without a byte order mark; if it does not exist, the same name with ``.xz``,
+                ``.gz`` or ``.bz2``.
+            quotechar: None: quotes are text, as in GLUE's files.
 
         Raises:
             DataError: no such file, or bytes that are not UTF-8; names the line.
@@ -142,13 +142,13 @@ class _GlueProcessor(DataProcessor):
 
 
 class MrpcProcessor(_GlueProcessor):
-    """Do two sentences say the same? In a test set every label is "0", as there."""
+    """Do two sentences mean the same? In a test set every label is "0", as in the original."""
 
     task = MRPC
 
 
 class ColaProcessor(_GlueProcessor):
-    """Is a sentence acceptable English? In a test set every label is "0", as there."""
+    """Is a sentence acceptable English? In a test set every label is "0", as in the original."""
 
     task = COLA
 
@@ -156,17 +156,16 @@ class ColaProcessor(_GlueProcessor):
 def convert_single_example(
     ex_index: int, example: InputExample, label_list: Sequence[str], max_seq_length: int, tokenizer: Tokenizer
 ) -> InputFeatures:
-    """An example as ids, cut and padded to ``max_seq_length``.
+    """An example as ids, truncated and padded to ``max_seq_length``.
 
-    Of a pair that is too long, one token at a time is taken off the end of the longer text (of B where both are of one
-    length).
+    A pair that is too long loses tokens one by one at the end of the longer text (of B if both have the same length).
 
     Args:
         ex_index: for messages.
         example: what to convert.
-        label_list: the labels, in the order of their numbers.
+        label_list: the labels, by number.
         max_seq_length: tokens of the result, special tokens included.
-        tokenizer: cuts texts into word pieces.
+        tokenizer: splits texts into word pieces.
 
     Raises:
         DataError: a label that is not in ``label_list``.
@@ -208,7 +207,7 @@ def convert_examples_to_features(
 
 
 def _truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int) -> None:
-    """Shorten two lists in place; unlike that of ``create_pretraining_data``, this one draws nothing."""
+    """Shorten two lists in place, without random draws, unlike that of ``create_pretraining_data``."""
     while len(tokens_a) + len(tokens_b) > max_length:
         (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()
 

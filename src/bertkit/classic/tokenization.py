@@ -1,7 +1,7 @@
 """``tokenization.py`` of google-research/bert: its classes, and its functions over a vocabulary.
 
-The tokenizers are :mod:`bertkit.tokenization`'s readable reference. Unlike the original they keep special tokens that
-stand in a text whole.
+The tokenizers are the readable reference of :mod:`bertkit.tokenization`. Unlike the original they keep special tokens
+in a text whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """``text`` as ``str``; bytes are UTF-8, and wrong ones are left out, as in the original.
+    """``text`` as ``str``; bytes are decoded as UTF-8, and invalid ones dropped, as in the original.
 
     Raises:
         InputError: neither ``str`` nor ``bytes``.
@@ -88,7 +88,7 @@ def _is_punctuation(char: str) -> bool:
 
 
 def whitespace_tokenize(text: str) -> list[str]:
-    """What white space separates."""
+    """The words between white space."""
     return text.split()
 
 
@@ -100,7 +100,7 @@ def convert_by_vocab(vocab: Mapping[Key, Value], items: Iterable[Key]) -> list[V
         items: tokens, or ids.
 
     Raises:
-        InputError: an item that ``vocab`` has not.
+        InputError: an item that is not in ``vocab``.
     """
     try:
         return [vocab[item] for item in items]

@@ -1,7 +1,7 @@
-"""The shape of a BERT and its heads: plain, frozen, checked data. Imports no torch and builds nothing.
+"""The shape of a BERT and its heads: plain, frozen, validated data. Imports no torch.
 
 Field names are those of ``config.json`` files on the Hugging Face Hub. A field exists only where two published
-checkpoints need different values of it; keys of such files that do not change the arithmetic are listed in
+checkpoints need different values of it; keys that do not affect the arithmetic are listed in
 ``bertkit.config.families.IGNORED_KEYS``, and any other key is an error.
 """
 
@@ -24,7 +24,7 @@ from bertkit.system.validated_settings import Settings
 
 #: The file of a checkpoint folder that holds the shape.
 CONFIG = "config.json"
-#: Most have a thousand bytes; names of labels can take more.
+#: Most files have a thousand bytes; many labels take more.
 MAX_CONFIG_BYTES = 4_000_000
 MODEL_TYPES = tuple(FAMILIES)
 #: Before the ``model_type`` in the file of a model that other software would load and compute otherwise, so that it
@@ -36,7 +36,7 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class BertConfig(Settings):
-    """Shape of one BERT (Devlin et al. 2019, section 3), or of one of its descendants, as ``model_type`` says.
+    """Shape of a BERT (Devlin et al. 2019, section 3) or, as ``model_type`` says, of one of its descendants.
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
     ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
@@ -66,9 +66,7 @@ class BertConfig(Settings):
     max_position_embeddings: Annotated[
         int, Field(ge=1, le=1_000_000, description="longest input in word pieces, special tokens included")
     ] = 512
-    type_vocab_size: Annotated[
-        int, Field(ge=0, le=1024, description="segments (sentence A, sentence B); 0: the model knows none")
-    ] = 2
+    type_vocab_size: Annotated[int, Field(ge=0, le=1024, description="segments (sentence A, sentence B); 0: none")] = 2
     initializer_range: Annotated[float, Field(gt=0.0, le=10.0, description="sd of the truncated normal")] = 0.02
     layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0, description="added to the variance in LayerNorm")] = 1e-12
     pad_token_id: Annotated[int, Field(ge=0, description="id of [PAD]; its word embedding gets no gradient")] = 0
@@ -102,7 +100,7 @@ class BertConfig(Settings):
         Field(description="what a sequence classifier reads: pooled [CLS] vector, or mean or maximum of all tokens"),
     ] = "cls"
     tie_word_embeddings: Annotated[
-        bool, Field(description="whether a masked-LM head multiplies with the word embeddings; no model has another")
+        bool, Field(description="whether a masked-LM head shares the table of word embeddings; here it always does")
     ] = True
     architectures: Annotated[
         list[str] | None, Field(description="classes the file was saved from, by their names in this package")
@@ -118,7 +116,7 @@ class BertConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _defaults_and_labels(cls, values: Any) -> Any:
-        """The family's defaults, also in the place of None; and ``id2label`` from its other forms."""
+        """Fill in the family's defaults, also for None, and ``id2label`` from its other forms."""
         if not isinstance(values, dict):
             return values
         values = dict(values)
@@ -134,7 +132,7 @@ class BertConfig(Settings):
     def _agree(self) -> Self:
         for name in _OWN_FIELDS - self.family.own:
             if getattr(self, name) is not None:
-                raise ValueError(f"{name} is no field of the {self.model_type} family, got {getattr(self, name)!r:.80}")
+                raise ValueError(f"the {self.model_type} family has no field {name}, got {getattr(self, name)!r:.80}")
         for name in self.family.absent:
             fixed = self.family.defaults.get(name, type(self).model_fields[name].default)
             if getattr(self, name) != fixed:
@@ -145,8 +143,8 @@ class BertConfig(Settings):
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
         if self.max_input_length < 1:
             raise ValueError(
-                f"max_position_embeddings={self.max_position_embeddings} leaves no position: those of the "
-                f"{self.model_type} family begin at pad_token_id + 1 = {self.first_position}"
+                f"max_position_embeddings={self.max_position_embeddings} leaves no position: in the "
+                f"{self.model_type} family they begin at pad_token_id + 1 = {self.first_position}"
             )
         if sorted(self.id2label) != list(range(len(self.id2label))):
             raise ValueError(f"id2label must number its labels 0 ... n-1, got {sorted(self.id2label)[:10]}")
@@ -176,7 +174,7 @@ class BertConfig(Settings):
 
     @property
     def first_position(self) -> int:
-        """Row of the position table that the first token of a text takes."""
+        """Row of the position table for the first token of a text."""
         return self.pad_token_id + 1 if self.family.positions_after_padding else 0
 
     @property
@@ -191,19 +189,19 @@ class BertConfig(Settings):
 
     @property
     def has_projection(self) -> bool:
-        """Whether a linear layer brings the embeddings to the width of the encoder."""
+        """Whether a linear layer projects the embeddings to the width of the encoder."""
         return self.embedding_width != self.hidden_size or self.family.projects_always
 
     @property
     def num_stored_layers(self) -> int:
-        """Layers that have weights of their own."""
+        """Layers with their own weights."""
         if self.num_hidden_groups is None:
             return self.num_hidden_layers
         return self.num_hidden_groups * (self.inner_group_num or 1)
 
     @property
     def layer_order(self) -> tuple[int, ...]:
-        """Number of the stored layer at each step through the encoder (Lan et al. 2020, section 3.1)."""
+        """Index of the stored layer at each step through the encoder (Lan et al. 2020, section 3.1)."""
         if self.num_hidden_groups is None:
             return tuple(range(self.num_hidden_layers))
         inner, share = self.inner_group_num or 1, self.num_hidden_layers / self.num_hidden_groups
@@ -264,7 +262,7 @@ class BertConfig(Settings):
         """Read the content of a published ``config.json``; every key must be known.
 
         Raises:
-            ConfigError: as the constructor; also a ``model_type`` or a setting this encoder does not compute.
+            ConfigError: as the constructor; also a ``model_type`` or a setting that is not supported.
         """
         values = dict(values)
         if str(values.get("model_type")).startswith(OWN_MODEL_TYPE):
@@ -273,7 +271,7 @@ class BertConfig(Settings):
         required = {**REQUIRED_VALUES, **family.required}
         for key, allowed in required.items():
             if key in values and values[key] not in allowed:
-                raise ConfigError(f"{key} is {values[key]!r:.80}; this encoder computes only {key}={allowed[0]!r}")
+                raise ConfigError(f"{key} is {values[key]!r:.80}; bertkit only supports {key}={allowed[0]!r}")
         fields = {key: name for name, key in family.keys.items()}
         for key, name in fields.items():
             if key in values and name in values and values[key] != values[name]:
@@ -301,7 +299,7 @@ class BertConfig(Settings):
             **changes: fields to set otherwise, for example ``num_labels=3``.
 
         Raises:
-            CheckpointError: nothing there, or a file that is no config.
+            CheckpointError: there is no config, or it cannot be read.
             ConfigError: an unknown field, or a value out of bounds.
         """
         path = resolve(name_or_path, files=[CONFIG], revision=revision)

@@ -1,7 +1,7 @@
-"""The configs by the names they have in other software, where each family has its own.
+"""The configs under their names in other software, where each family has its own.
 
-One class serves all families, :class:`~bertkit.config.bert_config.BertConfig`; these make objects of it, or read files
-of one family only. Arguments and defaults are those of the family's ``config.json``. Imports no torch.
+One class serves all families, :class:`~bertkit.config.bert_config.BertConfig`; these create its objects, or
+read files of one family only. Arguments and defaults are those of the family's ``config.json``. Imports no torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bertkit.errors import CheckpointError, ConfigError
 
 
 class _FamilyConfig:
-    """Base of the names below; makes no object of its own."""
+    """Base of the names below; has no instances."""
 
     model_type: ClassVar[str]
 

@@ -1,9 +1,8 @@
-"""What sets each family of BERT's descendants apart: a few values, and the words its files have for the others.
+"""What distinguishes the families of BERT's descendants: a few values, and the keys of their config files.
 
-RoBERTa, CamemBERT, XLM-R, DistilBERT, ALBERT and ELECTRA are the encoder of Devlin et al. 2019 with other values. Those
-that a checkpoint chooses are fields of :class:`bertkit.config.bert_config.BertConfig`; those that a whole family
-shares are here.
-The names of their tensors are in ``bertkit.checkpoints.names``. Plain data: imports nothing of the package, no torch.
+RoBERTa, CamemBERT, XLM-R, DistilBERT, ALBERT and ELECTRA are the encoder of Devlin et al. 2019 with other values. What
+a checkpoint chooses is a field of :class:`bertkit.config.bert_config.BertConfig`; what a whole family shares is here.
+The names of their tensors are in ``bertkit.checkpoints.names``. Plain data: imports nothing else of the package.
 
 Sources: Liu et al. 2019 (RoBERTa), Martin et al. 2020 (CamemBERT), Conneau et al. 2020 (XLM-R), Sanh et al. 2019
 (DistilBERT), Lan et al. 2020 (ALBERT), Clark et al. 2020 (ELECTRA), and the config files of the published weights.
@@ -18,10 +17,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class OwnPooler:
-    """The layer that a classifier puts on the vector of [CLS] where it does not read the encoder's pooler.
+    """The layer between [CLS] and a classifier that does not read the encoder's pooler.
 
     activation: after the linear layer.
-    drops_input: whether the classifier's dropout acts before the layer too.
+    drops_input: whether the classifier's dropout also acts before this layer.
     """
 
     activation: str
@@ -32,23 +31,23 @@ class OwnPooler:
 class Family:
     """One family; the defaults are BERT's.
 
-    prefix: how the names of its classes begin in other software.
-    defaults: fields of the config whose default is another than BERT's.
-    keys: key in ``config.json`` of each field that is not called as in BERT's.
-    absent: fields that its ``config.json`` has no key for, so that they have their defaults.
-    own: fields that only this family has (others leave them None).
-    required: keys of ``config.json``, and the values that they may have.
-    ignored: keys that change no arithmetic.
+    prefix: of the names of its classes in other software.
+    defaults: config fields whose default differs from BERT's.
+    keys: key in ``config.json`` of each field that BERT names differently.
+    absent: fields without a key in its ``config.json``; they keep their defaults.
+    own: fields that only this family has (None in the others).
+    required: keys of ``config.json`` and their allowed values.
+    ignored: keys that do not affect the arithmetic.
     positions_after_padding: positions count from ``pad_token_id + 1``, so two rows of the table are never reached.
     has_pooler: whether the encoder ends in a pooler.
-    poolers: by kind of head ("sequence", "choice"), where the head has a layer of its own in place of the pooler.
-    dropouts: by kind of head ("sequence", "token", "choice", "span", "pair"), the field with the rate in front of it;
-        empty: none. Where nothing is said: ``classifier_dropout``.
-    drops_attention: whether ``hidden_dropout_prob`` acts on what attention gives back.
+    poolers: by kind of head ("sequence", "choice"), where the head has its own layer instead of the pooler.
+    dropouts: by kind of head ("sequence", "token", "choice", "span", "pair"), the field with the dropout rate; empty:
+        none. Heads not listed: ``classifier_dropout``.
+    drops_attention: whether ``hidden_dropout_prob`` acts on the output of attention.
     words_act: activation of the masked-LM head; None: ``hidden_act``.
-    projects_always: whether the embeddings are projected also where they are as wide as the encoder.
-    pair_label: keyword of the target that says how two sentences follow each other; None: no such head.
-    own_classes: names of classes, in other software and here, that have no counterpart in BERT.
+    projects_always: whether embeddings as wide as the encoder are projected too.
+    pair_label: keyword of the target of the sentence-pair head; None: no such head.
+    own_classes: class names without a counterpart in BERT, the same here as in other software.
     """
 
     prefix: str
@@ -69,11 +68,11 @@ class Family:
     own_classes: frozenset[str] = frozenset()
 
     def our_class(self, name: str) -> str:
-        """Name here of the class that other software calls ``name``: one class serves all families."""
+        """Our name of the class that other software calls ``name``; one class serves all families."""
         return "Bert" + name.removeprefix(self.prefix) if self._is_counterpart(name, self.prefix) else name
 
     def their_class(self, name: str) -> str:
-        """The other way round."""
+        """The name in other software of our class ``name``."""
         return self.prefix + name.removeprefix("Bert") if self._is_counterpart(name, "Bert") else name
 
     def _is_counterpart(self, name: str, prefix: str) -> bool:
@@ -81,7 +80,7 @@ class Family:
 
 
 def _roberta(prefix: str, vocab_size: int) -> Family:
-    """RoBERTa and its offspring differ in vocabulary and tokenizer only."""
+    """RoBERTa and its descendants differ only in vocabulary and tokenizer."""
     return Family(
         prefix=prefix,
         defaults={"vocab_size": vocab_size, "pad_token_id": 1},
@@ -112,7 +111,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         absent=frozenset({"type_vocab_size", "layer_norm_eps", "classifier_dropout"}),
         own=frozenset({"seq_classif_dropout", "qa_dropout"}),
-        ignored=frozenset({"sinusoidal_pos_embds", "tie_weights_"}),  # how positions begin; what is always so
+        ignored=frozenset({"sinusoidal_pos_embds", "tie_weights_"}),  # initialisation; always tied
         has_pooler=False,
         poolers={"sequence": OwnPooler("relu"), "choice": OwnPooler("relu")},
         dropouts={
@@ -170,8 +169,8 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-#: Keys of published config files that say nothing about the arithmetic of an encoder with absolute positions: settings
-#: of generation and of training, what a call gives back, numbers of tokens, notes of whoever wrote the file.
+#: Keys of published config files that do not affect the arithmetic of an encoder with absolute positions: settings of
+#: generation and training, what a call returns, ids of special tokens, notes of the authors.
 IGNORED_KEYS = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
@@ -198,7 +197,7 @@ REQUIRED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
 }
-#: Names in files of activations that compute what one of ours does; the tanh form has been written in several ways.
+#: Other names of our activations; the tanh form has several.
 SAME_ACTIVATIONS: Mapping[str, str] = {
     "gelu_python": "gelu",
     **dict.fromkeys(("gelu_accurate", "gelu_fast", "gelu_python_tanh", "gelu_pytorch_tanh"), "gelu_new"),

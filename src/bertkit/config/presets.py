@@ -1,6 +1,6 @@
 """The published BERT sizes by name, each with its source and its published number of parameters.
 
-``BertConfig`` of a size: ``preset("bert-base-uncased").config``. Weights are not here; load those by name or path.
+``BertConfig`` of a size: ``preset("bert-base-uncased").config``. For weights, load a checkpoint by name or path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Preset:
     """One published size.
 
     config: its shape.
-    num_parameters: of embeddings, encoder and pooler; tests hold it against the formula and the built model.
+    num_parameters: of embeddings, encoder and pooler; tests compare it with the formula and with a built model.
     source: where it was published, with its name there.
     """
 
@@ -29,7 +29,7 @@ class Preset:
 
 
 def count_parameters(config: BertConfig, *, pooler: bool = True) -> int:
-    """Values in embeddings, encoder and pooler, from the shape alone."""
+    """Number of parameters in embeddings, encoder and pooler, computed from the shape."""
     d, f = config.hidden_size, config.intermediate_size
     embeddings = (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * d + 2 * d
     layer = 4 * (d * d + d) + (d * f + f) + (f * d + d) + 2 * 2 * d
@@ -37,7 +37,7 @@ def count_parameters(config: BertConfig, *, pooler: bool = True) -> int:
 
 
 def _config(num_layers: int, width: int, vocab_size: int = 30522) -> BertConfig:
-    """The family's rule: one head for every 64 values of the width, feed-forward four times as wide."""
+    """The rule of the published sizes: heads of width 64, feed-forward four times the width."""
     return BertConfig(
         vocab_size=vocab_size,
         hidden_size=width,
@@ -66,7 +66,7 @@ _PUBLISHED: dict[str, tuple[int, int, int, int, str]] = {
     "bert-base-chinese": (12, 768, 21128, 102_267_648, "google-research/bert README: chinese_L-12_H-768_A-12"),
 }  # fmt: skip
 
-#: The grid of 24 smaller models, named as their archives are; tiny, mini, small, medium and base are five of them.
+#: The 24 smaller models by the names of their archives; tiny, mini, small, medium and base are five of them.
 _GRID = {
     f"uncased_L-{layers}_H-{width}_A-{width // 64}": Preset(
         config := _config(layers, width), count_parameters(config), f"{_SMALL}: uncased_L-{layers}_H-{width}"

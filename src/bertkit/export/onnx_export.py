@@ -1,7 +1,7 @@
-"""A model as ONNX files in a folder, with its tokenizer and labels, and checked by running it.
+"""Export a model to ONNX files in a folder, with its tokenizer and labels, and check them by running them.
 
-``model.onnx`` takes padded batches under the names that other software uses; ``model_packed.onnx`` takes sequences end
-to end, so that nothing is computed for padding but in attention. All axes are free. See
+``model.onnx`` takes padded batches under the usual names; ``model_packed.onnx`` takes sequences end to end, so that
+padding costs nothing outside attention. All axes are dynamic. See
 ``docs/decisions/0115-onnx.md``.
 """
 
@@ -40,10 +40,10 @@ from bertkit.tasks.decision_file import read_decision, write_decision
 from bertkit.tokenization import AutoTokenizer
 
 GRAPHS: dict[str, type[Graph]] = {"padded": PaddedGraph, "packed": PackedGraph}
-#: Version of ONNX's operators: the one that torch recommends, and what it can write.
+#: Version of ONNX's operators: the one torch recommends, and those it can write.
 OPSET = 20
 OPSETS = range(18, 24)
-#: Most that a result may differ from the model's: absolute, and for large values relative.
+#: Largest allowed difference from the model: absolute, and relative for large values.
 TOLERANCE = 1e-4
 NUM_CHECKS = 6
 #: For whoever runs the graphs.
@@ -161,22 +161,22 @@ def _card(exported: Exported, config: BertConfig) -> str:
 
 
 def load_for_export(name_or_path: str | Path, task: str | None = None) -> tuple[PackedModel, Any, dict[str, Any]]:
-    """A model in the class that it was saved from, or that a task needs; its tokenizer, and its decision.
+    """A model in the class it was saved from, or that a task needs; its tokenizer and its decision.
 
     Args:
         name_or_path: folder or Hub name.
-        task: a key of :data:`HEADS`; None goes by ``architectures`` in the config.
+        task: a key of :data:`HEADS`; None uses ``architectures`` in the config.
 
     Raises:
         CheckpointError: it cannot be loaded, or has no such head.
-        ConfigError: an unknown task, or none given for a config that does not say what it is.
+        ConfigError: an unknown task, or no task and no known architecture in the config.
     """
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)
     folder = path if path.is_dir() else path.parent
     if task is None:
-        # Under our names: another class that ends in "Model", such as a decoder, is no bare encoder.
+        # Our names: another class that ends in "Model", such as a decoder, is not a bare encoder.
         saved = (BertConfig.from_json_file(folder / CONFIG).architectures or [""])[0]
         head = saved.partition("For")[2] if "For" in saved else "" if saved == BertModel.__name__ else None
     else:
@@ -194,13 +194,13 @@ def _check_request(model: PackedModel, target: Path, variants: Sequence[str], op
     if opset not in OPSETS:
         raise ConfigError(f"opset must be from {OPSETS[0]} to {OPSETS[-1]}, got {opset}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} exists and holds something; give the name of a new folder")
+        raise ConfigError(f"{target} exists and is not empty; give the name of a new folder")
     if model.device.type != "cpu" or model.dtype != torch.float32:
         raise InputError(f"export needs a float32 model on the CPU, got {model.dtype} on {model.device}")
 
 
 def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check: bool, seed: int) -> dict[str, Any]:
-    """Write and check one graph; what there is to say about it."""
+    """Write and check one graph; returns its entry in the manifest."""
     path = folder / FILES[variant]
     graph = GRAPHS[variant](model).eval()
     names, outputs = graph.inputs, graph.outputs
@@ -218,7 +218,7 @@ def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check:
         )
         assert program is not None
         for node in program.model.graph.all_nodes():
-            node.metadata_props.clear()  # lines of source code with their paths on this machine
+            node.metadata_props.clear()  # source lines with paths of this machine
         program.save(path)
     axes = {"padded": ["batch", "sequence"], "packed": ["tokens"]}[variant]
     worst = None
@@ -235,7 +235,7 @@ def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check:
 
 
 def _sample(variant: str, num_inputs: int) -> tuple[tuple[Tensor, ...], tuple[dict[int, Any], ...]]:
-    """Arguments to trace with, and the names of their axes. No axis has 0 or 1, which would be taken for fixed."""
+    """Example arguments for tracing, and the names of their axes. Sizes 0 and 1 would be taken as fixed."""
     if variant == "padded":
         batch, sequence = torch.export.Dim("batch"), torch.export.Dim("sequence")
         ids, mask = torch.zeros((2, 3), dtype=torch.int64), torch.ones((2, 3), dtype=torch.int64)
@@ -247,11 +247,11 @@ def _sample(variant: str, num_inputs: int) -> tuple[tuple[Tensor, ...], tuple[di
 
 
 def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) -> float:
-    """Run a graph beside the model on batches of random shapes.
+    """Compare a graph with the model on batches of random shapes.
 
     Args:
         path: the ``.onnx`` file.
-        model: what it was made of.
+        model: what it was exported from.
         variant: padded or packed.
         seed: of the batches.
 
@@ -259,7 +259,7 @@ def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) 
         The largest difference.
 
     Raises:
-        CheckpointError: more than :data:`TOLERANCE`, a result of another shape, or one that is not finite.
+        CheckpointError: a difference above :data:`TOLERANCE`, another shape, or a value that is not finite.
     """
     session = open_session(path)
     names = [found.name for found in session.get_inputs()]
@@ -283,7 +283,7 @@ def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) 
 
 
 def _lengths(generator: np.random.Generator, longest: int) -> Iterator[list[int]]:
-    """One token alone, the longest input, and random batches."""
+    """A single token, the longest input, and random batches."""
     yield [1]
     yield [longest, min(2, longest)]
     for _ in range(NUM_CHECKS - 2):
@@ -293,9 +293,9 @@ def _lengths(generator: np.random.Generator, longest: int) -> Iterator[list[int]
 def _case(
     model: PackedModel, variant: str, lengths: list[int], generator: np.random.Generator
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Random ids as a graph takes them, and what the model says of them."""
+    """Random inputs of a graph, and the outputs of the model for them."""
     config = model.config
-    # The id of padding says "not there" to some families; no tokenizer gives it to a token that is.
+    # Some families mask the padding id; tokenizers never use it for a real token.
     ids = [_not_padding(generator.integers(0, config.vocab_size, n), config) for n in lengths]
     segments = [np.sort(generator.integers(0, max(1, config.type_vocab_size), n)) for n in lengths]
     batch = pack([row.tolist() for row in ids], [row.tolist() for row in segments])
@@ -306,7 +306,7 @@ def _case(
             out = model.forward_packed(batch)
         else:
             real = torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
-            if len(lengths) > 2:  # padding in front of the last text, as some tokenizers put it
+            if len(lengths) > 2:  # padding before the last text, as some tokenizers do
                 real[-1] = real[-1].flip(0)
             feeds = {name: torch.zeros(real.shape, dtype=torch.int64) for name in ("input_ids", "token_type_ids")}
             feeds["input_ids"].fill_(config.pad_token_id)
@@ -330,7 +330,7 @@ def _not_padding(ids: Any, config: Any) -> Any:
 
 @contextmanager
 def _less_talk() -> Iterator[None]:
-    """Without the exporter's notes on itself: packages it would like to have, and its own deprecations."""
+    """Suppress the exporter's messages about optional packages and its own deprecations."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,8 +1,7 @@
-"""A model as a graph over tensors alone, for export: padded or packed, every axis free.
+"""A model as a graph of tensors only, for export: padded or packed, all axes dynamic.
 
-The encoder and its heads are those of :mod:`bertkit.model`, run as always; only two things that need Python numbers
-have a form of their own here, in which everything is a tensor: where the sequences of a batch lie, and the attention
-kernel.
+The encoder and its heads are those of :mod:`bertkit.model`; only what needs Python numbers has another form here, in
+which everything is a tensor: the layout of a batch, the attention kernel, and pooling over tokens.
 
 Axes: B sequences, S the longest of them, T tokens, N heads, H width of one head, D width of the model.
 """
@@ -24,12 +23,12 @@ from bertkit.model.kernels.linear import Linear
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
 
-#: Added to the scores of keys that are not there. Not -inf: a row without any key would become NaN.
+#: Added to the scores of masked keys. Not -inf: a row without any key would become NaN.
 FORBIDDEN = torch.finfo(torch.float32).min
 
 
 class GraphLayout(Protocol):
-    """What the model asks of a :class:`bertkit.batch.Layout`, and what :func:`attend` needs."""
+    """What the model needs of a :class:`bertkit.batch.Layout`, and what :func:`attend` needs."""
 
     bias: Tensor
 
@@ -48,7 +47,7 @@ class GraphLayout(Protocol):
 
 
 class PaddedLayout:
-    """Rows of a padded batch; padding is computed, and nobody attends to it.
+    """Rows of a padded batch; padding is computed, but not attended to.
 
     Args:
         mask: ``(B, S)``, 1 at real tokens.
@@ -56,7 +55,7 @@ class PaddedLayout:
 
     def __init__(self, mask: Tensor) -> None:
         self.shape = mask.shape
-        # The first real token, not the first column: padding may stand in front.
+        # The first real token, not the first column: there may be padding before it.
         self.first = torch.arange(mask.shape[0]) * mask.shape[1] + (mask != 0).long().argmax(dim=1)
         self.bias = torch.where(mask[:, None, None, :] != 0, 0.0, FORBIDDEN)
 
@@ -75,7 +74,7 @@ class PaddedLayout:
 
 
 class PackedLayout:
-    """Sequences end to end; only attention fills them up to the longest.
+    """Sequences end to end; only attention pads them to the longest.
 
     Args:
         cu_seqlens: int64 ``(B + 1,)``, 0 and the end of each sequence.
@@ -104,7 +103,7 @@ class PackedLayout:
         return self.starts
 
     def gather(self, x: Tensor) -> Tensor:
-        # The look-up of an embedding is the plainest gather of rows that every runtime has.
+        # An embedding lookup is the simplest gather of rows, which every runtime has.
         return F.embedding(self.rows_BS, x.flatten(1)).unflatten(-1, x.shape[1:])  # type: ignore[no-any-return]
 
     def give_back(self, x: Tensor) -> Tensor:
@@ -129,13 +128,13 @@ def pool(x_TD: Tensor, layout: GraphLayout, pooling: str) -> Tensor:
 
 
 class Graph(nn.Module):
-    """A model that takes tensors by place and gives a tuple of tensors.
+    """A model that takes positional tensors and returns a tuple of tensors.
 
     Args:
-        model: what is computed.
+        model: what it computes.
     """
 
-    #: The input that says where the sequences are.
+    #: The input with the boundaries of the sequences.
     bounds: str
 
     def __init__(self, model: PackedModel) -> None:
@@ -151,9 +150,9 @@ class Graph(nn.Module):
 
     def _run(self, ids: Tensor, segments: Tensor | None, positions: Tensor, layout: GraphLayout) -> list[Tensor]:
         batch = Batch(ids, torch.zeros_like(ids) if segments is None else segments, positions, layout)  # type: ignore[arg-type]
-        # Asking for all states keeps the model from the shorter ways that need Python numbers; the unused are pruned.
+        # Asking for all states avoids the shortcuts that need Python numbers; unused outputs are pruned.
         out = self.model.forward_packed(batch, output_hidden_states=True)
-        # A packed batch has the scores of multiple choice in one row; here one a sequence, whatever the choices are.
+        # A packed batch has the scores of multiple choice in one row; here there is one per sequence.
         return [out[name].flatten() if kind_of(self.model) == "choice" else out[name] for name in self.outputs]
 
 
@@ -192,7 +191,7 @@ class PackedGraph(Graph):
 
 
 def output_names(model: PackedModel) -> tuple[str, ...]:
-    """The results that a model has, by trying it on two tokens."""
+    """The outputs of a model, found by running it on two tokens."""
     with torch.inference_mode():
         out = model(torch.zeros((1, 1, 2) if kind_of(model) == "choice" else (1, 2), dtype=torch.int64))
     assert isinstance(out, ModelOutput)
@@ -206,7 +205,7 @@ def kind_of(model: PackedModel) -> str:
 
 @contextmanager
 def traceable(model: PackedModel) -> Iterator[None]:
-    """Inside the block a model in eval mode attends by :func:`attend`, on weights as they are stored."""
+    """Inside the block, a model in eval mode uses :func:`attend` and :func:`pool`, and no prepacked weights."""
     attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
     linears = [module for module in model.modules() if isinstance(module, Linear)]
     kernels = [attention.attend for attention in attentions]

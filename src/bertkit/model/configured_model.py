@@ -1,4 +1,4 @@
-"""The root of the model classes: a module with a config, whose weights are drawn as in the original code."""
+"""The root of the model classes: a module with a config, initialised as in the original code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertkit.model.kernels.linear import Linear
 
 
 def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:
-    """Draw the weights of ``module`` as the original code does.
+    """Initialise the weights of ``module`` as the original code does.
 
     Matrices and embedding tables: normal with sd ``std``, cut at two sd (google-research/bert ``modeling.py``,
     ``create_initializer``). Biases 0; LayerNorm 1 and 0. Does nothing on the meta device.
@@ -37,7 +37,7 @@ def initialize(module: nn.Module, std: float, generator: torch.Generator | None 
 class ConfiguredModel(nn.Module):
     """A network with a config."""
 
-    #: Where the encoder stands in the class: "bert", or "" when the class is the encoder.
+    #: Attribute that holds the encoder: "bert", or "" if the class is the encoder.
     base_prefix: ClassVar[str] = "bert"
     #: Prefixes of the parameters that are the class's own head.
     head_prefixes: ClassVar[tuple[str, ...]] = ()
@@ -73,11 +73,11 @@ class ConfiguredModel(nn.Module):
         return sum(p.numel() for p in counted if not (exclude_embeddings and p in tables))
 
     def init_weights(self, generator: torch.Generator | None = None) -> None:
-        """Draw all weights anew; see :func:`initialize`."""
+        """Initialise all weights anew; see :func:`initialize`."""
         initialize(self, self.config.initializer_range, generator)
 
     def prepack(self) -> Self:
-        """Lay the weights out for CPU inference (a copy of the matrices); see :meth:`Linear.prepack`."""
+        """Prepack the matrices for CPU inference (a copy of each); see :meth:`Linear.prepack`."""
         self.eval()
         for module in self.modules():
             if isinstance(module, Linear):

@@ -1,12 +1,12 @@
 """Optimizers and learning-rate schedules for encoders.
 
 Two recipes. *Sane* (the default) is bias-corrected AdamW (Loshchilov & Hutter 2019) with linear warm-up and linear
-decay, the recipe that Mosbach et al. 2021 and Zhang et al. 2021 found stable. *Original* is what Devlin et al. 2019
-published: Adam without bias correction, and a warm-up that begins at a learning rate of exactly 0. Beside them LAMB,
-for batches of many thousands, and as an experiment Muon.
+decay, which Mosbach et al. 2021 and Zhang et al. 2021 found stable. *Original* is what Devlin et al. 2019
+published: Adam without bias correction, and a warm-up that starts at a learning rate of exactly 0. Besides, LAMB
+for batches of many thousands, and Muon as an experiment.
 
 Every optimizer takes the groups of :func:`parameter_groups` and one peak rate, keeps only tensors as state, and never
-waits for the device.
+synchronises with the device.
 """
 
 from bertkit.optim.adam import AdamW, AdamWeightDecay, adamw

@@ -13,7 +13,7 @@ from bertkit.errors import ConfigError
 from bertkit.optim.base import GroupOptimizer, check_adam_settings
 from bertkit.optim.groups import with_rates
 
-#: Numbers of one tensor that :class:`AdamWeightDecay` updates at a time on a CPU; about ten such are alive.
+#: Values of a tensor that :class:`AdamWeightDecay` updates at a time on a CPU; about ten such buffers are alive.
 _CACHE_NUMBERS = 1 << 16
 
 
@@ -74,12 +74,12 @@ class AdamWeightDecay(GroupOptimizer):
     """Adam as in the code published with the paper: no bias correction, decay added to the update.
 
     ``m = b1 m + (1 - b1) g``; ``v = b2 v + (1 - b2) g^2``; ``p -= lr (m / (sqrt(v) + eps) + decay p)``.
-    Every product and sum is rounded by itself, as there, so the result is the same to the last bit; that takes
-    more passes than multiply-add would.
+    Every product and sum is rounded separately, as in that code, so the result is the same to the last bit; this takes
+    more passes than fused operations would.
 
     Deviation from Kingma & Ba 2015: ``m`` and ``v`` start at 0 and are not divided by ``1 - b^t``, so with the usual
     betas the first update is ``(1 - b1) / sqrt(1 - b2)``, about 3.2 times, larger than the corrected one. Zhang et al.
-    2021 name this as one reason for failed fine-tuning runs; it is here to reproduce the 2018 numbers.
+    2021 name this as one cause of failed fine-tuning runs; it is here to reproduce the results of 2018.
     """
 
     def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ class AdamWeightDecay(GroupOptimizer):
 def _published_update(
     params: list[Tensor], grads: list[Tensor], means: list[Tensor], squares: list[Tensor], group: dict[str, Any]
 ) -> None:
-    """Change all but ``grads`` in place, one rounding an operation."""
+    """Update all but ``grads`` in place, with one rounding per operation."""
     b1, b2 = group["betas"]
     torch._foreach_mul_(means, b1)
     torch._foreach_add_(means, list(torch._foreach_mul(grads, 1 - b1)))
@@ -111,7 +111,7 @@ def _published_update(
 def _cache_sized(*columns: list[Tensor]) -> Iterator[list[list[Tensor]]]:
     """The same columns of tensors in runs that fit a CPU's cache; all at once on a GPU, where launches cost more.
 
-    The update reads and writes its tensors 14 times, so where they come from memory each time, it is bound by that.
+    The update reads and writes its tensors 14 times and would otherwise be limited by memory bandwidth.
     """
     if columns[0][0].device.type != "cpu":
         yield list(columns)
@@ -125,10 +125,10 @@ def _cache_sized(*columns: list[Tensor]) -> Iterator[list[list[Tensor]]]:
 
 
 def _exact_root(square: Tensor) -> Tensor:
-    """The square root rounded as IEEE 754 asks: torch's float32 kernel for CPUs is off by one bit for 1 in 6 numbers.
+    """The correctly rounded square root; torch's float32 kernel for CPUs is off by one bit for 1 in 6 numbers.
 
-    By way of float64: a root of a 24-bit number is never nearer than 2**-50 to where rounding turns, and the float64
-    root is off by less.
+    Computed in float64: the root of a 24-bit number is never closer than 2**-50 to a rounding boundary, and the float64
+    root is more accurate than that.
     """
     if square.dtype == torch.float32 and square.device.type == "cpu":
         return square.double().sqrt_().float()

@@ -1,4 +1,4 @@
-"""What bertkit's own optimizers share: the walk over the groups, and Adam's two running means."""
+"""What bertkit's own optimizers share: the loop over the groups, and Adam's two running means."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bertkit.optim.groups import num_parts
 class GroupOptimizer(Optimizer):
     """An optimizer that updates the parameters of a group together.
 
-    Subclasses write :meth:`_update`. All state is tensors in ``self.state[p]``, as the training loop's checkpoints
-    need it.
+    Subclasses implement :meth:`_update`. All state is tensors in ``self.state[p]``, as the training loop's snapshots
+    require.
 
     Args:
-        params: parameters, or groups of them that may have settings of their own.
+        params: parameters, or groups of them, which may have their own settings.
         lr: peak rate.
         betas: decay of the running mean of the gradient and of its square.
         eps: added to the root of the mean square.
-        weight_decay: share of a weight, times the rate, that is taken off it in each step.
-        own: what else the update of the subclass reads.
+        weight_decay: times the rate, the share of a weight that is subtracted in each step.
+        own: further settings of the subclass.
 
     Raises:
         ConfigError: a setting out of bounds.
@@ -66,14 +66,14 @@ class GroupOptimizer(Optimizer):
 
         Args:
             params: those of the group that have a gradient.
-            grads: their gradients; not to be changed.
-            parts: into how many equal parts along axis 0 each parameter falls, see
+            grads: their gradients; must not be changed.
+            parts: number of equal parts of each parameter along axis 0, see
                 :func:`bertkit.optim.groups.num_parts`.
             group: the group's settings.
         """
 
     def _running(self, key: str, params: list[Tensor]) -> list[Tensor]:
-        """The state ``key`` of each parameter, of its shape; zeros where there is none yet."""
+        """The state ``key`` of each parameter, with its shape; initialised to zeros."""
         for p in params:
             if key not in self.state[p]:
                 self.state[p][key] = torch.zeros_like(p)
@@ -82,14 +82,14 @@ class GroupOptimizer(Optimizer):
     def _adam_directions(
         self, params: list[Tensor], grads: list[Tensor], betas: tuple[float, float], eps: float
     ) -> list[Tensor]:
-        """Bias-corrected ``m / (sqrt(v) + eps)`` after taking in ``grads`` (Kingma & Ba 2015, algorithm 1).
+        """Bias-corrected ``m / (sqrt(v) + eps)`` after adding ``grads`` (Kingma & Ba 2015, algorithm 1).
 
         Returns:
-            New tensors, one a parameter, which the caller may change.
+            New tensors, one per parameter, which the caller may change.
         """
         means, squares = self._running("exp_avg", params), self._running("exp_avg_sq", params)
         for p in params:
-            # Kept on the CPU, so that reading it never waits for the device.
+            # On the CPU, so that reading it does not synchronise with the device.
             self.state[p]["step"] = self.state[p].get("step", torch.zeros((), device="cpu")) + 1
         counts = [self.state[p]["step"].item() for p in params]
         b1, b2 = betas
@@ -110,7 +110,7 @@ def split_parts(tensors: list[Tensor], parts: list[int]) -> list[Tensor]:
 
 
 def check_adam_settings(learning_rate: float, betas: tuple[float, float], eps: float) -> None:
-    """Refuse settings with which the update is undefined or goes uphill.
+    """Refuse settings with which the update is undefined or ascends.
 
     Raises:
         ConfigError: naming the setting.
@@ -120,4 +120,4 @@ def check_adam_settings(learning_rate: float, betas: tuple[float, float], eps: f
     if not all(0 <= beta < 1 for beta in betas):
         raise ConfigError(f"betas must both be from 0 to below 1, got {betas}")
     if not eps > 0:
-        raise ConfigError(f"eps must be above 0, got {eps}: a weight without gradient would become NaN")
+        raise ConfigError(f"eps must be above 0, got {eps}: a weight without a gradient would become NaN")

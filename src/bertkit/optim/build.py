@@ -1,4 +1,4 @@
-"""An optimizer by name, for settings and recipes."""
+"""Optimizers by name, for settings and recipes."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def make_optimizer(
         model: anything with named parameters.
         learning_rate: peak rate.
         weight_decay: see :func:`bertkit.optim.parameter_groups`.
-        layer_decay: see there.
+        layer_decay: see :func:`bertkit.optim.parameter_groups`.
 
     Raises:
-        ConfigError: an unknown name, a setting out of bounds, or a model with nothing to train.
+        ConfigError: an unknown name, a setting out of bounds, or a model without trainable parameters.
     """
     if name not in OPTIMIZERS:
         raise ConfigError(

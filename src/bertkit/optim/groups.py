@@ -21,7 +21,7 @@ def parameter_groups(
     """Group the trainable parameters by how the optimizer must treat them.
 
     Biases and LayerNorm weights are not decayed (every parameter with fewer than two axes; appendix A.2 of the paper
-    decays "weights"). Frozen parameters (``requires_grad=False``) are in no group, so they are never touched.
+    decays "weights"). Frozen parameters (``requires_grad=False``) are in no group, so they never change.
 
     Args:
         model: anything with named parameters.
@@ -30,7 +30,7 @@ def parameter_groups(
             layer ``layer_decay``, the embeddings ``layer_decay ** (L + 1)``. None: the same rate everywhere.
 
     Returns:
-        Groups with ``params``, ``names``, ``weight_decay`` and ``lr_scale``; every trainable parameter is in one.
+        Groups with ``params``, ``names``, ``weight_decay`` and ``lr_scale``; each trainable parameter once.
 
     Raises:
         ConfigError: the model has no trainable parameter.
@@ -48,7 +48,7 @@ def parameter_groups(
         group["params"].append(parameter)
         group["names"].append(name)
     if not groups:
-        raise ConfigError("the model has no trainable parameter: every one has requires_grad=False")
+        raise ConfigError("the model has no trainable parameter: all have requires_grad=False")
     return list(groups.values())
 
 
@@ -71,7 +71,7 @@ def set_learning_rate(optimizer: Optimizer, learning_rate: float) -> None:
 
 
 def num_parts(name: str) -> int:
-    """How many of the paper's weights a parameter holds: 3 where query, key and value lie in one tensor, else 1."""
+    """Number of the paper's weights in a parameter: 3 where query, key and value share one tensor, else 1."""
     return 3 if _FUSED_QKV.search(name) else 1
 
 

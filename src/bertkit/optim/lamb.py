@@ -40,11 +40,11 @@ class Lamb(GroupOptimizer):
     """Adam whose update of each weight is as long as ``lr`` times the weight itself (algorithm 2 of the paper).
 
     ``u = m' / (sqrt(v') + eps) + decay w``, with bias-corrected ``m'`` and ``v'``; ``w -= lr (|w| / |u|) u``. The
-    scaling function of the paper is the identity. Where ``|w|`` or ``|u|`` is 0 the ratio is 1, so a weight that
-    starts at 0 can leave it.
+    scaling function of the paper is the identity. If ``|w|`` or ``|u|`` is 0 the ratio is 1, so a weight that
+    starts at 0 can change.
 
-    A weight is one of the paper's: where query, key and value lie in one tensor (recognised by ``names`` in the
-    group), each has a ratio of its own.
+    Weights are those of the paper: where query, key and value share one tensor (recognised by ``names`` in the group),
+    each has its own ratio.
 
     Deviations from algorithm 2, both as in the authors' code: parameters with one axis (biases, norms) have ratio 1
     unless ``adapt_vectors``, and the gradient is clipped to a global norm of 1, which the training loop does.
@@ -79,7 +79,7 @@ class Lamb(GroupOptimizer):
 
 
 def _scale_to_weights(updates: list[Tensor], weights: list[Tensor]) -> None:
-    """Make each update as long as its weight, in place; leave it where one of the two is 0."""
+    """Scale each update to the norm of its weight, in place; unchanged if either is 0."""
     update_norms = torch.stack(list(torch._foreach_norm(updates)))
     weight_norms = torch.stack(list(torch._foreach_norm(weights)))
     usable = (update_norms > 0) & (weight_norms > 0)

@@ -17,8 +17,8 @@ from bertkit.errors import ConfigError
 from bertkit.optim.base import GroupOptimizer, split_parts
 from bertkit.optim.groups import is_hidden_matrix, with_rates
 
-#: Coefficients of the odd polynomial ``a s + b s^3 + c s^5`` that is applied to the singular values again and again.
-#: Chosen by Jordan et al. for the steepest rise at 0; the values end between about 0.7 and 1.2 and not at exactly 1.
+#: Coefficients of the odd polynomial ``a s + b s^3 + c s^5`` that is applied repeatedly to the singular values.
+#: Chosen by Jordan et al. for the steepest slope at 0; the values end between about 0.7 and 1.2, not at exactly 1.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 #: An orthogonal (r, c) matrix times this and ``sqrt(max(r, c))`` has the root mean square of a usual Adam update.
@@ -33,7 +33,7 @@ def muon(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-6,
 ) -> Muon:
-    """:class:`Muon` over the groups of :func:`bertkit.optim.parameter_groups`, each cut in two by the names.
+    """:class:`Muon` over the groups of :func:`bertkit.optim.parameter_groups`, each split in two by name.
 
     Args:
         groups: parameter groups with ``names``; ``lr_scale`` in a group multiplies its learning rate.
@@ -48,16 +48,18 @@ def muon(
     ready = [part for group in with_rates(groups, learning_rate) for part in _cut(group)]
     if not any(group["orthogonal"] for group in ready):
         raise ConfigError(
-            "Muon updates the weight matrices of encoder layers (names with 'encoder.layer.N.'), and there is none "
-            "that can be trained; use adamw"
+            "Muon updates the weight matrices of encoder layers (names with 'encoder.layer.N.'), and none "
+            "is trainable; use adamw"
         )
     return Muon(ready, lr=learning_rate, momentum=momentum, betas=betas, eps=eps)
 
 
 def _cut(group: dict[str, Any]) -> list[dict[str, Any]]:
-    """The hidden matrices of a group and the rest of it; a part that is empty is left out."""
+    """The hidden matrices of a group and the rest; an empty part is left out."""
     if len(group.get("names", ())) != len(group["params"]):
-        raise ConfigError("Muon chooses by name: each group needs 'names', one a parameter; use parameter_groups()")
+        raise ConfigError(
+            "Muon selects parameters by name: each group needs 'names', one per parameter; use parameter_groups()"
+        )
     pairs = list(zip(group["names"], group["params"], strict=True))
     parts = []
     for orthogonal in (True, False):
@@ -69,16 +71,16 @@ def _cut(group: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Muon(GroupOptimizer):
-    """Momentum made orthogonal for groups with ``orthogonal``, AdamW for the others.
+    """Orthogonalized momentum for groups with ``orthogonal``, AdamW for the others.
 
     Hidden matrix ``W`` of shape ``(r, c)``: ``B = momentum B + (1 - momentum) G``;
-    ``O = orthogonalize((1 - momentum) G + momentum B)``; ``W -= lr (0.2 sqrt(max(r, c)) O + decay W)``, the decay taken
-    first. Where query, key and value lie in one tensor, each is made orthogonal by itself.
+    ``O = orthogonalize((1 - momentum) G + momentum B)``; ``W -= lr (0.2 sqrt(max(r, c)) O + decay W)``, decay
+    first. Where query, key and value share one tensor, each is orthogonalized separately.
 
     Deviation from Jordan et al. 2024: the decay, and the scale ``0.2 sqrt(max(r, c))`` in place of
-    ``sqrt(max(1, r / c))``, are those of Liu et al. 2025, so one learning rate serves both kinds of groups.
+    ``sqrt(max(1, r / c))``, are those of Liu et al. 2025, so that one learning rate suits both kinds of groups.
 
-    Use :func:`muon`, which makes the groups.
+    Use :func:`muon`, which creates the groups.
 
     Raises:
         ConfigError: a setting out of bounds.
@@ -111,23 +113,23 @@ class Muon(GroupOptimizer):
         torch._foreach_add_(weights, updates, alpha=-rate)
 
     def _nesterov(self, params: list[Tensor], grads: list[Tensor], momentum: float) -> list[Tensor]:
-        """The running mean of the gradients, moved once more towards where it is going."""
+        """Nesterov momentum: the running mean of the gradients, moved once more towards the gradient."""
         means = self._running("momentum", params)
         torch._foreach_lerp_(means, grads, 1 - momentum)
         return list(torch._foreach_lerp(grads, means, momentum))
 
 
 def orthogonalize(matrices: Sequence[Tensor], *, steps: int = 5, eps: float = 1e-7) -> list[Tensor]:
-    """Replace the singular values of each matrix by about 1: ``U S V^T`` becomes nearly ``U V^T``.
+    """Set the singular values of each matrix to about 1: ``U S V^T`` becomes nearly ``U V^T``.
 
-    Newton-Schulz iteration (Jordan et al. 2024), which needs matrix products only. They run in bf16 on a GPU and in
-    the matrix's own type elsewhere; matrices of one shape run together. A singular value below about 1e-3 of the
-    Frobenius norm does not get all the way up.
+    Newton-Schulz iteration (Jordan et al. 2024), which needs only matrix products. They run in bf16 on a GPU and in
+    the matrix's own type elsewhere; matrices of the same shape run together. Singular values below about 1e-3 of the
+    Frobenius norm do not reach 1.
 
     Args:
         matrices: each ``(r, c)``, not changed.
-        steps: times the polynomial :data:`NEWTON_SCHULZ` is applied.
-        eps: lower bound of the norm that a matrix is divided by, so a matrix of zeros stays one.
+        steps: how often the polynomial :data:`NEWTON_SCHULZ` is applied.
+        eps: lower bound of the norm that a matrix is divided by, so that zeros stay zeros.
 
     Returns:
         New matrices of the same shapes and types.
@@ -138,19 +140,19 @@ def orthogonalize(matrices: Sequence[Tensor], *, steps: int = 5, eps: float = 1e
         by_shape.setdefault((min(matrix.shape), max(matrix.shape)), []).append(number)
     found: dict[int, Tensor] = {}
     for numbers in by_shape.values():
-        # Lying matrices: the product X X^T then has the shorter side.
-        x = torch.stack([_lying(matrices[number]) for number in numbers])
+        # Wide matrices, so that X X^T has the shorter side.
+        x = torch.stack([_wide(matrices[number]) for number in numbers])
         if x.is_cuda:
             x = x.bfloat16()
         x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
         for _ in range(steps):
             gram = x @ x.mT
             x = a * x + (b * gram + c * (gram @ gram)) @ x
-        for number, lying in zip(numbers, x.unbind(), strict=True):
+        for number, wide in zip(numbers, x.unbind(), strict=True):
             matrix = matrices[number]
-            found[number] = (lying if matrix.shape == lying.shape else lying.mT).to(matrix.dtype)
+            found[number] = (wide if matrix.shape == wide.shape else wide.mT).to(matrix.dtype)
     return [found[number] for number in range(len(matrices))]
 
 
-def _lying(matrix: Tensor) -> Tensor:
+def _wide(matrix: Tensor) -> Tensor:
     return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the factor of the peak rate at each optimizer step, or after each second."""
+"""Learning-rate schedules: the factor of the peak rate at each optimizer step, or at each moment of a time budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertkit.errors import ConfigError
 #: ``schedule(step)`` is the factor for the peak learning rate at optimizer step ``step``, counted from 0.
 Schedule = Callable[[int], float]
 
-#: Factor of :func:`budget_schedule` before the clock has moved.
+#: Factor of :func:`budget_schedule` at time 0.
 _FIRST_FACTOR = 0.01
 
 
@@ -19,14 +19,14 @@ def linear_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
     """Rise linearly for ``warmup * num_steps`` steps, then fall linearly to 0.
 
     No step is wasted: step 0 has factor ``1 / (W + 1)``, not 0, and 0 is reached only after the last step. From the
-    peak on, the values are those of the usual schedule: ``(num_steps - step) / (num_steps - W)``.
+    peak on, the values are those of the common schedule: ``(num_steps - step) / (num_steps - W)``.
 
     Args:
         num_steps: optimizer steps of the whole run.
-        warmup: share of them that rises, from 0 (none) up to below 1.
+        warmup: share of them with a rising rate, from 0 (none) up to below 1.
 
     Raises:
-        ConfigError: one of them is out of bounds.
+        ConfigError: an argument is out of bounds.
     """
     return polynomial_schedule(num_steps, warmup=warmup, power=1.0)
 
@@ -34,17 +34,17 @@ def linear_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
 def polynomial_schedule(num_steps: int, *, warmup: float = 0.1, power: float = 1.0, end: float = 0.0) -> Schedule:
     """Rise as :func:`linear_schedule`, then fall as ``end + (1 - end) x^power``, where ``x`` goes from 1 to 0.
 
-    With the defaults it is :func:`linear_schedule`. A power above 1 falls early and lands softly, one below 1 stays
+    With the defaults it is :func:`linear_schedule`. A power above 1 falls early, one below 1 stays
     high for longer.
 
     Args:
         num_steps: optimizer steps of the whole run.
-        warmup: share of them that rises, from 0 (none) up to below 1.
+        warmup: share of them with a rising rate, from 0 (none) up to below 1.
         power: above 0.
         end: factor after the last step, from 0 to 1; it stays there.
 
     Raises:
-        ConfigError: one of them is out of bounds.
+        ConfigError: an argument is out of bounds.
     """
     warm = _num_warmup_steps(num_steps, warmup)
     if not (power > 0 and math.isfinite(power)):
@@ -62,10 +62,10 @@ def polynomial_schedule(num_steps: int, *, warmup: float = 0.1, power: float = 1
 
 
 def original_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
-    """The schedule of the published code: ``step / W`` while rising, so step 0 learns nothing, then ``1 - step / N``.
+    """The schedule of the published code: ``step / W`` during warm-up, so step 0 has no effect, then ``1 - step / N``.
 
-    Unlike :func:`linear_schedule` the fall is measured from step 0, so the rate drops by the share ``W / N`` at once
-    when the warm-up ends.
+    Unlike :func:`linear_schedule` the fall is measured from step 0, so the rate drops by ``W / N`` when the
+    warm-up ends.
     """
     warm = int(num_steps * warmup)
     _num_warmup_steps(num_steps, warmup)
@@ -77,17 +77,17 @@ def trapezoid_schedule(
 ) -> Schedule:
     """Rise, stay at the peak, fall to 0 at the end (warm-up, stable, decay).
 
-    A run can be made longer from any state before the fall, because no value before it depends on ``num_steps`` except
-    through the warm-up (Hägele et al. 2024).
+    A run can be extended from any state before the fall, because earlier values depend on ``num_steps`` only through
+    the warm-up (Hägele et al. 2024).
 
     Args:
         num_steps: optimizer steps of the whole run.
-        warmup: share of them that rises, from 0 (none) up to below 1.
-        cooldown: share of them that falls, above 0; ``warmup + cooldown`` is at most 1.
+        warmup: share of them with a rising rate, from 0 (none) up to below 1.
+        cooldown: share of them with a falling rate, above 0; ``warmup + cooldown`` is at most 1.
         shape: ``linear``, or ``1-sqrt``: ``1 - sqrt(done)``, which falls fast at first (the same paper, section 4).
 
     Raises:
-        ConfigError: one of them is out of bounds.
+        ConfigError: an argument is out of bounds.
     """
     warm = _num_warmup_steps(num_steps, warmup)
     _check_cooldown(warmup, cooldown)
@@ -107,21 +107,20 @@ def trapezoid_schedule(
 def budget_schedule(
     max_seconds: float, clock: Callable[[], float], *, warmup: float = 0.1, cooldown: float | None = None
 ) -> Schedule:
-    """A schedule over time in place of steps: it reaches 0 when ``max_seconds`` are used up, however fast steps are.
+    """A schedule over time instead of steps: it reaches 0 when ``max_seconds`` are used up, however fast the steps are.
 
-    The number of the step is not looked at. The first step, for which no time has passed, has 1/100 of the peak rate
-    and not 0, so it is not wasted. Two runs never see the same clock, so a run with this schedule cannot be repeated
-    bit for bit.
+    The step number is ignored. The first step, at time 0, has 1/100 of the peak rate instead of 0, so it is not wasted.
+    Two runs never see the same clock, so a run with this schedule cannot be reproduced bit for bit.
 
     Args:
         max_seconds: the budget, above 0.
-        clock: seconds used so far; for a resumed run those before the interruption included
+        clock: seconds used so far, in a resumed run including those before the interruption
             (``lambda: trainer.at.seconds``).
-        warmup: share of the budget that rises, from 0 (none) up to below 1.
-        cooldown: share of the budget that falls; the rate is flat in between. None: all that is left after the rise.
+        warmup: share of the budget with a rising rate, from 0 (none) up to below 1.
+        cooldown: share of the budget with a falling rate; flat in between. None: all after the warm-up.
 
     Raises:
-        ConfigError: one of them is out of bounds.
+        ConfigError: an argument is out of bounds.
     """
     if not (max_seconds > 0 and math.isfinite(max_seconds)):
         raise ConfigError(f"a time budget must be a finite number of seconds above 0, got {max_seconds}")
@@ -147,13 +146,13 @@ def _num_warmup_steps(num_steps: int, warmup: float) -> int:
 
 def _check_warmup(warmup: float) -> None:
     if not 0.0 <= warmup < 1.0:
-        raise ConfigError(f"warmup is the share of steps that rise, from 0 to below 1, got {warmup}")
+        raise ConfigError(f"warmup is the share of steps with a rising rate, from 0 to below 1, got {warmup}")
 
 
 def _check_cooldown(warmup: float, cooldown: float) -> None:
     # 1e-9: the sum of two shares such as 0.7 and 0.3 may exceed 1 by rounding.
     if not (cooldown > 0 and warmup + cooldown <= 1 + 1e-9):
         raise ConfigError(
-            f"cooldown is the share of the run that falls: above 0, and warmup + cooldown at most 1; got "
+            f"cooldown is the share of the run with a falling rate: above 0, and warmup + cooldown at most 1; got "
             f"warmup={warmup}, cooldown={cooldown}"
         )

@@ -193,7 +193,7 @@ def test_requests_that_cannot_be_met(classifier: Path, tmp_path: Path, capsys: p
     full.mkdir()
     (full / "file").touch()
     for folder, options, told in (
-        (full, {}, "exists and holds something"),
+        (full, {}, "exists and is not empty"),
         (tmp_path / "a", {"opset": 9}, "opset must be from 18 to 23, got 9"),
         (tmp_path / "a", {"variants": ()}, "variants must be some of padded, packed"),
         (tmp_path / "a", {"variants": ("packed", "packed")}, "each once"),

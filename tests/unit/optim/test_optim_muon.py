@@ -133,7 +133,7 @@ def test_the_rest_is_adamw() -> None:
 
 
 def test_groups_without_hidden_matrices_or_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"none that can be trained; use adamw"):
+    with pytest.raises(ConfigError, match=r"none is trainable; use adamw"):
         muon([{"params": [nn.Parameter(torch.ones(2, 2))], "names": ["classifier.weight"]}], learning_rate=0.1)
     with pytest.raises(ConfigError, match=r"needs 'names'"):
         muon([{"params": [nn.Parameter(torch.ones(2, 2))]}], learning_rate=0.1)

@@ -1,8 +1,8 @@
-"""Dropout whose random bits are cheap.
+"""Dropout with cheap random bits.
 
-On a CPU, ``torch.nn.functional.dropout`` spends some 8 ns a value drawing Bernoulli numbers; next to the matrix
-products of a small encoder that is a fifth of a training step. Here 16 random bits a value come from NumPy's SFC64,
-seeded from torch's generator at every call, so that ``torch.manual_seed`` and a saved generator state fix every mask.
+On a CPU, ``torch.nn.functional.dropout`` takes about 8 ns per value to draw Bernoulli numbers, a fifth of a training
+step of a small encoder. Here 16 random bits per value come from NumPy's SFC64, seeded from torch's generator at every
+call, so that ``torch.manual_seed`` and a saved generator state determine every mask.
 See ``docs/decisions/0003-dropout-bits.md``.
 """
 

@@ -1,4 +1,4 @@
-"""A linear layer with two kernels: torch's own, and for CPU inference a product on weights laid out once for it."""
+"""A linear layer with two kernels: torch's own, and for CPU inference a product with prepacked weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 class Linear(nn.Linear):
-    """``x @ weight.T + bias``, and GELU (erf form) in the same pass when asked.
+    """``x @ weight.T + bias``, and optionally GELU (erf form) in the same pass.
 
     After :meth:`prepack`, calls in eval mode without gradients, on a CPU in fp32, use a copy of the weight in oneDNN's
     blocked layout; the results differ from ``torch.nn.functional.linear`` by rounding only.
@@ -20,10 +20,10 @@ class Linear(nn.Linear):
     _packed_from: tuple[int, int] | None = None
 
     def prepack(self) -> None:
-        """Lay the weight out for CPU inference, at the cost of a copy. Does nothing where that cannot help.
+        """Prepack the weight for CPU inference, at the cost of a copy. Does nothing where that cannot help.
 
-        The copy is dropped when the module goes to training mode, and made again when the weight was changed by an
-        ordinary in-place operation or replaced. Changes through ``weight.data`` cannot be seen: call again after one.
+        The copy is dropped in training mode, and renewed when the weight was replaced or changed by an ordinary
+        in-place operation. Changes through ``weight.data`` are not noticed: call this again after one.
         """
         weight = self.weight
         if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
