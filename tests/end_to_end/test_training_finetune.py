@@ -264,7 +264,7 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 data, start, out, resume = sys.argv[1:]
 config = FinetuneConfig(learning_rate=1e-3, epochs=15, batch_size=16, max_length=24, seeds=2, baseline=False,
-                        checkpoint_every_s=float(sys.stdin.readline()))
+                        keep="all", checkpoint_every_s=float(sys.stdin.readline()))
 try:
     finetune(csv_task(data), data, start, out, config, resume=resume == "resume", cache=None)
 except KeyboardInterrupt as stop:

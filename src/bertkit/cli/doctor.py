@@ -8,7 +8,9 @@ import platform
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from bertkit import __version__
 from bertkit.cli.common_options import COMMON, Common, write_json, write_line
@@ -17,8 +19,14 @@ _EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 
-def doctor(*, common: Common = COMMON) -> int:
-    """Show versions, threads, devices and optional packages, for a bug report.
+def doctor(
+    *,
+    clear_cache: Annotated[
+        bool, Parameter(negative=(), help="Delete the cached features of frozen encoders, then report.")
+    ] = False,
+    common: Common = COMMON,
+) -> int:
+    """Show versions, threads, devices, optional packages and the feature cache, for a bug report.
 
     Exit code 5 if a required package is missing.
 
@@ -26,6 +34,10 @@ def doctor(*, common: Common = COMMON) -> int:
 
         bertkit doctor
     """
+    from bertkit.training.finetuning import feature_cache
+
+    if clear_cache:
+        feature_cache.clear_cache()
     declared = _declared()
     required = {name: _version(name) for name in declared.pop("", [])}
     report: dict[str, Any] = {
@@ -36,6 +48,7 @@ def doctor(*, common: Common = COMMON) -> int:
         "packages": required,
         "extras": {extra: {name: _version(name) for name in names} for extra, names in declared.items()},
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "feature_cache": feature_cache.describe_cache(),
     }
     if required.get("torch") is not None and importlib.util.find_spec("torch") is not None:
         report["torch"] = _look_at_torch()

@@ -40,6 +40,10 @@ def finetune(
             help="Continue the run in --out; repeat its other options. A larger --seeds adds seeds.",
         ),
     ] = False,
+    feature_cache: Annotated[
+        bool,
+        Parameter(help="With --freeze-encoder: keep the features for later runs; 'bertkit doctor' says where."),
+    ] = True,
     columns: LabelledColumns = LABELLED_COLUMNS,
     tags: TagColumns = TAG_COLUMNS,
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
@@ -66,19 +70,21 @@ def finetune(
     """
     from bertkit.system.console import set_quiet
     from bertkit.system.device import find_device
+    from bertkit.system.json_files import printable
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue
 
     set_quiet(output.quiet)
     device = str(find_device(output.device))
     result: FinetuneResult | GlueResult
+    cache = "auto" if feature_cache else None
     if task == "glue":
         check_columns(task, columns, tags)
-        result = finetune_glue(data, model, out, config, resume=resume, device=device)
+        result = finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
     else:
         chosen = find_task(task, data, columns, config.on_error, tags)
-        result = run_finetune(chosen, data, model, out, config, resume=resume, device=device)
+        result = run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)
     if output.json:
-        write_json({"folder": str(result.folder), **result.to_dict()})
+        write_json({"folder": printable(result.folder), **result.to_dict()})
     else:
         write_line(result.render())

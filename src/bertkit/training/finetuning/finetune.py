@@ -23,10 +23,10 @@ from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
+from bertkit.training.finetuning.feature_cache import cache_folder
 from bertkit.training.finetuning.finetune_folder import EXAMPLES, FinetuneFolder
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult, choose_seed, notes_on, summarize
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.frozen_encoder import cache_folder
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.finetuning.model_card import model_card
 from bertkit.training.finetuning.protocol_block import protocol_block

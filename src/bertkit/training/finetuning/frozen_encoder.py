@@ -1,4 +1,4 @@
-"""A head on a frozen encoder: every text is encoded once, not once an epoch.
+"""A head on a frozen encoder: every text is encoded once, not once per epoch.
 
 The features are what ``BertForSequenceClassification`` feeds its head, so the trained head put back into the full model
 predicts the same: with mean or max pooling, these vectors; otherwise the pooled [CLS] vectors of BERT and ALBERT, whose
@@ -10,29 +10,23 @@ the weights and of the token ids, and bounded in size.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
 from bertkit.engine.scoring import row_outputs
-from bertkit.errors import ConfigError, ResourceError
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
 from bertkit.ragged import Floats, GroupSet, Ragged
-from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
+from bertkit.training.finetuning.feature_cache import read_features, write_features
 
-#: The cache keeps the features used last, up to this many bytes.
-CACHE_BYTES = 2_000_000_000
 #: Fields of the config that do not change the vectors.
 _OF_THE_HEAD = {"id2label", "problem_type", "architectures", "pooling"}
 
@@ -51,7 +45,7 @@ class VectorBatch:
 
 
 class FrozenHead(nn.Module):
-    """The head of a full model, trained on vectors. It shares the model's parameters, so nothing is copied back.
+    """The head of a full model, trained on vectors. It shares the model's parameters, so nothing has to be copied back.
 
     Args:
         model: its ``dropout`` and ``classifier`` are used, and its pooler where that is the head's own; its encoder is
@@ -106,10 +100,10 @@ def has_own_pooler(model: HeadModel) -> bool:
 
 
 def windows_apart(model: BertForSequenceClassification, features: Ragged | GroupSet) -> GroupSet | None:
-    """The rows, where each is in windows that have a vector each; None where a row has one vector.
+    """The rows, if each has one vector per window; None if a row has one vector.
 
-    The mean of logits is the logits of the mean vector where the head is linear, so that one vector is enough; a head
-    with a layer of its own needs them all.
+    For a linear head the mean of the logits is the logits of the mean vector, so one vector is enough; a head with a
+    layer of its own needs them all.
     """
     return features if isinstance(features, GroupSet) and has_own_pooler(model) else None
 
@@ -122,14 +116,14 @@ def frozen_vectors(
     check: Callable[[], None] = lambda: None,
     label: str = "encoding",
 ) -> Floats:
-    """The vector that the head reads of every row, float32 ``(n, D)``.
+    """The vector of every row that the head reads, float32 ``(n, D)``.
 
-    Of a row in windows it is the mean of theirs, or there is one of each window; see :func:`windows_apart`.
+    For a row in windows it is the mean over them, or there is one per window; see :func:`windows_apart`.
 
     Args:
         model: put into eval mode.
         features: the rows.
-        cache: folder to look in first and to write to; None computes always. See :func:`cache_folder`.
+        cache: folder of the feature cache; None always computes. See :mod:`bertkit.training.finetuning.feature_cache`.
         check: called before each batch; may raise to stop.
         label: what the progress bar says.
     """
@@ -137,7 +131,7 @@ def frozen_vectors(
         vectors = frozen_vectors(model, features.sequences, cache=cache, check=check, label=label)
         return vectors if windows_apart(model, features) else features.mean(vectors)
     file = None if cache is None else cache / f"{_key(model, features)}.safetensors"
-    if file is not None and (found := _read(file, (len(features), model.config.hidden_size))) is not None:
+    if file is not None and (found := read_features(file, (len(features), model.config.hidden_size))) is not None:
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
         return found
 
@@ -153,23 +147,17 @@ def frozen_vectors(
 
     vectors = row_outputs(model, features, forward, check=check, label=label)
     if file is not None:
-        _write(file, vectors)
+        write_features(file, vectors)
     return vectors
 
 
 def freeze_encoder(model: HeadModel) -> None:
-    """Leave everything but the head's own parts out of training, for heads that :class:`FrozenHead` does not fit."""
+    """Train only the head's own parts, for heads that :class:`FrozenHead` does not fit."""
     prefixes = tuple(
         prefix for prefix in model.head_prefixes if has_own_pooler(model) or not prefix.startswith("bert.pooler.")
     )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(prefixes))
-
-
-def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/bertkit/features``, by default below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "bertkit" / "features"
 
 
 def _key(model: BertForSequenceClassification, features: Ragged) -> str:
@@ -187,31 +175,3 @@ def _key(model: BertForSequenceClassification, features: Ragged) -> str:
     for array in (features.ids, features.token_type_ids, features.boundaries):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _read(file: Path, shape: tuple[int, int]) -> Floats | None:
-    try:
-        vectors = load_file(file)["vectors"]
-    except FileNotFoundError:
-        return None
-    except (OSError, SafetensorError, KeyError) as error:
-        say(f"the feature cache {file} cannot be used and is computed again: {error}")
-        return None
-    if vectors.shape != shape or vectors.dtype != np.float32:
-        return None
-    os.utime(file)  # the oldest are deleted first
-    return vectors
-
-
-def _write(file: Path, vectors: Floats) -> None:
-    """Keep the features for the next run. A cache that cannot be written costs time, never a result."""
-    try:
-        write_atomically(file, save({"vectors": vectors}))
-    except (OSError, ConfigError, ResourceError) as error:
-        say(f"the features are not cached: {error}")
-        return
-    kept = 0
-    for old in sorted(file.parent.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True):
-        kept += old.stat().st_size
-        if kept > CACHE_BYTES and old != file:
-            old.unlink(missing_ok=True)

@@ -67,15 +67,13 @@ def _front_matter(result: FinetuneResult, card: Card) -> str:
         ],
     }
     fields = {
-        "library_name": "bertkit",
-        "pipeline_tag": card.pipeline,
         **({"base_model": start["name"]} if start.get("from_hub") else {}),
         **({"datasets": [dataset]} if dataset else {}),
         "metrics": names,
         "model-index": [{"name": result.task, "results": [measured]}],
     }
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
-    return "\n".join(["---", *lines, "---\n"])
+    return "\n".join(["---", "library_name: bertkit", f"pipeline_tag: {card.pipeline}", *lines, "---\n"])
 
 
 def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from bertkit.batch import Batch, collate
+from bertkit.cli import main
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
@@ -21,6 +23,7 @@ from bertkit.optim import AdamWeightDecay
 from bertkit.ragged import Ragged
 from bertkit.tasks.text.label_weights import class_weights, label_entropy
 from bertkit.tasks.text.workflow import score_logits, text_logits
+from bertkit.training.finetuning import feature_cache
 from bertkit.training.finetuning import frozen_encoder as frozen
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
@@ -377,8 +380,22 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     assert "not cached" in capsys.readouterr().err
 
 
+def test_the_cache_can_be_looked_at_and_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    frozen_vectors(tiny_model(), DEV, cache=feature_cache.cache_folder())
+    size = next(tmp_path.rglob("*.safetensors")).stat().st_size
+    folder = str(tmp_path / "bertkit" / "features")
+    for options, found in (([], [1, size]), (["--clear-cache"], [0, 0])):
+        assert main(["doctor", "--json", *options]) == 0
+        told = json.loads(capsys.readouterr().out)["feature_cache"]
+        assert told == {"folder": folder, "files": found[0], "bytes": found[1]}
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
 def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frozen, "CACHE_BYTES", 10_000)
+    monkeypatch.setattr(feature_cache, "CACHE_BYTES", 10_000)
     for seed in range(5):
         frozen_vectors(tiny_model(), toy_features(60, seed=seed), cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
