@@ -61,8 +61,8 @@ def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, A
     workflow = workflow_of(task)
     with seeded(config.seed):
         tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
-        model = workflow.new_model(minilm_folder(), seed=config.seed, device=None, config=config)
-        trained = fit(model, task, workflow.encode(train, tokenizer, config, labelled=True), None, config,
+        model = workflow.new_model(minilm_folder(), seed=config.seed, device=None, settings=config)
+        trained = fit(model, workflow, workflow.encode(train, tokenizer, config, labelled=True), None, config,
                       seed=config.seed)  # fmt: skip
         encoded = workflow.encode(dev, tokenizer, config, labelled=False)
         outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="predicting")

@@ -41,11 +41,12 @@ def main() -> None:
 
     from bertkit.tasks.choices.baseline import choice_baseline
     from bertkit.tasks.choices.task import CODAH
+    from bertkit.tasks.run_rows import read_rows
+    from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-    from bertkit.training.finetuning.task_data import read_rows
 
     torch.set_num_threads(args.threads)
-    rows = read_rows(CODAH, args.data, FinetuneConfig(max_train_rows=args.rows))
+    rows = read_rows(workflow_of(CODAH), args.data, FinetuneConfig(max_train_rows=args.rows))
 
     def run(system: Callable[..., Any], seed: int) -> dict[str, float]:
         found, seconds = system(rows.train, rows.dev, args.epochs, seed)

@@ -62,12 +62,14 @@ def parse_args() -> argparse.Namespace:
 def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argparse.Namespace) -> dict[str, Any]:
     """Run both systems on every seed, alternating."""
     from bertkit.tasks import get_task
+    from bertkit.tasks.run_rows import read_rows
+    from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-    from bertkit.training.finetuning.task_data import read_rows
 
     settings = {"learning_rate": 1e-4, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
-    config = FinetuneConfig(**settings, max_train_rows=rows, baseline=False)
-    data = read_rows(get_task(task), folder, config)
+    # MiniLM asks for mean pooling; Trainer's class reads [CLS], so both do here.
+    config = FinetuneConfig(**settings, max_train_rows=rows, baseline=False, pooling="cls")
+    data = read_rows(workflow_of(get_task(task)), folder, config)
     systems: dict[str, Callable[[int], dict[str, float]]] = {
         "bertkit": lambda seed: run_bertkit(task, config.model_copy(update={"seed": seed}), data),
         "transformers": lambda seed: run_transformers(task, data, settings, seed),
@@ -88,8 +90,9 @@ def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argpa
 def run_bertkit(task: str, config: Any, data: Any) -> dict[str, float]:
     """Dev score after the last epoch, and seconds."""
     from bertkit.tasks import get_task
+    from bertkit.tasks.workflow import workflow_of
     from bertkit.tokenization import BertTokenizer
-    from bertkit.training.finetuning.fit import fit_classifier, new_classifier
+    from bertkit.training.finetuning.fit import fit_classifier
     from bertkit.training.finetuning.task_data import encode
     from bertkit.training.trainer.generators import seeded
 
@@ -97,8 +100,9 @@ def run_bertkit(task: str, config: Any, data: Any) -> dict[str, float]:
     described = get_task(task)
     tokenizer = BertTokenizer.from_pretrained(minilm_folder())
     with seeded(config.seed):
-        model = new_classifier(minilm_folder(), described, seed=config.seed)
-        encoded = encode(data, described, tokenizer, config)
+        workflow: Any = workflow_of(described)
+        model = workflow.new_model(minilm_folder(), seed=config.seed, device=None, settings=config)
+        encoded = encode(data, workflow, tokenizer, config, "benchmark")
         fit = fit_classifier(model, described, encoded.train, encoded.dev, config, seed=config.seed)
     found = fit.progression.epochs[-1][f"dev_{described.main_metric}"]
     return {"score": found, "seconds": time.perf_counter() - begin}

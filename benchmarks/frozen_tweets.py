@@ -5,7 +5,8 @@
 The task is the sentence-encoder tutorial's: three-class tweet sentiment with a linear layer on the pooled output of a
 frozen BERT. The tutorial's way, with transformers: shuffled, padded batches of 32, each encoded without gradients,
 then one step of the linear layer, again in every epoch. bertkit's way: `freeze_encoder=True`, without a cache from
-earlier runs. Same rows, epochs, learning rate, schedule and dropout on the head.
+earlier runs. Same rows, epochs, learning rate, schedule and dropout on the head. Beside it the same with mean and max
+pooling, as the checkpoint itself asks for (`pooling="mean"`).
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ def main() -> None:
     import torch
 
     from bertkit.tasks import get_task
+    from bertkit.tasks.run_rows import read_rows
+    from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-    from bertkit.training.finetuning.task_data import read_rows
 
     torch.set_num_threads(args.threads)
     config = FinetuneConfig(
         freeze_encoder=True, learning_rate=RATE, epochs=args.epochs, max_length=LENGTH, batch_size=BATCH,
-        max_train_rows=args.rows, baseline=False,
+        max_train_rows=args.rows, baseline=False, pooling="cls",
     )  # fmt: skip
-    data = read_rows(get_task("tweets"), args.data / "tweet_sentiment", config)
-    systems = {"bertkit": partial(run_bertkit, "tweets"), "tutorial": run_tutorial}
+    data = read_rows(workflow_of(get_task("tweets")), args.data / "tweet_sentiment", config)
+    systems = {"bertkit": partial(run_bertkit, "tweets"), "tutorial": run_tutorial} | {
+        f"bertkit, {pooling} pooling": partial(run_pooled, pooling) for pooling in ("mean", "max")
+    }
 
     def run(name: str, seed: int) -> dict[str, float]:
         return systems[name](config.model_copy(update={"seed": seed}), data)
@@ -54,6 +58,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="training rows (default: all)")
     add_run_options(parser, epochs=3)
     return parser.parse_args()
+
+
+def run_pooled(pooling: str, config: Any, data: Any) -> dict[str, float]:
+    """The same on the mean or maximum of the token vectors."""
+    return run_bertkit("tweets", config.model_copy(update={"pooling": pooling}), data)
 
 
 def run_tutorial(config: Any, data: Any) -> dict[str, float]:

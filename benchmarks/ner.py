@@ -40,13 +40,14 @@ def main() -> None:
     import torch
 
     from bertkit.tasks import ner_task
+    from bertkit.tasks.run_rows import read_rows
     from bertkit.tasks.tokens.baseline import majority_baseline
+    from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-    from bertkit.training.finetuning.task_data import read_rows
 
     torch.set_num_threads(args.threads)
     task = ner_task(args.data)
-    rows = read_rows(task, args.data, FinetuneConfig(max_train_rows=args.rows))
+    rows = read_rows(workflow_of(task), args.data, FinetuneConfig(max_train_rows=args.rows))
 
     def run(system: Callable[..., Any], seed: int) -> dict[str, float]:
         found, seconds = system(task, rows.train, rows.dev, args.epochs, seed)

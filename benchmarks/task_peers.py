@@ -77,12 +77,12 @@ def squad_peers(data: Path, job: Job) -> Peers:
 def ner_peers(data: Path, job: Job) -> Peers:
     import ner
     from bertkit.tasks import ner_task
+    from bertkit.tasks.run_rows import read_rows
     from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-    from bertkit.training.finetuning.task_data import read_rows
 
     task = ner_task(data)
-    rows = read_rows(task, data, FinetuneConfig(max_train_rows=job.rows))
+    rows = read_rows(workflow_of(task), data, FinetuneConfig(max_train_rows=job.rows))
     return Peers(
         rows.train, rows.dev, rows.num_before_cut - len(rows.train), rows.held_out,
         {
@@ -97,11 +97,11 @@ def ner_peers(data: Path, job: Job) -> Peers:
 def choice_peers(data: Path, job: Job) -> Peers:
     import choice
     from bertkit.tasks.choices.task import CODAH
+    from bertkit.tasks.run_rows import read_rows
     from bertkit.tasks.workflow import workflow_of
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-    from bertkit.training.finetuning.task_data import read_rows
 
-    rows = read_rows(CODAH, data, FinetuneConfig(max_train_rows=job.rows))
+    rows = read_rows(workflow_of(CODAH), data, FinetuneConfig(max_train_rows=job.rows))
     return Peers(
         rows.train, rows.dev, rows.num_before_cut - len(rows.train), rows.held_out,
         {
