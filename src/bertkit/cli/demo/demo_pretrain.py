@@ -248,7 +248,7 @@ def choose_words(
         seed: fixes the choice.
         count: maximum number.
     """
-    from bertkit.data.corpus.sentences import split_lines
+    from bertkit.data.corpus.documents import split_lines
 
     chance = random.Random(seed)
     chosen: list[tuple[str, str]] = []
