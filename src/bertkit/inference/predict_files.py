@@ -140,7 +140,7 @@ def predicted_rows(run: Run, source: Path, columns: Columns | None) -> Iterator[
 def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> Iterator[list[dict[str, Any]]]:
     """The rows window by window, without the first ``done``."""
     if columns is None:
-        for examples in draw_windows(islice(run.workflow.read_unlabelled(source), done, None), QUESTIONS):
+        for examples in draw_windows(islice(run.workflow.read_file(source, "test"), done, None), QUESTIONS):
             with quiet():
                 rows = run.answers(examples)
             yield rows

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.errors import DataError
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.workflow import AnyWorkflow
@@ -57,7 +58,8 @@ def read_rows(workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings
     else:
         dev = workflow.read(data, "dev", on_error=settings.on_error)
     kept = _sample(train, settings.max_train_rows, settings.seed)
-    workflow.check_train(kept)
+    if fault := workflow.train_fault(kept):
+        raise DataError(f"{'' if train.path is None else train.path.name}: {fault}")
     more = workflow.read_more(data, on_error=settings.on_error)
     return Rows(kept, dev, held_out, len(train), _hashes(workflow, kept, dev, more), more)
 

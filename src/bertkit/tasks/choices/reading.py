@@ -20,11 +20,11 @@ from string import ascii_uppercase
 from typing import Any
 
 from bertkit.errors import DataError, shorten
-from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
+from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
 from bertkit.tasks.reading.cells import is_missing, text_in, whole_text
-from bertkit.tasks.reading.splits import kind_of, split_path
+from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
@@ -53,14 +53,11 @@ class ChoiceColumns:
     label: str | None
 
 
-def load_choices(
-    task: ChoiceTask, data: str | Path, split: Split, *, on_error: OnError = "raise"
-) -> Examples[ChoiceExample]:
-    """Read one split of a multiple-choice task.
+def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
+    """The questions of one file.
 
     Args:
-        task: names the folders to look in.
-        data: a file, the task's folder, a folder that contains it, or the common beginning of the files' names.
+        path: the file, whatever its name says.
         split: train, dev or test. Labels may be absent from test alone (no column, or -1 throughout).
         on_error: "raise" refuses a file with bad rows; "skip" leaves them out and lists them in ``.skipped``.
 
@@ -68,14 +65,9 @@ def load_choices(
         The examples, in the file's order, all with the same number of choices.
 
     Raises:
-        DataError: no such split, a missing column, no rows, labels counted from 1, or a bad row: named with file, line,
-            what was found, what was expected.
+        DataError: a missing column, no rows, labels counted from 1, or a bad row: named with file, line, what was
+            found, what was expected.
     """
-    return read_choices(split_path(task, data, split), split, on_error=on_error)
-
-
-def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
-    """The questions of one file, whatever its name says; as :func:`load_choices`."""
     bad = BadRows(on_error, gather=True)
     table = _open(path, bad)
     columns = find_columns(path, table.columns, split)

@@ -18,7 +18,7 @@ from bertkit.system.untrusted_files import half_pair_at
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
 from bertkit.tasks.reading.cells import text_in
-from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable, split_path
+from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
 from bertkit.tasks.reading.tables import HALF_PAIR, find_column, open_table, read_json
 from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
 
@@ -37,39 +37,21 @@ class Raw(NamedTuple):
     fields: Mapping[str, Any]
 
 
-def load_questions(
-    task: SpanTask, data: str | Path, split: Split, *, on_error: OnError = "raise"
-) -> Examples[SpanExample]:
-    """Read one split.
-
-    Args:
-        task: says whether questions may have no answer.
-        data: a file, or a folder with files whose names contain train, dev or test (and of 1.1 or 2.0, where both
-            versions lie there).
-        split: train, dev or test. Answers may be absent from test alone.
-        on_error: "raise" refuses a file with bad questions; "skip" leaves them out and lists them in ``.skipped``.
-
-    Returns:
-        The questions, in the file's order.
-
-    Raises:
-        DataError: no such split, a file of another form, or a bad question: named with file, place and id, what was
-            found, what was expected.
-    """
-    return read_questions(task, split_path(task, data, split, question_rules(task)), split, on_error=on_error)
-
-
 def read_questions(
     task: SpanTask, path: Path, split: Split, *, on_error: OnError = "raise", labelled: bool = True
 ) -> Examples[SpanExample]:
-    """The questions of one file, whatever its name says; as :func:`load_questions`.
+    """The questions of one file, in its order.
 
     Args:
-        task: see there.
-        path: the file.
-        split: see there.
-        on_error: see there.
+        task: says whether questions may have no answer.
+        path: the file, whatever its name says.
+        split: train, dev or test. Answers may be absent from test alone.
+        on_error: "raise" refuses a file with bad questions; "skip" leaves them out and lists them in ``.skipped``.
         labelled: False ignores the answers.
+
+    Raises:
+        DataError: a file of another form, or a bad question: named with file, place and id, what was found, what was
+            expected.
     """
     must_be_readable(path, question_rules(task))
     bad = BadRows(on_error, gather=True)
