@@ -86,7 +86,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         assert settings.max_length is not None
         counts = {
             name: PieceCounts(
-                windows.text_tokens,
+                np.diff(windows.pieces.boundaries) + 2,
                 len(windows),
                 int((_first_pieces(windows) < 0).sum()),
                 int(shares_piece(_first_pieces(windows)).sum()),
