@@ -28,11 +28,11 @@ from bertkit.system.atomic_files import (
 from bertkit.system.console import Progress, quiet, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.tasks.examples import Columns, Quoting
-from bertkit.tasks.prediction_rows import to_jsonl
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import find_column, open_table, records
+from bertkit.tasks.scored_set import to_jsonl
 
 
 class TextRow(NamedTuple):

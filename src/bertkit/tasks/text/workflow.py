@@ -23,12 +23,18 @@ from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
 from bertkit.tasks import DataReport, Example, Examples, Split, TextTask, data_report, diagnose, load_split, score
 from bertkit.tasks.examples import Row
 from bertkit.tasks.hold_out import carve
-from bertkit.tasks.prediction_rows import prediction_rows, with_examples
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
 from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.tasks.text.baseline import tfidf_baseline
-from bertkit.tasks.text.decoding import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
+from bertkit.tasks.text.decoding import (
+    TUNABLE,
+    LabelDecision,
+    cross_fitted_labels,
+    decide_labels,
+    prediction_rows,
+    with_examples,
+)
 from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
 from bertkit.tasks.text.label_weights import class_weights, label_entropy
 from bertkit.tasks.text.reading import read_examples
