@@ -97,7 +97,7 @@ def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     )
     count = 0
     rows = chain([first], rows)
-    with pq.ParquetWriter(path, schema) as writer:
+    with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
         while part := list(islice(rows, ROW_GROUP)):
             flat = np.concatenate([np.asarray(vector) for _, vector in part])
             columns = [
