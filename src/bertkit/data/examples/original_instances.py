@@ -96,7 +96,7 @@ def instances_from_documents(
 ) -> Iterator[TrainingInstance]:
     """The examples of a tokenized corpus, before the original's last shuffle.
 
-    ``all_documents``, none of them empty, are shuffled in place. Random tokens come from ``vocab_words``, and all chance
+    ``all_documents``, none of them empty, are shuffled in place. Random tokens come from ``vocab_words``, all chance
     from ``rng``.
     """
     rng.shuffle(all_documents)

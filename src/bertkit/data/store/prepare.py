@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypedDict, Unpack, get_args
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from bertkit.data.corpus.near_duplicates import Dedup, DedupReport, documents_wi
 from bertkit.data.corpus.text_files import OnError, Policy, Source, find_sources
 from bertkit.data.store.prepare_chunks import CHUNK_CHARS, CorpusWork, tokenize, tokenize_on_ray
 from bertkit.data.store.store_manifest import Duplicates, StoreManifest
-from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter, TokenizedChunk
+from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import Progress, amount_of, say
 from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
@@ -37,22 +37,44 @@ Sentences = Literal["split", "line"]
 Engine = Literal["local", "ray"]
 
 
+class PrepareOptions(TypedDict, total=False):
+    """What :func:`prepare` takes by name.
+
+    sentences: ``"split"`` running text (the default), or take each ``"line"`` as a sentence.
+    text: column of JSONL and Parquet files.
+    on_error: ``"raise"`` an error at bad input (the default), or ``"skip"`` it.
+    dedup: drop ``"exact"`` or also ``"near"`` duplicates of earlier documents, and report them in the manifest; see
+        :func:`~bertkit.data.corpus.near_duplicates.drop_duplicates`. 320 bytes of memory per document kept, 3,200 for
+        ``"near"``. A continued call compares the finished part again, in memory only.
+    workers: processes that tokenize; None: one for each core available to this process.
+    memory: bytes that all processes together should stay below; limits the number of workers. With ``dedup``, half of
+        what exceeds the minimum for one worker is for remembered documents; with Ray it limits only those.
+    engine: ``"local"``, or ``"ray"``: on a Ray cluster (:func:`~bertkit.data.store.prepare_chunks.tokenize_on_ray`),
+        which gives the same bytes.
+    resume: False starts over and deletes an unfinished store.
+    report: filled with what was read and skipped; its ``sentences`` are counted before splitting.
+    shard_text_bytes: text in one shard, see :data:`~bertkit.data.store.store_writer.SHARD_TEXT_BYTES`.
+    chunk_chars: text in one row group.
+    """
+
+    sentences: Sentences
+    text: str | None
+    on_error: OnError
+    dedup: Dedup | None
+    workers: int | None
+    memory: int | None
+    engine: Engine
+    resume: bool
+    report: CorpusReport | None
+    shard_text_bytes: int
+    chunk_chars: int
+
+
 def prepare(
     paths: Sequence[str | Path] | str | Path,
     tokenizer: PreTrainedTokenizer | str | Path,
     out: str | Path,
-    *,
-    sentences: Sentences = "split",
-    text: str | None = None,
-    on_error: OnError = "raise",
-    dedup: Dedup | None = None,
-    workers: int | None = None,
-    memory: int | None = None,
-    engine: Engine = "local",
-    resume: bool = True,
-    report: CorpusReport | None = None,
-    shard_text_bytes: int = SHARD_TEXT_BYTES,
-    chunk_chars: int = CHUNK_CHARS,
+    **options: Unpack[PrepareOptions],
 ) -> StoreManifest:
     """Write a corpus as a token store. Called again after an interruption, continue after the last finished shard.
 
@@ -64,20 +86,7 @@ def prepare(
         paths: see :func:`~bertkit.data.corpus.documents.read_documents`.
         tokenizer: or where to read it from.
         out: folder of the store; new, empty, or the unfinished store of the same call.
-        sentences: ``"split"`` running text, or take each ``"line"`` as a sentence.
-        text: column of JSONL and Parquet files.
-        on_error: ``"raise"`` an error at bad input, or ``"skip"`` it.
-        dedup: drop ``"exact"`` or also ``"near"`` duplicates of earlier documents, and report them in the manifest; see
-            :func:`~bertkit.data.corpus.near_duplicates.drop_duplicates`. 320 bytes of memory per document kept, 3,200
-            for ``"near"``. A continued call compares the finished part again, in memory only.
-        workers: processes that tokenize; None: one for each core available to this process.
-        memory: bytes that all processes together should stay below; limits the number of workers. With ``dedup``, half
-            of what exceeds the minimum for one worker is for remembered documents; with Ray it limits only those.
-        engine: ``"ray"``: on a Ray cluster (:func:`~bertkit.data.store.prepare_chunks.tokenize_on_ray`), same bytes.
-        resume: False starts over and deletes an unfinished store.
-        report: filled with what was read and skipped; its ``sentences`` are counted before splitting.
-        shard_text_bytes: text in one shard, see :data:`~bertkit.data.store.store_writer.SHARD_TEXT_BYTES`.
-        chunk_chars: text in one row group.
+        options: see :class:`PrepareOptions`.
 
     Raises:
         ConfigError: ``out`` is taken, or was begun with other input; too little ``memory``; a wrong number of workers.
@@ -87,9 +96,13 @@ def prepare(
         MissingExtraError: ``engine="ray"`` without Ray.
         ResourceError: disk full, a worker died, or no memory left for ``dedup``; finished shards stay.
     """
+    if unknown := options.keys() - PrepareOptions.__annotations__.keys():
+        raise TypeError(f"prepare() got an unexpected keyword argument {min(unknown)!r}")
     made = BertTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
     if not isinstance(made, BertTokenizer):
         raise InputError(f"pre-training needs a WordPiece tokenizer (BertTokenizer), got a {type(made).__name__}")
+    sentences, text, dedup = options.get("sentences", "split"), options.get("text"), options.get("dedup")
+    engine, workers = options.get("engine", "local"), options.get("workers")
     for name, value, known in (
         ("sentences", sentences, get_args(Sentences)),
         ("dedup", dedup, (*get_args(Dedup), None)),
@@ -97,28 +110,38 @@ def prepare(
     ):
         if value not in known:
             raise ConfigError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
-    remembered, num_workers = _shared_out(memory, workers, dedup)
+    remembered, num_workers = _shared_out(options.get("memory"), workers, dedup)
     given = (str(paths),) if isinstance(paths, str | Path) else tuple(map(str, paths))
-    limit = documents_within(remembered, dedup or "exact")
-    work = CorpusWork(given, text, on_error, dedup, limit, sentences == "split", chunk_chars)
-    report, duplicates = CorpusReport() if report is None else report, DedupReport()
+    limit, chunk_chars = documents_within(remembered, dedup or "exact"), options.get("chunk_chars", CHUNK_CHARS)
+    work = CorpusWork(given, text, options.get("on_error", "raise"), dedup, limit, sentences == "split", chunk_chars)
+    report, duplicates = options.get("report") or CorpusReport(), DedupReport()
     documents = work.documents(report, duplicates)
     sources = find_sources(given, Policy("skip", CorpusReport()))
     if engine == "ray" and any(source.path is None for source in sources):
         raise ConfigError("Ray reads the corpus on another machine, without your standard input; name files")
-    # Without on_error: skipping does not change a shard that was finished without it.
-    settings = {"sentences": sentences, "text": text, "chunk_chars": chunk_chars, "dedup": dedup}
-    inputs = [[source.name, *_size_and_time(source)] for source in sources]
-    resume &= all(source.path is not None for source in sources)  # standard input may be another text now
     with StoreWriter(
-        out, made, settings=settings, inputs=inputs, resume=resume, shard_text_bytes=shard_text_bytes
+        out,
+        made,
+        # Without on_error: skipping does not change a shard that was finished without it.
+        settings={"sentences": sentences, "text": text, "chunk_chars": chunk_chars, "dedup": dedup},
+        inputs=[[source.name, *_size_and_time(source)] for source in sources],
+        # Standard input may be another text now.
+        resume=options.get("resume", True) and all(source.path is not None for source in sources),
+        shard_text_bytes=options.get("shard_text_bytes", SHARD_TEXT_BYTES),
     ) as writer:
         if engine == "ray":
             results = tokenize_on_ray(work, writer.num_read, made, report, duplicates, workers=workers)
         else:
             chunks = work.chunks(documents, writer.num_read)
             results = tokenize(chunks, made, split=work.split, workers=num_workers)
-        _write(results, writer, _Meter(sources, report))
+        if writer.num_read:
+            say(f"continuing after the {writer.num_read:,} documents in finished shards of {writer.path}")
+        meter = _Meter(sources, report)
+        with meter.shown:
+            for chunk in results:
+                writer.add(chunk)
+                pa.default_memory_pool().release_unused()
+                meter.update()
         return writer.finish(None if dedup is None else Duplicates.model_validate(asdict(duplicates)))
 
 
@@ -128,16 +151,6 @@ def _shared_out(memory: int | None, workers: int | None, dedup: Dedup | None) ->
         return None, workers_within(memory, workers)
     remembered = max(0, memory - BASE_MEMORY - WORKER_MEMORY) // 2
     return remembered, workers_within(memory - remembered, workers)
-
-
-def _write(chunks: Iterator[TokenizedChunk], writer: StoreWriter, meter: _Meter) -> None:
-    if writer.num_read:
-        say(f"continuing after the {writer.num_read:,} documents in finished shards of {writer.path}")
-    with meter.shown:
-        for chunk in chunks:
-            writer.add(chunk)
-            pa.default_memory_pool().release_unused()
-            meter.update()
 
 
 def workers_within(memory: int | None, workers: int | None) -> int:
