@@ -22,18 +22,6 @@ from bertkit.tokenization.unigram_tokenizers import (
     XLMRobertaTokenizer,
 )
 
-#: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
-CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
-    "AlbertTokenizer": AlbertTokenizer,
-    "BertTokenizer": BertTokenizer,
-    "CamembertTokenizer": CamembertTokenizer,
-    "ConvBertTokenizer": BertTokenizer,
-    "DistilBertTokenizer": DistilBertTokenizer,
-    "ElectraTokenizer": ElectraTokenizer,
-    "MobileBertTokenizer": BertTokenizer,
-    "RobertaTokenizer": RobertaTokenizer,
-    "XLMRobertaTokenizer": XLMRobertaTokenizer,
-}
 #: What ``model_type`` of config.json says.
 MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
     "albert": AlbertTokenizer,
@@ -45,6 +33,12 @@ MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
     "roberta": RobertaTokenizer,
     "xlm-roberta": XLMRobertaTokenizer,
 }
+#: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
+CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
+    **{each.__name__: each for each in MODEL_TYPES.values()},
+    "ConvBertTokenizer": BertTokenizer,
+    "MobileBertTokenizer": BertTokenizer,
+}
 #: Files that tell the kind of tokenizer by themselves.
 _FILES: Mapping[str, type[PreTrainedTokenizer]] = {
     "vocab.txt": BertTokenizer,
@@ -52,7 +46,7 @@ _FILES: Mapping[str, type[PreTrainedTokenizer]] = {
     "spiece.model": AlbertTokenizer,
 }
 #: What to fetch from the Hub.
-AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() for name in each.files))
+AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() for name in each.kind.files))
 
 
 class AutoTokenizer:

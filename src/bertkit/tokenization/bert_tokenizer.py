@@ -13,7 +13,6 @@ from bertkit.tokenization import backend as engines
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_wordpiece import FastEncoder
 from bertkit.tokenization.formats.wordpiece_files import (
-    TOKENIZER_FILES,
     WORDPIECE,
     check_uncased,
     read_vocab,
@@ -52,7 +51,6 @@ class BertTokenizer(PreTrainedTokenizer):
         InputError: neither or both of ``vocab`` and ``vocab_file``, or an invalid argument.
     """
 
-    files = TOKENIZER_FILES
     kind = WORDPIECE
     _vocabulary: Vocabulary
 

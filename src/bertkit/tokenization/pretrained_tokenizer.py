@@ -58,8 +58,6 @@ class PreTrainedTokenizer(Decoder):
         clean_up_tokenization_spaces: decode contractions without spaces (``do n't`` as ``don't``).
     """
 
-    #: What to fetch from the Hub.
-    files: ClassVar[tuple[str, ...]]
     #: The format of its files.
     kind: ClassVar[Kind]
 
@@ -112,7 +110,7 @@ class PreTrainedTokenizer(Decoder):
         """
         overrides.pop("use_fast", None)
         cls._check_arguments(overrides)
-        path = resolve(name_or_path, files=cls.files, revision=revision)
+        path = resolve(name_or_path, files=cls.kind.files, revision=revision)
         return cls(**cls._read(path, overrides))
 
     @classmethod
@@ -240,39 +238,41 @@ class PreTrainedTokenizer(Decoder):
             "token_type_ids": with_types if return_token_type_ids is None else return_token_type_ids,
             "attention_mask": return_attention_mask is not False,
             "special_tokens_mask": return_special_tokens_mask,
+            "offset_mapping": return_offsets_mapping,
+            "length": return_length,
         }
-        encodings: list[Encoding] = []
-        samples: list[int] = []
-        if by_engine := is_split_into_words or return_overflowing_tokens or return_offsets_mapping:
-            # Only the engine knows offsets, words and windows.
-            encodings, samples = self._encodings(texts, asked)
-            columns = columns_of(encodings, paired=texts.second is not None, asked=asked, template=self.template)
-        else:
-            columns = self._columns(texts, asked)
-        result = BatchEncoding(
-            {key: columns[key] for key, want in wanted.items() if want},
-            lambda: encodings if by_engine else self._encodings(texts, asked)[0],
-        )
-        if return_offsets_mapping:
-            result["offset_mapping"] = [row.offsets for row in encodings]
-        if return_length:
-            result["length"] = [len(row) for row in columns["input_ids"]]
-        if return_overflowing_tokens:
-            result["overflow_to_sample_mapping"] = samples
+        result = self._encoded(texts, asked, [name for name, want in wanted.items() if want])
         if not (texts.batched or return_tensors or return_overflowing_tokens):
             for key, rows in result.items():
                 result[key] = rows[0] if isinstance(rows[0], list) else rows
         return result.convert_to_tensors(return_tensors)
 
+    def _encoded(self, texts: Texts, asked: Request, names: Sequence[str]) -> BatchEncoding:
+        """The columns ``names``, from the fast path unless offsets, words or windows are asked for."""
+        encodings: list[Encoding] = []
+        samples: list[int] = []
+        if by_engine := asked.words or asked.windows or "offset_mapping" in names:
+            encodings, samples = self._encodings(texts, asked)
+            columns = columns_of(encodings, paired=texts.second is not None, asked=asked, template=self.template)
+        else:
+            ragged = self._ragged(texts.first, texts.second, asked)
+            columns = columns_of_ragged(ragged, special=asked.add_special_tokens, template=self.template)
+            length = asked.pad_to(max(map(len, columns["input_ids"]), default=0))
+            columns = columns if length is None else self._padded(columns, length, asked)
+        result = BatchEncoding(
+            {name: columns[name] for name in names if name in columns},
+            lambda: encodings if by_engine else self._encodings(texts, asked)[0],
+        )
+        if "offset_mapping" in names:
+            result["offset_mapping"] = [row.offsets for row in encodings]
+        if "length" in names:
+            result["length"] = [len(row) for row in columns["input_ids"]]
+        if asked.windows:
+            result["overflow_to_sample_mapping"] = samples
+        return result
+
     def _check_words(self, words: bool) -> None:
         """Refuse words where they would not be tokenized as in a text."""
-
-    def _columns(self, texts: Texts, asked: Request) -> Columns:
-        """The columns from the fast path, which knows no offsets."""
-        ragged = self._ragged(texts.first, texts.second, asked)
-        columns = columns_of_ragged(ragged, special=asked.add_special_tokens, template=self.template)
-        length = asked.pad_to(max(map(len, columns["input_ids"]), default=0))
-        return columns if length is None else self._padded(columns, length, asked)
 
     def _padded(self, columns: Columns, length: int, asked: Request) -> Columns:
         fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}

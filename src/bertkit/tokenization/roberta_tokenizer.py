@@ -14,7 +14,7 @@ from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastByteBpe
-from bertkit.tokenization.formats.bpe_files import BPE_FILES, BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
+from bertkit.tokenization.formats.bpe_files import BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer, SharedArguments
 from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable
 
@@ -54,7 +54,6 @@ class RobertaTokenizer(BeginAndEnd):
         InputError: neither or both of ``vocab`` and ``vocab_file``, or of ``merges`` and ``merges_file``.
     """
 
-    files = BPE_FILES
     kind = BYTE_LEVEL_BPE
     _vocabulary: BpeVocabulary
     model_input_names = ("input_ids", "attention_mask")

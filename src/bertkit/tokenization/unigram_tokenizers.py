@@ -13,7 +13,6 @@ from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastUnigram
-from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES
 from bertkit.tokenization.formats.unigram_files import CONTROL, UNKNOWN, Pieces, SentencePieceModel, unigram_kind
 from bertkit.tokenization.pretrained_tokenizer import SharedArguments
 from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
@@ -137,7 +136,6 @@ class AlbertTokenizer(UnigramTokenizer):
     """
 
     model_file = "spiece.model"
-    files = ("spiece.model", *COMMON_FILES)
     kind = unigram_kind("AlbertTokenizer", model_file, _number_albert, templates.BERT, accents=True)
     special_names: ClassVar[SpecialTokens] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     replace_quotes = True
@@ -157,7 +155,6 @@ class FairseqUnigramTokenizer(UnigramTokenizer):
     """What the unigram tokenizers of models from fairseq share: file, rows as RoBERTa's, no segments."""
 
     model_file = "sentencepiece.bpe.model"
-    files = ("sentencepiece.bpe.model", *COMMON_FILES)
     model_input_names = ("input_ids", "attention_mask")
     template = templates.ROBERTA
 

@@ -8,13 +8,11 @@ from typing import Any
 from tokenizers import pre_tokenizers
 
 from bertkit.errors import CheckpointError
-from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, Merges, read_json, read_lines
+from bertkit.tokenization.formats.tokenizer_files import Merges, read_json, read_lines
 from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, ids_of
 from bertkit.tokenization.templates import ROBERTA
 
-#: What to fetch from the Hub.
-BPE_FILES = ("vocab.json", "merges.txt", *COMMON_FILES)
 #: Settings of a model that make it another BPE.
 _UNSET = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization.formats.tokenizer_files import check_same, read_json_if_there, typed
+from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, check_same, read_json_if_there, typed
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, added_token
 from bertkit.tokenization.templates import Template
 from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken
@@ -58,6 +58,11 @@ class Kind:
     required: Mapping[str, Json] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     json_alone: bool = False
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What to fetch from the Hub."""
+        return (*self.originals, *COMMON_FILES)
 
 
 def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:

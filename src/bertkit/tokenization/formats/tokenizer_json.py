@@ -12,7 +12,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 
@@ -151,12 +151,12 @@ def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
     return AddedToken(content, number, **{flag: bool(described.get(flag, flag == "special")) for flag in _FLAGS})
 
 
-def _names(processor: Any) -> tuple[str, str]:
+def _names(processor: Json) -> tuple[str, str]:
     """The tokens around a text by a post-processor; empty where it names none."""
-    try:
-        if processor["type"] == "TemplateProcessing":
-            first, _, last = processor["single"]
-            return str(first["SpecialToken"]["id"]), str(last["SpecialToken"]["id"])
-        return str(processor["cls"][0]), str(processor["sep"][0])
-    except (IndexError, KeyError, TypeError, ValueError):
-        return "", ""
+    match processor:
+        case {"single": [{"SpecialToken": {"id": first}}, _, {"SpecialToken": {"id": last}}]}:
+            return str(first), str(last)
+        case {"cls": [first, *_], "sep": [last, *_]}:
+            return str(first), str(last)
+        case _:
+            return "", ""

@@ -10,13 +10,10 @@ from typing import Any
 from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import CheckpointError
-from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, read_lines, typed
+from bertkit.tokenization.formats.tokenizer_files import read_lines, typed
 from bertkit.tokenization.formats.tokenizer_folder import Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson
 from bertkit.tokenization.templates import BERT
-
-#: What to fetch from the Hub.
-TOKENIZER_FILES = ("vocab.txt", *COMMON_FILES)
 
 
 def read_vocab(path: Path) -> dict[str, int]:

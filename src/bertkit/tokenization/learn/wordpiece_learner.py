@@ -69,20 +69,11 @@ def learn_vocabulary(
         texts: read once, lazily; sentences, lines or whole documents.
         size: maximum number of tokens. A small corpus may give fewer.
         do_lower_case: learn for an uncased tokenizer.
-        extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
+        extend: see :func:`vocabulary_from_counts`.
         memory: bytes for counting words. If a corpus has more than ``memory / 2048`` distinct words, the rarest are
             dropped; otherwise the result does not depend on it.
         workers: processes that count words.
-        num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
-
-    Returns:
-        Tokens in the order of their ids.
-
-    Raises:
-        ConfigError: too small a size, or too little memory.
-        DataError: the texts contain no word.
-        InputError: texts that are not strings, or a vocabulary with repeated tokens.
-        ResourceError: a worker died.
+        num_unused: see :func:`reserved_tokens`.
     """
     with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
         counts = words.most_frequent(memory // BYTES_PER_WORD)
@@ -96,7 +87,14 @@ def vocabulary_from_counts(
     extend: Sequence[str] | None = None,
     num_unused: int | None = None,
 ) -> list[str]:
-    """As :func:`learn_vocabulary`, from words of ``BasicTokenizer`` and their counts."""
+    """The tokens in the order of their ids, from words of ``BasicTokenizer`` and their counts.
+
+    Args:
+        counts: the words; none is a DataError.
+        size: maximum number of tokens; too small a one is a ConfigError.
+        extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
+        num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
+    """
     counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
     if not counts:
         raise DataError("the text contains no word to learn a vocabulary from")
