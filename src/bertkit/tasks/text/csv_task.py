@@ -147,13 +147,7 @@ def _known_names(
 
 
 def _make_task(
-    file: Path,
-    columns: Columns,
-    names: tuple[str, ...] | None,
-    notes: Sequence[str],
-    *,
-    several: bool,
-    numbered: bool,
+    file: Path, columns: Columns, names: tuple[str, ...] | None, notes: Sequence[str], *, several: bool, numbered: bool
 ) -> TextTask:
     """The task, with the metrics of its kind; ``numbered``: the file holds the labels' numbers."""
     metrics = ("micro_f1", "macro_f1", "exact_match") if several else ("accuracy", "macro_f1")
@@ -203,12 +197,7 @@ def _file_to_look_at(path: str | Path, columns: Columns) -> Path:
 
 
 def _choose_columns(
-    file: Path,
-    columns: Sequence[str],
-    text: str | None,
-    text_pair: str | None,
-    label: str | None,
-    flags: Sequence[str],
+    file: Path, columns: Sequence[str], text: str | None, text_pair: str | None, label: str | None, flags: Sequence[str]
 ) -> dict[str, _Choice]:
     """The columns by what they are: text, perhaps second text, label."""
     known = {name.casefold(): name for name in reversed(columns)}
