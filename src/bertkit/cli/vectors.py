@@ -31,7 +31,7 @@ NPY_HEADER = 128
 def encoder(model: str, common: Common, pooling: str | None, **options: Any) -> Any:
     """A function from texts to their vectors, lazily and in order."""
     common.begin()
-    from bertkit.checkpoints.sentence_pooling import saved_pooling
+    from bertkit.checkpoints.huggingface import saved_pooling
     from bertkit.inference.pipelines import pipeline
     from bertkit.system.model_sources import resolve
 

@@ -245,8 +245,9 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
         path = resolve(start)
         new = self._needs_new_head(BertConfig.from_json_file(config_path(path)), settings)
-        pooling = {} if settings.pooling is None else {"pooling": settings.pooling}
-        return self.model_class.from_pretrained(path, **self.head(), **pooling, new_head=new, seed=seed, device=device)
+        return self.model_class.from_pretrained(
+            path, **self.head(), pooling=settings.pooling, new_head=new, seed=seed, device=device
+        )
 
     def _needs_new_head(self, file: BertConfig, settings: ReadingSettings) -> bool:
         """Whether the checkpoint has not exactly the head that the task needs."""
