@@ -15,13 +15,7 @@ from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import backend as engines
-from bertkit.tokenization.batch_encoding import (
-    BatchEncoding,
-    Columns,
-    columns_of,
-    columns_of_ragged,
-    pad_columns,
-)
+from bertkit.tokenization.batch_encoding import BatchEncoding, Columns, columns_of, columns_of_ragged, pad_columns
 from bertkit.tokenization.call_arguments import Request, Texts, checked_length, list_of_texts, parse_texts, request
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
@@ -109,18 +103,14 @@ class PreTrainedTokenizer(Decoder):
             InputError: an unknown argument.
         """
         overrides.pop("use_fast", None)
-        cls._check_arguments(overrides)
-        path = resolve(name_or_path, files=cls.kind.files, revision=revision)
-        return cls(**cls._read(path, overrides))
-
-    @classmethod
-    def _check_arguments(cls, given: Iterable[str]) -> None:
         classes = [each for each in cls.__mro__ if issubclass(each, PreTrainedTokenizer) and "__init__" in vars(each)]
         known = {name for each in classes[:-1] for name in signature(each).parameters if name != "kwargs"}
         known |= SharedArguments.__annotations__.keys()
-        for name in given:
+        for name in overrides:
             if name not in known:
                 raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
+        path = resolve(name_or_path, files=cls.kind.files, revision=revision)
+        return cls(**cls._read(path, overrides))
 
     @classmethod
     def _read(cls, path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
