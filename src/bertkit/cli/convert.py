@@ -65,8 +65,8 @@ def convert(
             --config bert_config.json --model-class BertForTokenClassification
         bertkit convert --trust-pickle old-checkpoint new-checkpoint
     """
-    from bertkit.model.convert import Wishes
     from bertkit.model.convert import convert as convert_checkpoint
+    from bertkit.model.convert_sources import Wishes
 
     common.begin()
     wishes = Wishes(missing.config, missing.vocab, missing.model_class, missing.lower_case)

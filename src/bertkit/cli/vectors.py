@@ -32,7 +32,7 @@ def vectors(
     model: str, common: Common, texts: Iterable[str], reading: Reading, pooling: str | None, *, normalize: bool
 ) -> Iterator[Row]:
     """The texts with their vectors, lazily and in order."""
-    from bertkit.checkpoints.sentence_pooling import saved_pooling
+    from bertkit.checkpoints.huggingface import saved_pooling
     from bertkit.system.model_sources import resolve
 
     pooling = pooling or saved_pooling(resolve(model)) or "mean"
@@ -96,7 +96,7 @@ def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     )
     count = 0
     rows = chain([first], rows)
-    with pq.ParquetWriter(path, schema) as writer:
+    with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
         while part := list(islice(rows, ROW_GROUP)):
             flat = np.concatenate([np.asarray(vector) for _, vector in part])
             columns = [

@@ -132,7 +132,7 @@ def _write_parquet(rows: Iterator[Row], path: Path) -> int:
     part = list(islice(rows, ROW_GROUP))
     schema = pa.Table.from_pylist(part).schema
     count = 0
-    with pq.ParquetWriter(path, schema) as writer:
+    with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
         while part:
             writer.write_table(pa.Table.from_pylist(part, schema=schema))
             count += len(part)
