@@ -183,7 +183,7 @@ class _HeldOut:
 
 def _check_out(out: Path, overwrite: bool) -> None:
     """Find what prevents writing to ``--out`` now, not after an hour of counting."""
-    from bertkit.tokenization.formats.wordpiece_files import TOKENIZER_FILES
+    from bertkit.tokenization.formats.wordpiece_files import WORDPIECE
 
     existing = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
@@ -193,7 +193,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     if overwrite or not out.is_dir():
         return
     names = sorted(path.name for path in out.iterdir())
-    if old := [name for name in TOKENIZER_FILES if name in names]:
+    if old := [name for name in WORDPIECE.files if name in names]:
         raise ConfigError(
             f"--out {out} already holds a tokenizer ({old[0]}), which token stores and models may have been made with; "
             "choose another folder, or add --overwrite to replace it"

@@ -200,7 +200,7 @@ def choose_words(documents: list[Prose], vocabulary: Container[str], *, seed: in
 
     Only a word that is one token, so in the vocabulary, can be masked.
     """
-    from bertkit.data.corpus.sentences import split_lines
+    from bertkit.data.corpus.documents import split_lines
 
     chance = random.Random(seed)
     chosen: list[tuple[str, str]] = []
