@@ -39,7 +39,7 @@ class _Saved:
 
 
 class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Fine-tune a BERT to tell texts, or pairs of texts, apart.
+    """Fine-tune a BERT to classify texts, or pairs of texts.
 
     ``X`` is a list, array or pandas series of strings, or of pairs of strings (also an array ``(n, 2)``); ``y`` holds
     the labels, of any type. Works in ``Pipeline``, ``GridSearchCV`` and ``cross_val_score``; can be cloned, pickled and
