@@ -42,7 +42,7 @@ class LoopOptions:
     patience: stop after this many evaluations without a better score; None never stops early.
     checkpoint_every_s: seconds between checkpoints.
     keep: number of checkpoints; older ones are deleted once a newer one is on disk.
-    max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step. None: no limit.
+    max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step; None: none.
     evaluate_every_steps: evaluate every so many steps; None: after each epoch. The end of the run is always evaluated.
     compile: run a part of each encoder layer through ``torch.compile``, see :mod:`bertkit.training.trainer.compiling`.
     how_to_resume: advice when a signal or a full disk stops the run.

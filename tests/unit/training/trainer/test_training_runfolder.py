@@ -77,7 +77,7 @@ def test_a_folder_of_something_else_is_refused(kind: type[RunFolder], tmp_path: 
     with kind(tmp_path).claimed(), pytest.raises(ConfigError, match=r"holds no run \(thesis\.txt\)"):
         kind(tmp_path).check(SETTINGS, resume=True)
     for path in (tmp_path / "thesis.txt", tmp_path / "thesis.txt" / "run"):
-        with pytest.raises(ConfigError, match=r"thesis\.txt.* is a file, or is inside one"), kind(path).claimed():
+        with pytest.raises(ConfigError, match=r"thesis\.txt.* is a file, or lies in one"), kind(path).claimed():
             raise AssertionError("must not be entered")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
