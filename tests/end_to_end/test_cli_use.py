@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -125,6 +126,20 @@ def test_embed_in_every_form_gives_the_same_vectors(run: Run, models: dict[str, 
     np.testing.assert_allclose(table["embedding"], expected, atol=1e-6)
     assert table["num_tokens"] == [row["num_tokens"] for row in rows]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["v.jsonl", "v.npy", "v.parquet"]
+
+
+def test_the_model_may_say_how_its_vectors_are_pooled(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(models["encoder"], tmp_path / "model")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    vectors = {
+        (name, pooling): run("embed", "-m", model, *(["--pooling", pooling] if pooling else []), "a good film")[1]
+        for name, model in (("says", folder), ("silent", models["encoder"]))
+        for pooling in (None, "cls", "mean")
+    }
+    assert vectors["says", None] == vectors["says", "cls"] == vectors["silent", "cls"]
+    assert vectors["silent", None] == vectors["silent", "mean"] == vectors["says", "mean"]
+    assert vectors["says", None] != vectors["says", "mean"]
 
 
 def test_an_embedding_file_is_whole_or_absent(run: Run, models: dict[str, Path], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 #: Common to all fine-tuning runs: some seconds each.
-QUICK = "--epochs 6 --batch-size 16 --learning-rate 3e-3 --max-length 32 --restarts 0 --json --device cpu"
+QUICK = "--epochs 6 --patience 6 --batch-size 16 --learning-rate 3e-3 --max-length 32 --restarts 0 --json --device cpu"
 PRETRAIN = "--device cpu --json"
 
 
@@ -66,7 +66,7 @@ def finetuning(
 
 def export(name: str, model: str, more: str = "") -> Job:
     """One ONNX export; :mod:`same` runs its graphs, which may be written otherwise if they compute the same."""
-    command = f"export {model} --out onnx/{name} --variant both --json --no-check {more}"
+    command = f"export {model} --out onnx/{name} {more or '--variant both'} --json --no-check"
     return Job(f"export {name}", command, (f"onnx/{name}",), ignored=("*variants.*.sha256", "*variants.*bytes"))
 
 
@@ -231,7 +231,7 @@ LOOK = [
     export("ner", "runs/ner", "--variant packed"),
     export("squad", "runs/squad", "--variant padded"),
     export("swag", "runs/swag", "--variant packed"),
-    export("fill-mask", "pretrained/pairs/model", "--task fill-mask --variant packed"),
+    export("fill-mask", "pretrained/pairs/model", "--variant packed --task fill-mask"),
 ]
 #: What is refused, and with which exit code.
 REFUSED = [

@@ -30,7 +30,7 @@ def embed(
     *text: Texts,
     model: Model,
     out: Annotated[Path | None, Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead.")] = None,
-    pooling: Pool = "mean",
+    pooling: Pool = None,
     normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
     file: File = None,
     encoding: Encoding = None,

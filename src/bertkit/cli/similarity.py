@@ -30,7 +30,7 @@ def similarity(
     model: Model,
     file: Annotated[Path | None, Parameter(help="Compare with each line of this file.")] = None,
     encoding: Encoding = None,
-    pooling: Pool = "mean",
+    pooling: Pool = None,
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
     truncate: Truncate = False,
     max_length: MaxLength = None,

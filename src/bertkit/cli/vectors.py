@@ -18,18 +18,24 @@ if TYPE_CHECKING:
 
     Row = tuple[str, Embedding]
 
-Pool = Annotated[Literal["mean", "cls", "max"], Parameter(help="How token vectors are combined into one.")]
+Pool = Annotated[
+    Literal["mean", "cls", "max"] | None,
+    Parameter(help="How token vectors are combined into one; default: as the model says (1_Pooling), otherwise mean."),
+]
 #: Rows of one Parquet row group.
 ROW_GROUP = 4096
 #: Bytes reserved for the header of a .npy file, which is written last, when the number of rows is known.
 NPY_HEADER = 128
 
 
-def encoder(model: str, common: Common, pooling: str, **options: Any) -> Any:
+def encoder(model: str, common: Common, pooling: str | None, **options: Any) -> Any:
     """A function from texts to their vectors, lazily and in order."""
     common.begin()
+    from bertkit.checkpoints.sentence_pooling import saved_pooling
     from bertkit.inference.pipelines import pipeline
+    from bertkit.system.model_sources import resolve
 
+    pooling = pooling or saved_pooling(resolve(model)) or "mean"
     pipe = pipeline("feature-extraction", model=model, device=common.device)
     return lambda items: pipe(items, pooling=pooling, **options)
 

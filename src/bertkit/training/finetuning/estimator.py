@@ -52,6 +52,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: sequences in an optimizer step.
         max_length: word pieces after which a text is cut; a warning says how many were.
         freeze_encoder: train only the head, on features that are computed once: seconds instead of minutes.
+        pooling: what the classifier reads of the encoder: "cls", "mean" or "max"; None: as the checkpoint says
+            (``1_Pooling`` of sentence-transformers), otherwise "cls".
         class_weight: "balanced" makes rare labels weigh more; None does not.
         seed: data order, new head and dropout; the same seed gives the same model.
         device: "cpu" or "cuda"; None is the CPU.
@@ -69,6 +71,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: int = 32,
         max_length: int = 128,
         freeze_encoder: bool = False,
+        pooling: Literal["cls", "mean", "max"] | None = None,
         class_weight: Literal["balanced"] | None = None,
         seed: int = 0,
         device: str | None = None,
@@ -80,6 +83,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.max_length = max_length
         self.freeze_encoder = freeze_encoder
+        self.pooling = pooling
         self.class_weight = class_weight
         self.seed = seed
         self.device = device
@@ -243,6 +247,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             batch_size=self.batch_size,
             max_length=self.max_length,
             freeze_encoder=self.freeze_encoder,
+            pooling=self.pooling,
             class_weights=self.class_weight or "none",
             baseline=False,
         )
