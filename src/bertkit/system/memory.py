@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from bertkit.errors import BertkitError, ResourceError
 
 #: What numpy, torch and C++ say when memory runs out, in their RuntimeErrors.
-_SIGNS = ("can't allocate memory", "out of memory", "bad_alloc", "cannot allocate memory", "unable to allocate")
+_SIGNS = (
+    "can't allocate memory",
+    "out of memory",
+    "bad_alloc",
+    "cannot allocate memory",
+    "unable to allocate",
+    "can't start new thread",
+    "could not create a primitive",  # oneDNN
+)
 
 
 @contextmanager

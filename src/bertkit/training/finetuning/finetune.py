@@ -64,7 +64,7 @@ def finetune(
         config: settings; None means all defaults.
         resume: continue the run in ``out``. Settings and data must be the same, except that ``seeds`` may be any number
             from those that are finished on; the missing ones are trained, as if all had been asked for from the start.
-            A run that has all its seeds is returned as it is.
+            A run that has all its seeds is returned unchanged.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.

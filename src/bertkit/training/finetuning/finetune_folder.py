@@ -33,7 +33,7 @@ from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedRes
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 
-#: Name of the setting that tells which examples a run was trained and scored on: a hash of each part.
+#: Name of the setting that identifies the examples a run was trained and scored on: a hash of each part.
 EXAMPLES = "examples"
 
 
@@ -108,7 +108,7 @@ class FinetuneFolder(RunFolder):
         return (self.seed(seed) / "best").is_dir()
 
     def forget(self, seed: int) -> None:
-        """Delete all of a seed, so that it is trained anew."""
+        """Delete everything of a seed, so that it is trained again."""
         shutil.rmtree(self.seed(seed), ignore_errors=True)
 
     @property

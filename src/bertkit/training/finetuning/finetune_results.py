@@ -49,7 +49,7 @@ class FinetuneResult:
     mean, sd, median: over the seeds; sd is the sample standard deviation, None for one seed.
     baseline: dev scores of a simple system without a neural network, by its ``name``; or None.
     protocol: all that one must know to compare the scores with others.
-    notes: what a reader should be told in words.
+    notes: sentences for the reader.
     interval: 95 % bootstrap interval of the mean main metric over seeds and dev examples.
     replaced: dead runs that another seed replaced; their scores are in no mean.
     """
@@ -109,7 +109,7 @@ class FinetuneResult:
         return f"{self.mean[metric]:.4f} ± {self.sd[metric]:.4f} ({len(self.seeds)} seeds)"
 
     def score_rows(self, *, absent: str = "") -> list[tuple[str, str, str]]:
-        """Each metric with its score and the baseline's, ``absent`` where there is none."""
+        """Each metric with its score and the baseline's (``absent`` if it has none)."""
         base = {name: f"{value:.4f}" for name, value in self.baseline_scores.items()}
         return [(name, self.score_line(name), base.get(name, absent)) for name in self.scores if name != "loss"]
 

@@ -143,7 +143,7 @@ def finetune_glue(
     revision: str | None = None,
     cache: str | Path | None = "auto",
 ) -> GlueResult:
-    """Fine-tune on every task of GLUE whose files are there.
+    """Fine-tune on every GLUE task that has files.
 
     Args:
         data: a folder with the tasks' folders (``CoLA``, ``SST-2`` ...). A task without a train file is skipped and

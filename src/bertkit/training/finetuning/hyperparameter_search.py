@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any
 
 from bertkit.errors import require
 from bertkit.inference.run_files import SEARCH
@@ -17,8 +16,9 @@ from bertkit.training.finetuning.fit import FitOptions
 from bertkit.training.finetuning.seed_run import Job
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
-Setting = Mapping[str, Any]
-Space = Mapping[str, Sequence[Any]]
+Value = int | float
+Setting = Mapping[str, Value]
+Space = Mapping[str, Sequence[Value]]
 
 #: What Devlin et al. 2019, appendix A.3, tried for each task (batch size 32 there and here; 16 was tried as well).
 ORIGINAL_GRID: Space = {"learning_rate": (2e-5, 3e-5, 5e-5), "epochs": (2, 3, 4)}
@@ -33,7 +33,7 @@ class Trial:
     """Settings that were tried, and the best dev score of their run."""
 
     number: int
-    setting: dict[str, Any]
+    setting: dict[str, Value]
     score: float
     seconds: float
 
@@ -43,13 +43,13 @@ class Search:
     """What was tried, on what, and which setting was best; the part ``search`` of the protocol block."""
 
     method: str
-    space: dict[str, list[Any]]
+    space: dict[str, list[Value]]
     chosen_by: str
     trials: list[Trial]
-    chosen: dict[str, Any]
+    chosen: dict[str, Value]
 
 
-def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Any]]:
+def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Value]]:
     """The values to choose from; empty if nothing is searched. What the user set is not searched.
 
     Args:
@@ -60,7 +60,7 @@ def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequ
         return {name: values for name, values in ORIGINAL_GRID.items() if getattr(config, name) is None}
     if config.search is None:
         return {}
-    space: dict[str, Sequence[Any]] = {}
+    space: dict[str, Sequence[Value]] = {}
     assert resolved.learning_rate is not None
     assert resolved.epochs is not None
     if config.learning_rate is None:
@@ -120,12 +120,12 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     return found
 
 
-def _grid(space: Space) -> Iterator[dict[str, Any]]:
+def _grid(space: Space) -> Iterator[dict[str, Value]]:
     for values in product(*space.values()):
         yield dict(zip(space, values, strict=True))
 
 
-def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Any]]:
+def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Value]]:
     """Settings that Optuna proposes, each knowing the scores of those before it, which are in ``done``."""
     optuna = require("optuna", extra="search", needed_for="--search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -159,5 +159,5 @@ def _words(setting: Setting) -> str:
     return ", ".join(f"{name} {_short(value)}" for name, value in setting.items())
 
 
-def _short(value: Any) -> str:
+def _short(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

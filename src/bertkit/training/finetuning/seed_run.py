@@ -155,7 +155,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
 
 
 def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
-    """Dev and the further labelled sets: dev as it is, all scores, all files."""
+    """Score dev and the further labelled sets; the result for dev, all scores, all files."""
     workflow, data = job.workflow, job.data
     dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
     scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)

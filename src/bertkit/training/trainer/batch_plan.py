@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.batch import split_by_budget
 from bertkit.errors import ConfigError, DataError
 
-#: What one forward pass takes: a :class:`bertkit.batch.Batch`, or a trainer's own kind.
+#: The input of one forward pass: a :class:`bertkit.batch.Batch`, or another type for another module.
 BatchT = TypeVar("BatchT")
 
 
@@ -26,7 +26,7 @@ class Plan(Protocol[BatchT]):
     def micro_batches(self, step: int) -> list[BatchT]:
         """This rank's part of optimizer step ``step`` (counted from 0 over the whole run), small enough for memory.
 
-        It may be empty where there are several ranks, but for step 0.
+        With several ranks it may be empty, except for step 0.
         """
         ...
 
@@ -40,13 +40,13 @@ class Plan(Protocol[BatchT]):
 
 
 class EpochPlan(Generic[BatchT]):
-    """Every example once an epoch, in a new order each epoch.
+    """Every example once per epoch, in a new order each time.
 
     Args:
         lengths: work of each example, for :meth:`size` and for the split into micro-batches (tokens, or 1 each).
         collate: example numbers to a batch.
-        step_size: examples in one optimizer step; the last step of an epoch has what is left.
-        max_tokens: most work in one micro-batch; a longer single example is a micro-batch of its own.
+        step_size: examples in one optimizer step; the last step of an epoch has the remaining ones.
+        max_tokens: most work in one micro-batch; a longer example forms one alone.
         seed: fixes the order.
         unit: see :class:`Plan`.
         rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
@@ -72,7 +72,7 @@ class EpochPlan(Generic[BatchT]):
             raise DataError("there is no training example")
         if not 0 <= rank < num_ranks <= min(step_size, len(lengths)):
             raise ConfigError(
-                f"rank={rank}, num_ranks={num_ranks}: ranks count from 0, and there may be at most as many as examples "
+                f"rank={rank}, num_ranks={num_ranks}: ranks count from 0, and there can be at most as many as examples "
                 f"in a step ({min(step_size, len(lengths))})"
             )
         self.lengths = list(lengths)
@@ -97,13 +97,13 @@ class EpochPlan(Generic[BatchT]):
         return sum(self.lengths[row] for row in self.rows(step))
 
     def micro_batches(self, step: int) -> list[BatchT]:
-        # Sorted by length, so that each micro-batch holds similar lengths; within a step the order has no influence
-        # on the gradient.
+        # Sorted by length, so that each micro-batch holds similar lengths; within a step the order does not affect
+        # the gradient.
         rows = sorted(self.rows(step), key=self.lengths.__getitem__)[self.rank :: self.num_ranks]
         return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
 
 
 def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A permutation that depends on nothing but its arguments: int64 ``(num_examples,)``."""
+    """A permutation that depends only on its arguments: int64 ``(num_examples,)``."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
     return generator.permutation(num_examples)

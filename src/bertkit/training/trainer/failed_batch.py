@@ -25,10 +25,10 @@ def save_failed_batch(
 
     Args:
         folder: the run's checkpoint folder.
-        result: what was measured in the step.
-        rows: numbers of the training examples in it.
+        result: of the step.
+        rows: numbers of its training examples.
         batches: its micro-batches, dataclasses of tensors.
-        rank: of this process; ranks other than 0 keep their part under ``failed-step-N-rankR``.
+        rank: of this process; ranks other than 0 write ``failed-step-N-rankR``.
 
     Returns:
         Path of the JSON file.

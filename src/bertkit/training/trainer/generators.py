@@ -1,4 +1,4 @@
-"""The state of every random generator a run draws from, so that a resumed run draws what the whole run would have."""
+"""The state of every random generator of a run, so that a resumed run draws the same numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def seed_generators(seed: int) -> None:
 
 
 def capture_generators() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Their states: tensors, and values that JSON can hold."""
+    """The states of all generators: tensors, and values that JSON can hold."""
     tensors = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors |= {f"cuda.{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
@@ -34,7 +34,7 @@ def capture_generators() -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restore_generators(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Put the states of :func:`capture_generators` back. States of devices that are absent here are left out."""
+    """Restore the states of :func:`capture_generators`; those of devices that are missing here are ignored."""
     torch.set_rng_state(tensors["torch"])
     for index in range(torch.cuda.device_count()):
         if (state := tensors.get(f"cuda.{index}")) is not None:
@@ -47,7 +47,7 @@ def restore_generators(tensors: Mapping[str, Tensor], values: Mapping[str, Any])
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed every generator inside a ``with`` block; the caller's own states come back afterwards."""
+    """Seed every generator inside the block; the caller's states are restored afterwards."""
     tensors, values = capture_generators()
     seed_generators(seed)
     try:

@@ -49,20 +49,20 @@ class Trainer(Generic[BatchT]):
     """Train a model on a plan of batches.
 
     Args:
-        model: an ``nn.Module`` that is :class:`Trainable`. Its parameters are updated in place.
+        model: an ``nn.Module`` that is :class:`Trainable`; updated in place.
         plan: the data.
-        optimizer: over the model's trainable parameters.
-        schedule: factor of the peak rate at each step.
+        optimizer: of the model's trainable parameters.
+        schedule: factor of the peak learning rate at each step.
         options: see :class:`LoopOptions`.
-        evaluate: called after each epoch and at the end of the run, in eval mode without gradients.
-        log: called with one flat record per step and per epoch.
-        folder: where checkpoints go; None keeps everything in memory and cannot be resumed.
-        identity: what must be equal for a checkpoint to belong to this run (settings, data); compared on resume.
-        parallel: the ranks of the run; every method is then called on all of them, and rank 0 alone writes.
+        evaluate: called after each epoch and at the end, in eval mode without gradients.
+        log: called with one flat record per step and epoch.
+        folder: for checkpoints; None keeps everything in memory, so the run cannot be resumed.
+        identity: settings and data; a checkpoint with another identity is refused on resume.
+        parallel: the ranks of the run; call every method on all of them. Only rank 0 writes.
 
     Raises:
-        ConfigError: the device cannot compute in ``options.precision`` or has no compiler for ``options.compile``, or
-            the optimizer cannot work on sharded weights.
+        ConfigError: the device does not support ``options.precision`` or ``options.compile``, or the optimizer does not
+            support sharded weights.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Trainer(Generic[BatchT]):
     # ------------------------------------------------------------------------------------------------ the loop
 
     def run(self) -> Progression:
-        """Train to the end, from wherever :attr:`at` stands.
+        """Train from the state :attr:`at` to the end.
 
         Raises:
-            TrainingError: a loss or gradient that is not finite; the step was not taken, its batch was saved.
+            TrainingError: a loss or gradient is not finite; the step was not taken and its batch was saved.
             Interrupted: Ctrl-C or SIGTERM; the state was saved (a ``KeyboardInterrupt`` with an exit code).
-            ResourceError: the disk is full; the checkpoint before is intact.
+            ResourceError: the disk is full; the previous checkpoint is intact.
         """
         at, parallel = self.at, self.parallel
         at.stopped_by_time = self.options.time_is_up(self.at.seconds)
@@ -134,7 +134,7 @@ class Trainer(Generic[BatchT]):
                     self._check(signals)
                     began = time.monotonic()
                     result = self.train_step()
-                    # One clock for all ranks: they must agree on the rate, on the end, and on when to save.
+                    # One clock for all ranks, which must agree on the learning rate, the end, and when to save.
                     at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, self._save_is_due()))
                     at.stopped_by_time = self.options.time_is_up(self.at.seconds)
                     self._show(shown, result)
@@ -161,7 +161,7 @@ class Trainer(Generic[BatchT]):
         """One optimizer step over all micro-batches of the plan's next batch.
 
         Each term of the loss is summed over the micro-batches and divided by its number of targets in the whole batch,
-        which is known beforehand; so the split into micro-batches changes rounding only.
+        which is known in advance, so the split into micro-batches only affects rounding.
         """
         began = time.perf_counter()
         step, precision = self.at.step, self.options.precision
@@ -194,7 +194,7 @@ class Trainer(Generic[BatchT]):
         return result
 
     def _count(self, batches: Sequence[BatchT]) -> tuple[dict[str, float], int]:
-        """Targets of each term of the loss over all ranks, and the micro-batches of the rank that has most."""
+        """Targets of each term of the loss over all ranks, and the largest number of micro-batches of a rank."""
         own: dict[str, float] = {}
         for batch in batches:
             _add(own, cast(Trainable, self.model).num_targets(batch))
@@ -207,11 +207,11 @@ class Trainer(Generic[BatchT]):
     def _backward(
         self, batches: Sequence[BatchT], num_batches: int, num_targets: Mapping[str, float], scale: float
     ) -> Tensor:
-        """Gradients of ``scale`` times this rank's share of the loss, and the sum of each term in a vector."""
+        """Compute gradients of ``scale`` times this rank's share of the loss; return the sum of each term."""
         sums = torch.zeros(len(num_targets), device=self.device)
         passes = [(batch, 1.0) for batch in batches]
         if self.parallel.is_sharded:
-            # Weights are gathered in every pass, so all ranks must make equally many: some repeat one with weight 0.
+            # Every pass gathers weights, so all ranks must make equally many; some repeat one with weight 0.
             spare = batches[0] if batches else self._on_device(self.plan.micro_batches(0)[0])
             passes += [(spare, 0.0)] * (num_batches - len(batches))
         for number, (batch, weight) in enumerate(passes, start=1):
@@ -230,7 +230,7 @@ class Trainer(Generic[BatchT]):
         return cast(BatchT, cast(Any, batch).to(self.device))
 
     def _progress(self) -> Progress:
-        """A bar of steps; of seconds where the time budget is what ends the run, for nobody knows the steps then."""
+        """A bar of steps; of seconds if a time budget ends the run, because the number of steps is unknown."""
         options = self.options
         if options.max_seconds is not None:
             return Progress(math.ceil(options.max_seconds), label=options.label, unit="s", done=int(self.at.seconds))
@@ -279,13 +279,13 @@ class Trainer(Generic[BatchT]):
     def _end_epoch(self, check: Callable[[], None]) -> None:
         """Evaluate, remember the best weights, decide whether to stop early.
 
-        Nothing of the run's state changes before the evaluation is complete, so an interrupted one is made again.
+        The run's state changes only after the evaluation, so an interrupted one is repeated.
         """
         at = self.at
         scores: Mapping[str, float] = {}
         if self.evaluate is not None:
             self.model.eval()
-            # Sharded weights that were gathered in inference mode could not be used in the next step.
+            # Sharded weights gathered in inference mode could not be used in the next step.
             without = torch.no_grad() if self.parallel.is_sharded else torch.inference_mode()
             try:
                 with without, autocast(self.options.precision, self.device):
@@ -321,20 +321,20 @@ class Trainer(Generic[BatchT]):
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def restore_best(self) -> None:
-        """Put the weights of the best evaluation into the model; without a monitored score they are the last."""
+        """Restore the weights of the best evaluation; without a monitored score, they are the last ones."""
         if self.best is not None:
             copy_into(self.model, self.best)
 
     # --------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> Snapshot:
-        """Everything that :meth:`load_state_dict` needs to go on bit for bit."""
+        """Everything that :meth:`load_state_dict` needs to resume bit for bit."""
         best = None if self.at.best_step == self.at.step else self.best
         values = {"progression": asdict(self.at), "identity": self.identity}
         return take_snapshot(self.model, self.optimizer, values, best=best, parallel=self.parallel)
 
     def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
-        """Go on where the snapshot was taken.
+        """Continue from a snapshot.
 
         Raises:
             CheckpointError: it belongs to other settings, other data or another model.
@@ -346,7 +346,7 @@ class Trainer(Generic[BatchT]):
             self.best = self._weights() if self.at.best_step == self.at.step else best or None
 
     def save(self) -> Path:
-        """Write a checkpoint, then delete damaged ones, and of the others all but the newest ``options.keep``."""
+        """Write a checkpoint, then delete damaged ones and all but the newest ``options.keep`` others."""
         assert self.folder is not None, "save() needs a folder"
         folder, snapshot = self.folder, self.state_dict()  # on all ranks
 
@@ -361,7 +361,7 @@ class Trainer(Generic[BatchT]):
         return path
 
     def resume(self) -> bool:
-        """Load the newest whole checkpoint of :attr:`folder` and say so; False where there is none.
+        """Load the newest intact checkpoint of :attr:`folder` and report it; False if there is none.
 
         Only rank 0 reads it. See :func:`~bertkit.training.trainer.snapshot.restore_snapshot` for another number of
         ranks.

@@ -31,7 +31,7 @@ from bertkit.training.trainer.parallel import Parallel
 
 FORMAT_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-#: Names of hidden folders that are being written; never read, removed at the next start.
+#: Prefix of hidden folders that are being written: never read, and removed at the next start.
 TEMPORARY = ".writing-"
 
 _STEP_FOLDER = re.compile(r"^step-(\d{8,})(?:\.(\d+))?$")
@@ -39,7 +39,7 @@ _STEP_FOLDER = re.compile(r"^step-(\d{8,})(?:\.(\d+))?$")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a run needs to go on: named tensors, and values that JSON can hold."""
+    """Everything a run needs to resume: named tensors, and values that JSON can hold."""
 
     tensors: Mapping[str, Tensor]
     values: Mapping[str, Any]
@@ -47,11 +47,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is in a folder of checkpoints.
+    """The checkpoints of a folder.
 
-    path: the newest whole one; None: there is none.
-    damaged: newer ones, which were passed over.
-    skipped: for each of them its name and why.
+    path: the newest intact one; None if there is none.
+    damaged: newer ones, which are skipped. skipped: the name of each and what is wrong with it.
     """
 
     path: Path | None
@@ -63,16 +62,16 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = 
     """Write ``parent/name``, or nothing.
 
     Args:
-        parent: where the run's checkpoints are; made if it is not there.
+        parent: folder of the run's checkpoints; created if missing.
         name: see :func:`step_name`.
         snapshot: what to write.
-        advice: what to do when the disk is full, see :func:`~bertkit.system.atomic_files.disk_guard`.
+        advice: advice for a full disk, see :func:`~bertkit.system.atomic_files.disk_guard`.
 
     Returns:
-        The folder; ``name.1``, ``name.2`` ... where ``name`` was taken, so that no older one is ever overwritten.
+        The folder; ``name.1``, ``name.2`` ... if ``name`` exists, so that nothing is ever overwritten.
 
     Raises:
-        ResourceError: the disk cannot hold it. Checked before the first byte; older checkpoints are untouched.
+        ResourceError: no room on the disk, which is checked first; older checkpoints are untouched.
     """
     parent.mkdir(parents=True, exist_ok=True)
     needed = sum(tensor.numel() * tensor.element_size() for tensor in snapshot.tensors.values()) + 1_000_000
@@ -136,7 +135,7 @@ def check(folder: Path) -> str | None:
 
 
 def step_folders(parent: Path) -> list[Path]:
-    """Training checkpoints of a run, newest first, whole or not."""
+    """Training checkpoints of a run, newest first, intact or not."""
     found = []
     for folder in parent.iterdir() if parent.is_dir() else ():
         if match := _STEP_FOLDER.match(folder.name):
@@ -153,8 +152,8 @@ def newest_whole(parent: Path) -> Found:
     """The newest checkpoint that passes :func:`check`.
 
     Raises:
-        CheckpointError: there are checkpoints, but every one is damaged. Starting again from nothing without being
-            told to would throw work away silently.
+        CheckpointError: there are checkpoints, but all are damaged. Silently starting from scratch would throw work
+            away.
     """
     damaged: list[Path] = []
     skipped: list[str] = []
@@ -166,7 +165,7 @@ def newest_whole(parent: Path) -> Found:
     if skipped:
         raise CheckpointError(
             f"no checkpoint in {parent} can be used ({'; '.join(skipped)}). "
-            f"Remove the folder to begin again, or restore one from a backup"
+            f"Remove the folder to start again, or restore one from a backup"
         )
     return Found(None)
 
@@ -179,7 +178,7 @@ def drop_old(parent: Path, *, keep: int, damaged: Collection[Path] = ()) -> None
 
 
 def remove_remains(parent: Path) -> None:
-    """Delete what an interrupted write left behind. Call it only while holding the run folder."""
+    """Delete leftovers of interrupted writes. Call it only while the run folder is claimed."""
     for folder in parent.glob(f"{TEMPORARY}*") if parent.is_dir() else ():
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -311,7 +310,7 @@ def _generator_key(rank: int, name: str) -> str:
 
 
 def _restore_generators(rank: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Those of this rank; a rank the snapshot does not know gets a stream of its own, derived from rank 0."""
+    """Of this rank; a rank that the snapshot does not know gets its own stream, derived from rank 0."""
     others = values.get("generators_of_other_ranks", [])
     if 0 < rank <= len(others):
         prefix = f"rank{rank}."
