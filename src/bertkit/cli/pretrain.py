@@ -11,13 +11,12 @@ from pydantic import Field
 
 from bertkit.cli.common_options import OUTPUT, Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
-from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-from bertkit.training.pretraining.recipes import load_recipe, recipe_names
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig, load_recipe, recipe_names
 
 if TYPE_CHECKING:
     from bertkit.config.bert_config import BertConfig
     from bertkit.training.pretraining.pretrain import PretrainResult
-    from bertkit.training.pretraining.recipes import Recipe
+    from bertkit.training.pretraining.pretrain_settings import Recipe
 
 
 class Options(PretrainConfig):
@@ -99,7 +98,7 @@ def pretrain(
 
 def _last_losses(result: PretrainResult) -> dict[str, float]:
     """Training losses of the last logged step."""
-    from bertkit.training.trainer.run_log import LOG, read_log
+    from bertkit.training.trainer.run_folder import LOG, read_log
 
     steps = [record for record in read_log(result.model.parent / LOG) if "event" not in record]
     return {f"train_{name}": value for name, value in (steps[-1] if steps else {}).items() if name.endswith("loss")}

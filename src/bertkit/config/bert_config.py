@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
-from bertkit.config.labels import merged_labels
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
@@ -40,7 +39,7 @@ class BertConfig(Settings):
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
     ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
-    :func:`bertkit.config.labels.merged_labels`.
+    :func:`bertkit.config.bert_config.merged_labels`.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
@@ -371,3 +370,48 @@ def _family(model_type: Any) -> Family:
 
 #: The name under which people look for the config of a family they do not name.
 AutoConfig = BertConfig
+
+
+def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
+    """``id2label`` from whichever of the three are given; None if none is.
+
+    If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
+    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
+
+    Raises:
+        ValueError: a wrong type, a number twice, another count than ``num_labels``, a contradiction.
+    """
+    if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
+        raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
+    for name, given in (("id2label", id2label), ("label2id", label2id)):
+        if given is not None and not isinstance(given, dict):
+            raise ValueError(f"{name} must be an object, got {given!r:.80}")
+    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
+    if id2label is None:
+        if not numbers:
+            return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
+        pairs = [(number, label) for label, number in numbers.items()]
+    else:
+        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
+    labels = dict(pairs)
+    if len(labels) != len(pairs):
+        raise ValueError(f"two labels have the same number: {pairs!r:.80}")
+    if num_labels is not None and num_labels != len(labels):
+        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
+    for number, label in labels.items():
+        other = numbers.get(label, number) if isinstance(label, str) else number
+        if other != number:
+            raise ValueError(
+                f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
+                "of them, or leave label2id out"
+            )
+    return labels
+
+
+def _label_number(label: Any, number: Any) -> int:
+    """The number of a label, which a JSON object holds as text."""
+    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
+        return int(number)
+    if type(number) is not int:
+        raise ValueError(f"the number of the label {label!r:.80} must be a whole number, got {number!r:.80}")
+    return number

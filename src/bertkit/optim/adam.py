@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from bertkit.errors import ConfigError
-from bertkit.optim.base import GroupOptimizer, check_adam_settings
-from bertkit.optim.groups import with_rates
+from bertkit.optim.groups import GroupOptimizer, check_adam_settings, with_rates
 
 #: Values of a tensor that :class:`AdamWeightDecay` updates at a time on a CPU; about ten such buffers are alive.
 _CACHE_NUMBERS = 1 << 16

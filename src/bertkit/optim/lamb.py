@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertkit.optim.base import GroupOptimizer, split_parts
-from bertkit.optim.groups import with_rates
+from bertkit.optim.groups import GroupOptimizer, split_parts, with_rates
 
 
 def lamb(

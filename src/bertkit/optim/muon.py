@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from bertkit.errors import ConfigError
-from bertkit.optim.base import GroupOptimizer, split_parts
-from bertkit.optim.groups import is_hidden_matrix, with_rates
+from bertkit.optim.groups import GroupOptimizer, is_hidden_matrix, split_parts, with_rates
 
 #: Coefficients of the odd polynomial ``a s + b s^3 + c s^5`` that is applied repeatedly to the singular values.
 #: Chosen by Jordan et al. for the steepest slope at 0; the values end between about 0.7 and 1.2, not at exactly 1.

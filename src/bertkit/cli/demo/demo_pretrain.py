@@ -192,7 +192,7 @@ def _pretrain(out: Path, size: Size, common: Common) -> PretrainResult:
 
 def _losses(run: Path, result: PretrainResult, vocabulary: int) -> dict[str, float]:
     """Masked-LM losses in nats, from a uniform guess to the end of the run."""
-    from bertkit.training.trainer.run_log import read_log
+    from bertkit.training.trainer.run_folder import read_log
 
     first = next(record for record in read_log(run / "log.jsonl") if "event" not in record)
     return {
@@ -212,8 +212,7 @@ def _same_answer(out: Path, tokenizer: BertTokenizer, config: PretrainConfig) ->
 
     from bertkit.data.examples.masking import MaskVocabulary
     from bertkit.data.store.token_store import TokenStore
-    from bertkit.training.pretraining.held_out_scores import scored_batches
-    from bertkit.training.pretraining.pretrain_data import held_out_data
+    from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches
 
     data = held_out_data(TokenStore(out / "held-out-store"), MaskVocabulary.of_tokenizer(tokenizer), config)
     scored = scored_batches(data, config.dev_examples)

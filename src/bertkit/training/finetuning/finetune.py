@@ -29,11 +29,9 @@ from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedRes
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.finetuning.model_card import model_card
-from bertkit.training.finetuning.protocol_block import protocol_block
-from bertkit.training.finetuning.seed_run import Job, run_seed, settings_of_seed
-from bertkit.training.finetuning.task_data import encode
+from bertkit.training.finetuning.seed_run import Job, encode, protocol_block, run_seed, settings_of_seed
 from bertkit.training.trainer.callbacks import Callback
-from bertkit.training.trainer.run_log import LOG, read_log
+from bertkit.training.trainer.run_folder import LOG, read_log
 
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (

@@ -30,9 +30,10 @@ from bertkit.training.finetuning.frozen_encoder import (
     windows_apart,
 )
 from bertkit.training.trainer.batch_plan import EpochPlan
-from bertkit.training.trainer.callbacks import Callback, Record, reporting
+from bertkit.training.trainer.callbacks import Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import LoopOptions, Progression, Trainer
+from bertkit.training.trainer.loop_options import Record
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02
@@ -255,8 +256,8 @@ def _trainer(
             checkpoint_every_s=config.checkpoint_every_s,
             precision=config.precision,
             label=options.label,
+            folder=options.folder,
+            identity={**options.identity, "seed": seed},
         ),
         evaluate=None if dev is None else evaluate,
-        folder=options.folder,
-        identity={**options.identity, "seed": seed},
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from bertkit.batch import split_by_budget
 from bertkit.errors import ConfigError, DataError
@@ -24,7 +27,7 @@ class Plan(Protocol[BatchT]):
     unit: str
 
     def micro_batches(self, step: int) -> list[BatchT]:
-        """This rank's part of optimizer step ``step`` (counted from 0 over the whole run), small enough for memory.
+        """This rank's part of step ``step``, counted from 0 over the whole run, in batches small enough for memory.
 
         With several ranks it may be empty, except for step 0.
         """
@@ -50,10 +53,6 @@ class EpochPlan(Generic[BatchT]):
         seed: fixes the order.
         unit: see :class:`Plan`.
         rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
-
-    Raises:
-        ConfigError: more ranks than examples in a step.
-        DataError: there is no example.
     """
 
     def __init__(
@@ -83,15 +82,15 @@ class EpochPlan(Generic[BatchT]):
         self.unit = unit
         self.rank, self.num_ranks = rank, num_ranks
         self.steps_per_epoch = math.ceil(len(self.lengths) / step_size)
-        self._order: tuple[int, Any] = (-1, None)
+        self._order = (-1, np.empty(0, np.int64))
 
     def rows(self, step: int) -> list[int]:
         epoch, index = divmod(step, self.steps_per_epoch)
         order = self._order  # read once: another thread may be in another epoch
         if order[0] != epoch:
             self._order = order = (epoch, epoch_order(len(self.lengths), self.seed, epoch))
-        chosen = order[1][index * self.step_size : (index + 1) * self.step_size]
-        return [int(row) for row in chosen]
+        rows: list[int] = order[1][index * self.step_size : (index + 1) * self.step_size].tolist()
+        return rows
 
     def size(self, step: int) -> int:
         return sum(self.lengths[row] for row in self.rows(step))
@@ -103,7 +102,78 @@ class EpochPlan(Generic[BatchT]):
         return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
 
 
-def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def epoch_order(num_examples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     """A permutation that depends only on its arguments: int64 ``(num_examples,)``."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
     return generator.permutation(num_examples)
+
+
+class Prefetched(Generic[BatchT]):
+    """A plan whose next steps are made while the model computes the current one; use it in a ``with`` block.
+
+    The batches of a step are a pure function of the step, so the data is the same for any number of workers. Workers
+    are threads: the store's cache and the index of examples, which may be gigabytes, exist once, and batches are not
+    copied between processes.
+
+    Args:
+        plan: its methods are called from several threads at once.
+        num_workers: threads that make steps. One step more than that is held in memory; 0: each step is made when it is
+            asked for.
+        end: the first step that nobody will ask for; None: there is always another.
+    """
+
+    def __init__(self, plan: Plan[BatchT], *, num_workers: int = 1, end: int | None = None) -> None:
+        if num_workers < 0:
+            raise ConfigError(f"num_workers must be at least 0, got {num_workers}")
+        self.plan = plan
+        self.steps_per_epoch, self.unit = plan.steps_per_epoch, plan.unit
+        self._num_ahead = 1 + num_workers
+        self._end = end
+        self._lock = Lock()
+        self._pending: dict[int, Future[tuple[list[BatchT], list[int], int]]] = {}
+        self._pool = ThreadPoolExecutor(num_workers, "bertkit-batches") if num_workers else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Discard what was made in advance and end the threads. Steps can still be asked for."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+            self._pending.clear()
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+    def micro_batches(self, step: int) -> list[BatchT]:
+        """The batches of a step. What the plan raised while it made them is raised here, not earlier."""
+        made = self._made(step)
+        return self.plan.micro_batches(step) if made is None else made[0]
+
+    def rows(self, step: int) -> list[int]:
+        made = self._made(step)
+        return self.plan.rows(step) if made is None else made[1]
+
+    def size(self, step: int) -> int:
+        made = self._made(step)
+        return self.plan.size(step) if made is None else made[2]
+
+    def _made(self, step: int) -> tuple[list[BatchT], list[int], int] | None:
+        """The batches, rows and size of a step, while the next steps are begun; None without threads."""
+        with self._lock:
+            if self._pool is None:
+                return None
+            end = step + 1 + self._num_ahead
+            wanted = range(step, max(step + 1, end if self._end is None else min(self._end, end)))
+            for old in [number for number in self._pending if number not in wanted]:
+                self._pending.pop(old).cancel()
+            for number in wanted:
+                if number not in self._pending:
+                    self._pending[number] = self._pool.submit(self._make, number)
+            future = self._pending[step]
+        return future.result()
+
+    def _make(self, step: int) -> tuple[list[BatchT], list[int], int]:
+        return self.plan.micro_batches(step), self.plan.rows(step), self.plan.size(step)

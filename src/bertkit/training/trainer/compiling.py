@@ -21,23 +21,9 @@ _PART = "_after_attention"
 
 
 @contextmanager
-def compiled(model: nn.Module, *, enabled: bool, device: torch.device, sharded: bool = False) -> Iterator[None]:
-    """Inside the block the encoder layers of ``model`` run compiled code; afterwards they are unchanged.
-
-    Args:
-        model: its :class:`~bertkit.model.encoder.EncoderLayer` are changed.
-        enabled: False does nothing.
-        device: where the model is.
-        sharded: its weights are sharded (``fsdp``).
-
-    Raises:
-        ConfigError: see :func:`check_compiling`.
-    """
-    if not enabled:
-        yield
-        return
-    check_compiling(device, sharded=sharded)
-    layers = [module for module in model.modules() if isinstance(module, EncoderLayer)]
+def compiled(model: nn.Module, *, enabled: bool) -> Iterator[None]:
+    """Inside the block the encoder layers of ``model`` run compiled code; afterwards they are unchanged."""
+    layers = [module for module in model.modules() if enabled and isinstance(module, EncoderLayer)]
     for layer in layers:
         setattr(layer, _PART, torch.compile(getattr(layer, _PART), dynamic=True))
     try:
@@ -48,11 +34,7 @@ def compiled(model: nn.Module, *, enabled: bool, device: torch.device, sharded: 
 
 
 def check_compiling(device: torch.device, *, sharded: bool = False) -> None:
-    """Check that the compiler for ``torch.compile`` is installed, before it fails in the middle of a step.
-
-    Raises:
-        ConfigError: no compiler for the device, or sharded weights.
-    """
+    """Refuse what ``torch.compile`` cannot do, such as sharded weights, before it fails in the middle of a step."""
     if sharded:
         raise ConfigError("compile does not work on sharded weights; use mode ddp, or leave compile out")
     if device.type == "cuda":

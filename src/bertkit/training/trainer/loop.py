@@ -25,7 +25,15 @@ from bertkit.system.json_files import as_stored
 from bertkit.training.trainer.batch_plan import BatchT, Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
-from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Loss, Progression, StepResult, Trainable
+from bertkit.training.trainer.loop_options import (
+    Evaluate,
+    LoopOptions,
+    Loss,
+    Progression,
+    Record,
+    StepResult,
+    Trainable,
+)
 from bertkit.training.trainer.parallel import SINGLE, Parallel
 from bertkit.training.trainer.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.trainer.snapshot import (
@@ -56,8 +64,6 @@ class Trainer(Generic[BatchT]):
         options: see :class:`LoopOptions`.
         evaluate: called after each epoch and at the end, in eval mode without gradients.
         log: called with one flat record per step and epoch.
-        folder: for checkpoints; None keeps everything in memory, so the run cannot be resumed.
-        identity: settings and data; a checkpoint with another identity is refused on resume.
         parallel: the ranks of the run; call every method on all of them. Only rank 0 writes.
 
     Raises:
@@ -74,9 +80,7 @@ class Trainer(Generic[BatchT]):
         options: LoopOptions,
         *,
         evaluate: Evaluate | None = None,
-        log: Callable[[dict[str, Any]], None] = lambda record: None,
-        folder: Path | None = None,
-        identity: Mapping[str, Any] | None = None,
+        log: Callable[[Record], None] = lambda record: None,
         parallel: Parallel = SINGLE,
     ) -> None:
         self.model = model
@@ -86,8 +90,8 @@ class Trainer(Generic[BatchT]):
         self.options = options
         self.evaluate = evaluate
         self.log = log
-        self.folder = folder
-        self.identity = as_stored(identity or {})
+        self.folder = options.folder
+        self.identity = as_stored(options.identity)
         self.parallel = parallel
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
@@ -115,15 +119,15 @@ class Trainer(Generic[BatchT]):
             Interrupted: Ctrl-C or SIGTERM; the state was saved (a ``KeyboardInterrupt`` with an exit code).
             ResourceError: the disk is full; the previous checkpoint is intact.
         """
-        at, parallel = self.at, self.parallel
-        at.stopped_by_time = self.options.time_is_up(self.at.seconds)
+        at, parallel, options = self.at, self.parallel, self.options
+        at.stopped_by_time = options.time_is_up(at.seconds)
         self._saved_at = time.monotonic()
         self.model.train()
         with (
             Interrupts(launched=parallel.num_ranks > 1) as signals,
             self._progress() as shown,
             parallel.explained(),
-            compiled(self.model, enabled=self.options.compile, device=self.device, sharded=parallel.is_sharded),
+            compiled(self.model, enabled=options.compile),
         ):
             try:
                 while True:
@@ -135,13 +139,19 @@ class Trainer(Generic[BatchT]):
                     began = time.monotonic()
                     result = self.train_step()
                     # One clock for all ranks, which must agree on the learning rate, the end, and when to save.
-                    at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, self._save_is_due()))
-                    at.stopped_by_time = self.options.time_is_up(self.at.seconds)
+                    due = self.folder is not None and time.monotonic() - self._saved_at >= options.checkpoint_every_s
+                    at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, due))
+                    at.stopped_by_time = options.time_is_up(at.seconds)
                     self._show(shown, result)
                     if save:
                         self.save()
             except Interrupted as stop:
-                raise Interrupted(self._save_and_explain(stop), stop.signum) from None
+                done = f"{stop} after step {self._position} ({clock(at.seconds)})"
+                if self.folder is None:
+                    told = f"{done}; nothing was saved, because this run has no folder"
+                else:
+                    told = f"{done}; saved in {self.save()}. {options.how_to_resume}"
+                raise Interrupted(told, stop.signum) from None
         return at
 
     def _check(self, signals: Interrupts) -> None:
@@ -150,9 +160,6 @@ class Trainer(Generic[BatchT]):
         if found := [signum for signum in self.parallel.gather(signals.signum) if signum is not None]:
             signals.signum = max(found)
             signals.check()
-
-    def _save_is_due(self) -> bool:
-        return self.folder is not None and time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
 
     def _finished(self) -> bool:
         return self.at.step >= self.options.num_steps or self.at.stopped_early or self.at.stopped_by_time
@@ -244,21 +251,18 @@ class Trainer(Generic[BatchT]):
             shown.advance(done - shown.done, note=f"step {self.at.step:,}, loss {result.loss:.3f}")
 
     def _log_step(self, result: StepResult, seconds: float) -> None:
-        self._tell(
-            {
-                "step": result.step + 1,
-                "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
-                "loss": result.loss,
-                **({f"{name}_loss": value for name, value in result.losses.items()} if len(result.losses) > 1 else {}),
-                "lr": result.learning_rate,
-                "grad_norm": None if result.skipped else result.grad_norm,
-                **({"loss_scale": self.at.loss_scale} if self.options.precision == "fp16" else {}),
-                **({"skipped": True} if result.skipped else {}),
-                f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
-            }
-        )
-
-    def _tell(self, record: dict[str, Any]) -> None:
+        several = len(result.losses) > 1
+        record: Record = {
+            "step": result.step + 1,
+            "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
+            "loss": result.loss,
+            **({f"{name}_loss": value for name, value in result.losses.items()} if several else {}),
+            "lr": result.learning_rate,
+            "grad_norm": None if result.skipped else result.grad_norm,
+            **({"loss_scale": self.at.loss_scale} if self.options.precision == "fp16" else {}),
+            **({"skipped": True} if result.skipped else {}),
+            f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
+        }
         if self.parallel.is_first:
             self.log(record)
 
@@ -282,36 +286,32 @@ class Trainer(Generic[BatchT]):
         The run's state changes only after the evaluation, so an interrupted one is repeated.
         """
         at = self.at
-        scores: Mapping[str, float] = {}
+        scores: dict[str, float] = {}
         if self.evaluate is not None:
             self.model.eval()
             # Sharded weights gathered in inference mode could not be used in the next step.
             without = torch.no_grad() if self.parallel.is_sharded else torch.inference_mode()
             try:
                 with without, autocast(self.options.precision, self.device):
-                    scores = self.parallel.from_first(dict(self.evaluate(check)))
+                    scores = self.parallel.from_first({k: float(v) for k, v in self.evaluate(check).items()})
             finally:
                 self.parallel.end_evaluation(self.model)
             self.model.train()
-        record = {
+        record: dict[str, float] = {
             "step": at.step,
             "epoch": math.ceil(at.step / self.plan.steps_per_epoch),
             "train_loss": sum(value / at.epoch_num_targets[name] for name, value in at.epoch_loss_sums.items()),
-            **{f"dev_{name}": float(value) for name, value in scores.items()},
+            **{f"dev_{name}": value for name, value in scores.items()},
         }
         at.epochs.append({key: value if math.isfinite(value) else None for key, value in record.items()})
         at.evaluated_step = at.step
         at.epoch_loss_sums, at.epoch_num_targets = {}, {}
-        self._remember(scores)
-        self._tell({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
-
-    def _remember(self, scores: Mapping[str, float]) -> None:
-        at, monitor = self.at, self.options.monitor
-        if monitor is None:
+        if self.options.monitor is None:
             at.best_step = at.step
-            return
-        if at.is_best(float(scores[monitor]), float(scores.get("loss", math.nan)), self.options.patience):
+        elif at.is_best(scores[self.options.monitor], scores.get("loss", math.nan), self.options.patience):
             self.best = self._weights()
+        if self.parallel.is_first:
+            self.log({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
 
     def stop(self) -> None:
         """End the run after the current step, as early stopping does."""
@@ -334,11 +334,7 @@ class Trainer(Generic[BatchT]):
         return take_snapshot(self.model, self.optimizer, values, best=best, parallel=self.parallel)
 
     def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
-        """Continue from a snapshot.
-
-        Raises:
-            CheckpointError: it belongs to other settings, other data or another model.
-        """
+        """Continue from a snapshot; a CheckpointError if it belongs to other settings, other data or another model."""
         self.at = Progression.read(snapshot.values.get("progression"), source)
         check_identity(self.identity, snapshot.values.get("identity"), source)
         best = restore_snapshot(snapshot, self.model, self.optimizer, parallel=self.parallel, source=source)
@@ -365,9 +361,6 @@ class Trainer(Generic[BatchT]):
 
         Only rank 0 reads it. See :func:`~bertkit.training.trainer.snapshot.restore_snapshot` for another number of
         ranks.
-
-        Raises:
-            CheckpointError: every checkpoint is damaged, or it belongs to another run.
         """
         assert self.folder is not None, "resume() needs a folder"
         folder = self.folder
@@ -387,12 +380,6 @@ class Trainer(Generic[BatchT]):
     @property
     def _position(self) -> str:
         return self.options.position(self.at.step, self.at.seconds)
-
-    def _save_and_explain(self, stop: Interrupted) -> str:
-        done = f"{stop} after step {self._position} ({clock(self.at.seconds)})"
-        if self.folder is None:
-            return f"{done}; nothing was saved, because this run has no folder"
-        return f"{done}; saved in {self.save()}. {self.options.how_to_resume}"
 
 
 def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from bertkit.errors import CheckpointError
@@ -16,8 +17,12 @@ from bertkit.system.json_files import parsed
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 
 
+#: One line of ``log.jsonl``: flat, so that any program can read it.
+Record = dict[str, Any]
+
+
 class Loss(Protocol):
-    """What :class:`Trainer` reads from a forward pass. Every head of :mod:`bertkit.model` returns it."""
+    """What :class:`Trainer` reads from a forward pass; every head of :mod:`bertkit.model` returns it."""
 
     #: The terms of the loss by name, each a sum over its targets; None if the batch has no targets.
     loss_terms: dict[str, LossTerm] | None
@@ -40,6 +45,8 @@ class LoopOptions:
     max_grad_norm: gradients with a larger global norm are scaled down to it.
     monitor: dev score (larger is better) that chooses the best epoch, if equal the lower dev loss; None keeps the last.
     patience: stop after this many evaluations without a better score; None never stops early.
+    folder: for checkpoints; None keeps everything in memory, so the run cannot be resumed.
+    identity: settings and data; a checkpoint with another identity is refused on resume.
     checkpoint_every_s: seconds between checkpoints.
     keep: number of checkpoints; older ones are deleted once a newer one is on disk.
     max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step; None: none.
@@ -54,6 +61,8 @@ class LoopOptions:
     max_grad_norm: float = 1.0
     monitor: str | None = None
     patience: int | None = None
+    folder: Path | None = None
+    identity: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_every_s: float = 120.0
     keep: int = 2
     label: str = "training"
@@ -117,16 +126,12 @@ class Progression:
     loss_scale: float = 65536.0
     steps_since_overflow: int = 0
     num_skipped: int = 0
-    epochs: list[dict[str, Any]] = field(default_factory=list)
+    epochs: list[Record] = field(default_factory=list)
     best_loss: float | None = None
 
     @classmethod
     def read(cls, values: object, source: str) -> Progression:
-        """Read what ``dataclasses.asdict`` made of one.
-
-        Raises:
-            CheckpointError: it is something else; ``source`` says where it was.
-        """
+        """Read what ``dataclasses.asdict`` made of one; ``source`` says where it was."""
         known = parsed(values, dict[str, Any], f"{source}: progression")
         if missing := {"step", "evaluated_step", "epochs"} - known.keys():
             raise CheckpointError(f"{source}: progression is damaged: it has no {', '.join(sorted(missing))}")
@@ -136,16 +141,13 @@ class Progression:
         """Record an evaluation after :attr:`step`; return whether it is the best so far.
 
         If scores are equal the lower dev loss is better: on a small dev set accuracy soon stays the same while the
-        loss still falls.
-
-        Args:
-            score: larger is better. One that is not a number (a correlation of constant predictions) is worse than
-                every number.
-            loss: dev loss; NaN if there is none.
-            patience: see :class:`LoopOptions`.
+        loss still falls. A score that is not a number (a correlation of constant predictions) is worse than any number.
         """
         ours = (score if math.isfinite(score) else -math.inf, -loss if math.isfinite(loss) else -math.inf)
-        best = tuple(-math.inf if value is None else value for value in (self.best_score, _negative(self.best_loss)))
+        best = (
+            -math.inf if self.best_score is None else self.best_score,
+            -math.inf if self.best_loss is None else -self.best_loss,
+        )
         if self.best_step is not None and ours <= best:
             self.num_stale += 1
             self.stopped_early = patience is not None and self.num_stale >= patience
@@ -154,7 +156,3 @@ class Progression:
         self.best_score = score if math.isfinite(score) else None
         self.best_loss = loss if math.isfinite(loss) else None
         return True
-
-
-def _negative(value: float | None) -> float | None:
-    return None if value is None else -value

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from bertkit.errors import BertkitError, ConfigError, TrainingError
-from bertkit.optim.base import GroupOptimizer
+from bertkit.optim.groups import GroupOptimizer
 from bertkit.system.console import set_quiet
 from bertkit.training.trainer.generators import seed_generators
 
@@ -85,11 +85,7 @@ class Parallel:
             shard(model, self.device, self.num_ranks)
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
-        """Check that ``optimizer`` supports sharded weights.
-
-        Raises:
-            ConfigError: it does not: its update needs whole matrices (LAMB, Muon) or plain tensors.
-        """
+        """Refuse an optimizer whose update needs whole matrices (LAMB, Muon) or plain tensors for sharded weights."""
         if self.is_sharded and isinstance(optimizer, GroupOptimizer):
             raise ConfigError(
                 f"{type(optimizer).__name__} does not work on sharded weights; use the optimizer adamw, or mode ddp"
@@ -165,7 +161,7 @@ class Parallel:
         """The values of all ranks, in order, on every rank; anything that can be pickled."""
         if self.num_ranks == 1:
             return [value]
-        found: list[Any] = [None] * self.num_ranks
+        found = [value] * self.num_ranks
         with self.explained():
             dist.all_gather_object(found, value)
         return found
@@ -183,16 +179,16 @@ class Parallel:
         """Run ``do`` on rank 0 and return its result on every rank; a BertkitError is raised on every rank."""
         if self.num_ranks == 1:
             return do()
-        outcome: tuple[Any, BaseException | None] = (None, None)
+        outcome: list[T] | BertkitError = []
         if self.is_first:
             try:
-                outcome = (do(), None)
+                outcome = [do()]
             except BertkitError as refused:
-                outcome = (None, refused)
-        result, error = self.from_first(outcome)
-        if error is not None:
-            raise error
-        return result  # type: ignore[no-any-return]
+                outcome = refused
+        outcome = self.from_first(outcome)
+        if isinstance(outcome, BertkitError):
+            raise outcome
+        return outcome[0]
 
     def share(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The named CPU tensors of rank 0 on every rank, so that only rank 0 has to read them from disk."""
@@ -209,11 +205,7 @@ class Parallel:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn torch's errors about other processes into one that explains what happened.
-
-        Raises:
-            TrainingError: another rank was killed, failed, or did not answer in time.
-        """
+        """Turn torch's errors about other processes into a TrainingError that says what happened."""
         try:
             yield
         except BertkitError:
@@ -250,10 +242,6 @@ def parallel_from_environment(
         device: ``cpu`` or ``cuda``; None means ``cpu``.
         mode: see :class:`Parallel`; None means ``ddp`` where there are several processes.
         timeout_s: how long a rank waits for the others.
-
-    Raises:
-        ConfigError: a mode without ``torchrun``, or more ranks on a machine than it has GPUs.
-        TrainingError: the other ranks cannot be reached.
     """
     if mode not in (None, "ddp", "fsdp"):
         raise ConfigError(f"mode must be ddp or fsdp, got {mode!r}")

@@ -30,11 +30,7 @@ SMALLEST_SCALE = 2.0**-14
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    """The context for a forward pass in ``precision``; for fp32 it does nothing.
-
-    Raises:
-        ConfigError: the device cannot compute in it.
-    """
+    """The context for a forward pass in ``precision``; a ConfigError if the device cannot compute in it."""
     if precision == "fp32":
         return torch.autocast(device.type, enabled=False)
     if precision not in _FORMATS:

@@ -12,9 +12,6 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from bertkit.model.encoder import EncoderLayer
 
-#: Methods besides ``forward`` before which a module's weights must be gathered.
-_FORWARD_METHODS = ("forward_packed",)
-
 
 def shard(model: nn.Module, device: torch.device, num_ranks: int) -> None:
     """Split every parameter along axis 0 into ``num_ranks`` parts, in place; each encoder layer is one unit.
@@ -25,9 +22,8 @@ def shard(model: nn.Module, device: torch.device, num_ranks: int) -> None:
     units = [module for module in model.modules() if isinstance(module, EncoderLayer)]
     for unit in (*units, model):
         sharded = fully_shard(unit, mesh=mesh)
-        for name in _FORWARD_METHODS:
-            if hasattr(unit, name):
-                register_fsdp_forward_method(unit, name)
+        if hasattr(unit, "forward_packed"):  # its weights must be gathered before this method, too
+            register_fsdp_forward_method(unit, "forward_packed")
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
     # Ranks whose micro-batches use different parts of the model must still send the same numbers.
@@ -64,11 +60,8 @@ def unsharded_copy(model: nn.Module, *, keep: bool) -> nn.Module | None:
 
     Call it on all ranks; those without ``keep`` get None.
     """
-    values = {}
-    for name, p in model.named_parameters():
-        value = whole(p.detach())
-        if keep:
-            values[name] = value
+    gathered = ((name, whole(p.detach())) for name, p in model.named_parameters())
+    values = {name: value for name, value in gathered if keep}
     if not keep:
         return None
     original = type(model).__mro__[2]  # fully_shard puts a class of its own and FSDPModule before it
