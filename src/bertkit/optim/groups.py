@@ -1,4 +1,4 @@
-"""How the parameters of a model are grouped for an optimizer: decay, rate, and which of them are hidden matrices."""
+"""How the parameters of a model are grouped for an optimizer, and what bertkit's own optimizers share."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from bertkit.errors import ConfigError
+
+#: A group of parameters in torch's form: ``params`` and settings; of :func:`parameter_groups` also ``names`` and
+#: ``lr_scale``.
+Group = dict[str, Any]
 
 _LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
 _FUSED_QKV = re.compile(r"(?:^|\.)qkv\.(?:weight|bias)$")
 
 
-def parameter_groups(
-    model: nn.Module, *, weight_decay: float = 0.01, layer_decay: float | None = None
-) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, *, weight_decay: float = 0.01, layer_decay: float | None = None) -> list[Group]:
     """Group the trainable parameters by how the optimizer must treat them.
 
     Biases and LayerNorm weights are not decayed (every parameter with fewer than two axes; appendix A.2 of the paper
@@ -41,12 +44,16 @@ def parameter_groups(
     depth = 1 + max(
         (int(found[1]) for name, _ in model.named_parameters() if (found := _LAYER.search(name))), default=-1
     )
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    groups: dict[tuple[float, float], Group] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         decay = weight_decay if parameter.ndim >= 2 else 0.0
-        scale = 1.0 if layer_decay is None else layer_decay ** _distance_from_head(name, depth)
+        if found := _LAYER.search(name):
+            distance = depth - int(found[1])  # from the head and the pooler, which are at 0
+        else:
+            distance = depth + 1 if re.search(r"(?:^|\.)embeddings\.", name) else 0
+        scale = 1.0 if layer_decay is None else layer_decay**distance
         group = groups.setdefault((decay, scale), {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale})
         group["params"].append(parameter)
         group["names"].append(name)
@@ -55,14 +62,7 @@ def parameter_groups(
     return list(groups.values())
 
 
-def _distance_from_head(name: str, depth: int) -> int:
-    """Layers between a parameter and the task head: 0 for the head and the pooler, 1 for the top layer."""
-    if found := _LAYER.search(name):
-        return depth - int(found[1])
-    return depth + 1 if re.search(r"(?:^|\.)embeddings\.", name) else 0
-
-
-def with_rates(groups: Iterable[dict[str, Any]], learning_rate: float) -> list[dict[str, Any]]:
+def with_rates(groups: Iterable[Group], learning_rate: float) -> list[Group]:
     """Copies of ``groups`` with ``lr``, the peak rate times the group's ``lr_scale``."""
     return [{**group, "lr": learning_rate * group.get("lr_scale", 1.0)} for group in groups]
 
@@ -96,19 +96,16 @@ class GroupOptimizer(Optimizer):
         eps: added to the root of the mean square.
         weight_decay: times the rate, the share of a weight that is subtracted in each step.
         own: further settings of the subclass.
-
-    Raises:
-        ConfigError: a setting out of bounds.
     """
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
-        **own: Any,
+        **own: float,
     ) -> None:
         check_adam_settings(lr, betas, eps)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, **own})
@@ -129,15 +126,10 @@ class GroupOptimizer(Optimizer):
         return loss
 
     @abstractmethod
-    def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: dict[str, Any]) -> None:
-        """Change ``params`` in place.
+    def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: Group) -> None:
+        """Change ``params``, those of the group that have a gradient, in place; ``grads`` must not be changed.
 
-        Args:
-            params: those of the group that have a gradient.
-            grads: their gradients; must not be changed.
-            parts: number of equal parts of each parameter along axis 0, see
-                :func:`bertkit.optim.groups.num_parts`.
-            group: the group's settings.
+        ``parts``: number of equal parts of each parameter along axis 0, see :func:`num_parts`. ``group``: its settings.
         """
 
     def _running(self, key: str, params: list[Tensor]) -> list[Tensor]:
@@ -150,11 +142,7 @@ class GroupOptimizer(Optimizer):
     def _adam_directions(
         self, params: list[Tensor], grads: list[Tensor], betas: tuple[float, float], eps: float
     ) -> list[Tensor]:
-        """Bias-corrected ``m / (sqrt(v) + eps)`` after adding ``grads`` (Kingma & Ba 2015, algorithm 1).
-
-        Returns:
-            New tensors, one per parameter, which the caller may change.
-        """
+        """New tensors: bias-corrected ``m / (sqrt(v) + eps)`` after adding ``grads`` (Kingma & Ba 2015, alg. 1)."""
         means, squares = self._running("exp_avg", params), self._running("exp_avg_sq", params)
         for p in params:
             # On the CPU, so that reading it does not synchronise with the device.
@@ -178,11 +166,7 @@ def split_parts(tensors: list[Tensor], parts: list[int]) -> list[Tensor]:
 
 
 def check_adam_settings(learning_rate: float, betas: tuple[float, float], eps: float) -> None:
-    """Refuse settings with which the update is undefined or ascends.
-
-    Raises:
-        ConfigError: naming the setting.
-    """
+    """Refuse settings with which the update is undefined or ascends; the ConfigError names the setting."""
     if not (math.isfinite(learning_rate) and learning_rate >= 0):
         raise ConfigError(f"learning_rate must be a finite number of at least 0, got {learning_rate}")
     if not all(0 <= beta < 1 for beta in betas):

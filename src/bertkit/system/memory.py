@@ -22,13 +22,9 @@ _SIGNS = (
 
 @contextmanager
 def memory_guard(advice: str) -> Iterator[None]:
-    """Inside the block, memory that runs out is a ResourceError.
+    """Inside the block, memory that runs out on the CPU (also under ``ulimit -v``) or a GPU is a ResourceError.
 
-    Args:
-        advice: what to do, the end of the message.
-
-    Raises:
-        ResourceError: an allocation failed, on the CPU (also under ``ulimit -v``) or on a GPU.
+    ``advice``, what to do, is the end of its message.
     """
     try:
         yield

@@ -18,6 +18,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.system.console import quiet
 
 if TYPE_CHECKING:
+    from bertkit.model.models import BertForSequenceClassification
     from bertkit.tasks import TextTask
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
@@ -161,8 +162,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _warn_of_truncated(self, truncated: npt.NDArray[np.bool_]) -> None:
         """A warning with the number of texts that lost their end, if any did."""
-        count = int(truncated.sum())
-        if count:
+        if count := int(truncated.sum()):
             warnings.warn(
                 f"{count:,} of {len(truncated):,} texts {'is' if count == 1 else 'are'} longer than "
                 f"max_length={self.config_.max_length} word pieces and truncated; raise max_length to read more",
@@ -217,8 +217,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         path = Path(folder)
         saved = read_json(path / CLASSIFIER, _Saved)
-        unknown = saved.params.keys() - cls().get_params().keys()
-        if unknown:
+        if unknown := saved.params.keys() - cls().get_params().keys():
             raise CheckpointError(f"{path / CLASSIFIER}: unknown parameters {', '.join(sorted(unknown))}")
         loaded = cls(**{**saved.params, **({} if device is None else {"device": device})})
         try:
@@ -287,7 +286,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _rebuild(weights: bytes, shape: dict[str, Any], device: str | None) -> Any:
+def _rebuild(weights: bytes, shape: dict[str, Any], device: str | None) -> BertForSequenceClassification:
     import torch
     from safetensors.torch import load
 

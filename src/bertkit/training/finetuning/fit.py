@@ -94,6 +94,9 @@ class FitOptions:
     end_when_dead: bool = False
 
 
+IN_MEMORY = FitOptions()
+
+
 def fit_classifier(
     model: PackedModel,
     task: TextTask,
@@ -117,7 +120,7 @@ def fit(
     config: FinetuneConfig,
     *,
     seed: int,
-    options: FitOptions | None = None,
+    options: FitOptions = FitOptions(),
 ) -> Fit:
     """Train to the end; the model is changed in place.
 
@@ -129,11 +132,7 @@ def fit(
         config: resolved settings; its own ``seed`` is not read.
         seed: data order and dropout.
         options: see :class:`FitOptions`.
-
-    Raises:
-        TrainingError, Interrupted, ResourceError, CheckpointError: see :meth:`Trainer.run`.
     """
-    options = options or FitOptions()
     workflow.set_up(model, train, config)
     floor = workflow.loss_floor(model, train)
     seed_generators(seed)

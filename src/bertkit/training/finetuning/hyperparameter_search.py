@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 from bertkit.errors import require
@@ -50,12 +50,7 @@ class Search:
 
 
 def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Value]]:
-    """The values to choose from; empty if nothing is searched. What the user set is not searched.
-
-    Args:
-        config: as the user gave it.
-        resolved: the same with every default.
-    """
+    """The values to choose from; empty if nothing is searched. What the user set in ``config`` is not searched."""
     if config.protocol == "original" and not config.freeze_encoder:
         return {name: values for name, values in ORIGINAL_GRID.items() if getattr(config, name) is None}
     if config.search is None:
@@ -83,15 +78,16 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         space: values by name of the setting.
         num_trials: settings that Optuna tries; None tries all, in order.
         resume: continue an interrupted search; ``search.json`` has the finished trials.
-
-    Raises:
-        MissingExtraError: ``num_trials`` is given and Optuna is not installed.
     """
     file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
     known = read_json(file, Search).trials if resume and file.exists() else []
     trials: list[Trial] = []
-    settings = _grid(space) if num_trials is None else _sampled(space, num_trials, job.config.seed, trials)
-    method = "every one" if num_trials is None else f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"
+    if num_trials is None:
+        method = "every one"
+        settings = iter([dict(zip(space, values, strict=True)) for values in product(*space.values())])
+    else:
+        method = f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"
+        settings = _sampled(space, num_trials, job.config.seed, trials)
     found = Search(
         method=method,
         space={name: list(values) for name, values in space.items()},
@@ -102,11 +98,8 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     told = "; ".join(f"{name} of {', '.join(map(_short, values))}" for name, values in space.items())
     say(f"choosing on dev ({method}): {told}")
     for number, setting in enumerate(settings):
-        before = [trial for trial in (*known, *trials) if trial.setting == setting]
-        if before:
-            trial = Trial(number, setting, before[0].score, before[0].seconds)
-        else:
-            trial = _try(job, number, setting, resume=resume)
+        before = next((trial for trial in (*known, *trials) if trial.setting == setting), None)
+        trial = replace(before, number=number) if before else _try(job, number, setting, resume=resume)
         trials.append(trial)
         say(f"trial {number + 1}: {_words(setting)}: dev {metric} {trial.score:.4f} in {clock(trial.seconds)}")
         if len(trials) > len(known):  # until then the file has more than this call has redone
@@ -118,11 +111,6 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     for folder in job.run.path.glob("trial-*"):
         shutil.rmtree(folder, ignore_errors=True)
     return found
-
-
-def _grid(space: Space) -> Iterator[dict[str, Value]]:
-    for values in product(*space.values()):
-        yield dict(zip(space, values, strict=True))
 
 
 def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Value]]:

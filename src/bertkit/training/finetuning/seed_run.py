@@ -1,7 +1,8 @@
-"""One seed of a fine-tuning run: train, score, write what is kept."""
+"""One seed of a fine-tuning run: train, score, write what is kept; and the protocol of all seeds."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,6 @@ from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
-from bertkit.training.finetuning.hyperparameter_search import Search
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.run_folder import LOG, RunLog
@@ -128,11 +128,7 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
 
 
 def _check_room(model: PackedModel, folder: Path, config: FinetuneConfig) -> None:
-    """Refuse a seed whose models and training states would not fit on the disk, before its first step.
-
-    Raises:
-        ResourceError: less is free than they need.
-    """
+    """Refuse a seed whose models and training states would not fit on the disk, before its first step."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     state = weights // 100 if config.freeze_encoder else 4 * weights  # weights, two moments, the best weights
     models = 1 if config.keep == "best" else 2
@@ -200,7 +196,7 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         remarks=scored.remarks,
     )
     write_json(folder / METRICS, asdict(result))
-    job.run.drop_checkpoints(seed)
+    shutil.rmtree(job.run.checkpoints(seed), ignore_errors=True)
     return result
 
 
@@ -223,21 +219,19 @@ def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict
 
 def _save_models(job: Job, trained: Fit, folder: Path) -> None:
     """The best model; with ``keep="all"`` also the last one where it is another."""
-    model = trained.model
-    kinds = {"best": None, **({"last": trained.last_weights} if job.config.keep == "all" else {})}
-    for name, weights in kinds.items():
-        if name == "last":
-            if weights is None:
-                continue
-            with torch.no_grad():
-                for key, parameter in model.named_parameters():
-                    parameter.copy_(weights.get(key, parameter))
-        model.save_pretrained(folder / name)
-        job.tokenizer.save_pretrained(folder / name)
+    model, last = trained.model, trained.last_weights
+    model.save_pretrained(folder / "best")
+    job.tokenizer.save_pretrained(folder / "best")
+    if job.config.keep == "all" and last is not None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(last[name])
+        model.save_pretrained(folder / "last")
+        job.tokenizer.save_pretrained(folder / "last")
 
 
-def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dict[str, Any]:
-    """Everything that went into the scores.
+def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Any] | None) -> dict[str, Any]:
+    """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
 
     Args:
         job: the run, its settings resolved.
@@ -250,6 +244,11 @@ def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dic
     best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
     start = Path(job.start_name).expanduser()
     local = start.exists()
+    trained = "all parameters"
+    if config.freeze_encoder:
+        kind = "[CLS]" if config.pooling in (None, "cls") else config.pooling
+        reads_vectors = job.workflow.reads_vectors
+        trained = f"classification head on frozen {kind} features" if reads_vectors else "head on a frozen encoder"
     return {
         "protocol": config.protocol,
         "split": "dev",
@@ -266,7 +265,7 @@ def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dic
         },
         "data": job.data.facts(config.max_length),
         **({} if config.pooling is None else {"pooling": config.pooling}),
-        "what_is_trained": _what_is_trained(config, job.workflow.reads_vectors),
+        "what_is_trained": trained,
         "learning_rate": config.learning_rate,
         "epochs": config.epochs,
         "batch_size": config.batch_size * config.accumulation,
@@ -281,16 +280,7 @@ def protocol_block(job: Job, seeds: Sequence[int], search: Search | None) -> dic
         "precision": config.precision,
         "class_weights": config.class_weights,
         "patience": config.patience,
-        "search": None if search is None else asdict(search),
+        "search": search,
         "versions": versions(),
         "hardware": hardware(job.device),
     }
-
-
-def _what_is_trained(config: FinetuneConfig, reads_vectors: bool) -> str:
-    if not config.freeze_encoder:
-        return "all parameters"
-    if not reads_vectors:
-        return "head on a frozen encoder"
-    kind = "[CLS]" if config.pooling in (None, "cls") else config.pooling
-    return f"classification head on frozen {kind} features"
