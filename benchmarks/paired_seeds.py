@@ -156,7 +156,7 @@ class Problem:
         """Rows as transformers' models take them."""
         import torch
 
-        batch = self.workflow.collate(encoded, list(rows), labelled=True)
+        batch = self.workflow.collate(encoded, list(rows))
         lengths = list(batch.layout.lengths)
         pad = torch.nn.utils.rnn.pad_sequence
         return {

@@ -40,11 +40,11 @@ def main() -> None:
 
     from bertkit.tasks.spans.baseline import overlap_baseline
     from bertkit.tasks.spans.hold_out import hold_out
-    from bertkit.tasks.spans.reading import load_questions
     from bertkit.tasks.spans.task import SQUAD
+    from bertkit.tasks.workflow import workflow_of
 
     torch.set_num_threads(args.threads)
-    train, dev = hold_out(load_questions(SQUAD, args.data, "dev"), args.dev_share, seed=0)
+    train, dev = hold_out(workflow_of(SQUAD).read(args.data, "dev"), args.dev_share, seed=0)
     train, dev = sample(train, args.rows), sample(dev, args.dev_rows)
 
     def run(system: Callable[..., Any], seed: int) -> dict[str, float]:

@@ -57,11 +57,10 @@ class Peers:
 def squad_peers(data: Path, job: Job) -> Peers:
     import squad
     from bertkit.tasks.spans.hold_out import hold_out
-    from bertkit.tasks.spans.reading import load_questions
     from bertkit.tasks.spans.task import SQUAD
     from bertkit.tasks.workflow import workflow_of
 
-    whole, others = hold_out(load_questions(SQUAD, data, "dev"), 0.15, seed=0)
+    whole, others = hold_out(workflow_of(SQUAD).read(data, "dev"), 0.15, seed=0)
     train, dev = squad.sample(whole, job.rows), squad.sample(others, job.dev_size)
     return Peers(
         train, dev, len(whole) - len(train), True,
@@ -70,7 +69,7 @@ def squad_peers(data: Path, job: Job) -> Peers:
             "transformers": lambda seed: squad.run_transformers(train, dev, job.epochs, seed),
         },
         lambda answers: {name: value / 100 for name, value in squad.score(dev, answers).items()},
-        lambda: workflow_of(SQUAD).baseline(train, dev, 0),
+        lambda: workflow_of(SQUAD).baseline(train, dev),
     )  # fmt: skip
 
 
@@ -90,7 +89,7 @@ def ner_peers(data: Path, job: Job) -> Peers:
             "transformers": lambda seed: ner.run_transformers(task, rows.train, rows.dev, job.epochs, seed),
         },
         lambda tags: ner.score(rows.dev, tags),
-        lambda: workflow_of(task).baseline(rows.train, rows.dev, 0),
+        lambda: workflow_of(task).baseline(rows.train, rows.dev),
     )  # fmt: skip
 
 
@@ -109,7 +108,7 @@ def choice_peers(data: Path, job: Job) -> Peers:
             "transformers": lambda seed: choice.run_transformers(rows.train, rows.dev, job.epochs, seed),
         },
         lambda chosen: choice.score(rows.dev, chosen),
-        lambda: workflow_of(CODAH).baseline(rows.train, rows.dev, 0),
+        lambda: workflow_of(CODAH).baseline(rows.train, rows.dev),
     )  # fmt: skip
 
 

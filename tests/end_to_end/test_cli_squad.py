@@ -14,8 +14,8 @@ from bertkit import BertModel, pipeline
 from bertkit.cli import main
 from bertkit.inference import predict_files as bulk
 from bertkit.tasks.spans.metrics import squad2_metrics, squad_metrics
-from bertkit.tasks.spans.reading import load_questions
 from bertkit.tasks.spans.task import SQUAD, SQUAD2
+from bertkit.tasks.workflow import workflow_of
 from pipeline_helpers import WORDS, save_tiny
 
 # Without articles: an answer "a" counts as empty in the official scores, but not in their search for a threshold.
@@ -90,7 +90,7 @@ def test_a_run_learns_and_keeps_its_protocol(trained: tuple[str, Path, Path], ca
 
 def test_the_pipeline_says_what_the_evaluation_said(trained: tuple[str, Path, Path], tmp_path: Path) -> None:
     task, data, folder = trained
-    examples = load_questions(SQUAD2 if task == "squad2" else SQUAD, data, "dev")
+    examples = workflow_of(SQUAD2 if task == "squad2" else SQUAD).read(data, "dev")
     pipe = pipeline("question-answering", model=folder, device="cpu")
     answers = pipe(examples, align_to_words=False)
     rows = [json.loads(line) for line in (folder / "predictions-dev.jsonl").read_text().splitlines()]
@@ -148,7 +148,7 @@ def test_files_that_the_official_scripts_read(trained: tuple[str, Path, Path]) -
     assert best.keys() == answers.keys()
     if task == "squad2":
         nulls = json.loads((folder / "null-odds-dev.json").read_text())
-        examples = load_questions(SQUAD2, data, "dev")
+        examples = workflow_of(SQUAD2).read(data, "dev")
         references = {example.id: [answer.text for answer in example.answers] for example in examples}
         raw = {identity: listed[0]["text"] for identity, listed in best.items()}
         scores = squad2_metrics(raw, references, nulls)

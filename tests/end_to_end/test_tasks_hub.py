@@ -177,9 +177,9 @@ def test_a_task_is_made_from_a_page_with_its_label_names(hub: DataHub, tmp_path:
 
 
 ASK = """
-from bertkit.tasks.spans.reading import load_questions
+from bertkit.tasks.workflow import workflow_of
 from bertkit.tasks.spans.task import SQUAD2
-rows = [row for split in ("train", "dev") for row in load_questions(SQUAD2, "hub:tester/questions", split)]
+rows = [row for split in ("train", "dev") for row in workflow_of(SQUAD2).read("hub:tester/questions", split)]
 print([(row.id, row.label) for row in rows])
 """
 

@@ -12,7 +12,8 @@ import transformers
 from torch import Tensor
 
 import bertkit
-from bertkit.checkpoints.names import BERT, CLASSES, NameTable
+from bertkit.checkpoints.names import BERT, CLASSES
+from bertkit.checkpoints.rules import NameTable
 
 #: Largest absolute difference allowed between outputs in fp32 (observed here: below 2e-6).
 ATOL = 1e-5

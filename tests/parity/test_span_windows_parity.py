@@ -8,8 +8,8 @@ import pytest
 
 from bertkit.tasks.spans.decoding import SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans
-from bertkit.tasks.spans.reading import load_questions
 from bertkit.tasks.spans.task import SQUAD
+from bertkit.tasks.workflow import workflow_of
 from tokenizer_families import FAMILIES, family_contestants
 
 ODD = "  👩\u200d👩\u200d👧 東京タワー,\r\ncafe\u0301 “x” 3.5%\u00a0naïve ﬁn"
@@ -18,7 +18,7 @@ ODD = "  👩\u200d👩\u200d👧 東京タワー,\r\ncafe\u0301 “x” 3.5%\u0
 @pytest.mark.parametrize("family", FAMILIES)
 def test_windows_are_those_of_transformers(shared: Path, family: str) -> None:
     tokenizers = family_contestants(shared, family)
-    examples = list(load_questions(SQUAD, shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[::60])
+    examples = list(workflow_of(SQUAD).read(shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[::60])
     settings = SpanSettings(max_length=120, doc_stride=24)
     windows = featurize_spans(examples, tokenizers.ours, settings, labelled=True)
     assert windows.lost == ()

@@ -10,7 +10,8 @@ import pytest
 import transformers
 
 from bertkit import BertForTokenClassification, pipeline
-from bertkit.tasks.tokens.reading import load_tagged, ner_task
+from bertkit.tasks.tokens.reading import ner_task
+from bertkit.tasks.workflow import workflow_of
 from pipeline_helpers import save_tiny
 
 LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
@@ -36,7 +37,7 @@ def texts(shared: Path) -> list[str]:
     found = []
     for name in ("btc/e.conll", "wnut17/dev.conll"):
         task = ner_task(data / name)
-        examples = load_tagged(task, data / name, "train" if "btc" in name else "dev")
+        examples = workflow_of(task).read(data / name, "train" if "btc" in name else "dev")
         found += [example.text for example in random.Random(0).sample(examples, 12)]
     return [*found, "don't", "a", "U.S. No.1!"]
 

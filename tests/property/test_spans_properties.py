@@ -237,10 +237,10 @@ def test_five_thousand_cases():
 
 
 def test_real_answers_come_back_from_their_tokens(shared: Path, minilm: Path):
-    from bertkit.tasks.spans.reading import load_questions
     from bertkit.tasks.spans.task import SQUAD
+    from bertkit.tasks.workflow import workflow_of
 
-    examples = load_questions(SQUAD, shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[:200]
+    examples = workflow_of(SQUAD).read(shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[:200]
     windows = featurize_spans(examples, BertTokenizer.from_pretrained(minilm), labelled=True)
     assert windows.lost == ()
     logits = np.zeros((2, int(windows.lengths.sum())))

@@ -7,14 +7,10 @@ from pathlib import Path
 from bertkit.tasks.examples import Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError
 from bertkit.tasks.reading.lines import Lines
-from bertkit.tasks.reading.splits import FileRules, split_path
+from bertkit.tasks.reading.splits import FileRules
 from toy_task.task import ToneExample, ToneTask
 
 RULES = FileRules((".tone",))
-
-
-def load_tones(task: ToneTask, data: str | Path, split: Split, on_error: OnError) -> Examples[ToneExample]:
-    return read_tones(task, split_path(task, data, split, RULES), split, on_error)
 
 
 def read_tones(task: ToneTask, path: Path, split: Split, on_error: OnError = "raise") -> Examples[ToneExample]:

@@ -4,29 +4,28 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
 from bertkit.batch import Batch, collate
 from bertkit.engine.scoring import Check, row_outputs, stop_nothing
 from bertkit.model.models import BertForSequenceClassification
+from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
-from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.text.features import featurize_texts
-from bertkit.tasks.workflow import Card, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
 from toy_task.metrics import closeness
-from toy_task.reading import RULES, load_tones, read_tones
+from toy_task.reading import RULES, read_tones
 from toy_task.task import ToneExample, ToneTask
 
 Answered = Predicted[ToneExample, Ragged, Floats]
@@ -36,14 +35,12 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
     task: ToneTask
     model_class = BertForSequenceClassification
 
-    def splits(self, data: str | Path) -> Collection[Split]:
-        return splits_of(self.task, data, RULES)
+    @property
+    def sources(self) -> tuple[NamedTask, FileRules]:
+        return self.task, RULES
 
-    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ToneExample]:
-        return load_tones(self.task, data, split, on_error)
-
-    def read_unlabelled(self, path: Path) -> Examples[ToneExample]:
-        return read_tones(self.task, path, "test")
+    def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ToneExample]:
+        return read_tones(self.task, path, split, on_error)
 
     def hold_out(
         self, train: Examples[ToneExample], share: float, seed: int
@@ -77,28 +74,23 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
         tones = np.array([example.tone for example in examples], dtype=np.float32) if labelled else None
         return replace(rows, labels=tones)
 
-    def collate(self, encoded: Ragged, rows: Sequence[int], *, labelled: bool) -> Batch:
-        return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
+    def collate(self, encoded: Ragged, rows: Sequence[int]) -> Batch:
+        return collate(encoded, rows, {"labels": encoded.labels})
 
-    def head(self) -> dict[str, Any]:
+    def head(self) -> Head:
         return {"id2label": {0: "tone"}, "problem_type": "regression"}
 
-    def loss_floor(self, model: Any, train: Ragged) -> float:
+    def loss_floor(self, train: Ragged, settings: ReadingSettings) -> float:
         return float(np.var(train.labels))
 
-    def outputs(self, model: Any, encoded: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
-        def forward(net: BertForSequenceClassification, batch: Batch) -> torch.Tensor:
-            logits = net.forward_packed(batch).logits
-            assert logits is not None
-            return logits
-
-        return row_outputs(model, encoded, forward, check=check, label=label)
+    def outputs(self, model: PackedModel, encoded: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
+        return row_outputs(model, encoded, logits_of, check=check, label=label)
 
     def score(self, given: Answered) -> dict[str, float]:
         tones, right = given.outputs[:, 0], np.array([example.tone for example in given.examples])
         return {"closeness": closeness(tones, right), "loss": float(((tones - right) ** 2).mean())}
 
-    def prediction_rows(self, given: Answered) -> list[dict[str, Any]]:
+    def prediction_rows(self, given: Answered) -> list[Row]:
         rows = zip(given.examples, given.outputs[:, 0].tolist(), strict=True)
         return [{"row": example.row, "text": example.text, "predicted": tone} for example, tone in rows]
 

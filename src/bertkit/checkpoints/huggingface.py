@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from bertkit.checkpoints.safetensors_header import Header, TensorInfo, read_header
+from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import sync_file, sync_folder
@@ -29,22 +29,29 @@ INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 16 << 20
 MAX_SHARDS = 1_000
 
+Pooling = Literal["cls", "mean", "max"]
+#: Where sentence-transformers writes how it pools token vectors.
+_POOLING = Path("1_Pooling", "config.json")
+_MAX_POOLING_BYTES = 100_000
+_POOLING_MODES: dict[str, Pooling] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+}
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.bin")
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of a checkpoint, none of them read yet.
+    """The tensors of a checkpoint by name, none of them read yet.
 
     folder: holds config and vocabulary.
     files: the safetensors files, sorted by name.
-    tensors: by name in the files.
     """
 
     folder: Path
     files: tuple[Path, ...]
     tensors: Mapping[str, TensorInfo]
-    metadata: Mapping[str, str]
 
     @property
     def where(self) -> str:
@@ -53,11 +60,7 @@ class Weights:
 
 
 def find_weights(path: Path) -> Weights:
-    """Find and check the weights of a checkpoint.
-
-    Args:
-        path: a folder, a ``.safetensors`` file, or the ``.index.json`` of a sharded checkpoint. In a folder,
-            ``model.safetensors`` takes precedence over an index.
+    """The checked weights of a folder, a ``.safetensors`` file, or the ``.index.json`` of a sharded checkpoint.
 
     Raises:
         CheckpointError: nothing usable (for a pickle, how to convert it), a damaged file, or an index that does not
@@ -83,8 +86,7 @@ def _read_weights(path: Path) -> Weights:
                 f"once:\n  bertkit convert {path} NEW_FOLDER"
             )
         raise CheckpointError(f"{path} is not a model: expected a folder, a .safetensors file or a .index.json file")
-    header = read_header(path)
-    return Weights(path.parent, (path,), header.tensors, header.metadata)
+    return Weights(path.parent, (path,), read_header(path))
 
 
 def config_path(path: Path) -> Path:
@@ -114,9 +116,10 @@ def _nothing_in(folder: Path) -> str:
             f"the original code once:\n  bertkit convert {folder} NEW_FOLDER"
         )
     found = f"{folder} has neither {WEIGHTS} nor {INDEX}; it contains {shorten(names) or 'nothing'}"
-    repository = _repository(folder)
-    if repository is None:
+    home = folder.parent.parent
+    if folder.parent.name != "snapshots" or not home.name.startswith("models--"):  # not in the cache of the Hub
         return found
+    repository = home.name.removeprefix("models--").replace("--", "/")
     return (
         f"{found}. Only safetensors are fetched from the Hub; {repository} may have its weights as a pickle or for "
         "TensorFlow. Opening a pickle can run any code hidden in it; if you trust its origin, convert it once:\n"
@@ -124,30 +127,20 @@ def _nothing_in(folder: Path) -> str:
     )
 
 
-def _repository(folder: Path) -> str | None:
-    """The repository of a snapshot in the Hub cache; None for any other folder."""
-    home = folder.parent.parent
-    if folder.parent.name != "snapshots" or not home.name.startswith("models--"):
-        return None
-    return home.name.removeprefix("models--").replace("--", "/")
-
-
 def _read_shards(index: Path) -> Weights:
     weight_map = read_weight_map(index, ".safetensors")
-    headers = [_read_shard(index, name) for name in sorted(set(weight_map.values()))]
-    tensors: dict[str, TensorInfo] = {}
-    for header in headers:
-        absent = [
-            name for name, shard in weight_map.items() if shard == header.file.name and name not in header.tensors
-        ]
+    headers = {shard: _read_shard(index, shard) for shard in sorted(set(weight_map.values()))}
+    for shard, header in headers.items():
+        absent = [name for name, listed in weight_map.items() if listed == shard and name not in header]
         if absent:
-            raise CheckpointError(f"{index} lists {_few(absent)} in {header.file.name}, which does not contain it")
-    for header in headers:
-        surplus = [name for name in header.tensors if weight_map.get(name) != header.file.name]
+            raise CheckpointError(f"{index} lists {_few(absent)} in {shard}, which does not contain it")
+    tensors: dict[str, TensorInfo] = {}
+    for shard, header in headers.items():
+        surplus = [name for name in header if weight_map.get(name) != shard]
         if surplus:
-            raise CheckpointError(f"{header.file} contains {_few(surplus)}, which {index.name} does not list")
-        tensors.update(header.tensors)
-    return Weights(index.parent, tuple(header.file for header in headers), tensors, headers[0].metadata)
+            raise CheckpointError(f"{index.parent / shard} contains {_few(surplus)}, which {index.name} does not list")
+        tensors.update(header)
+    return Weights(index.parent, tuple(index.parent / shard for shard in headers), tensors)
 
 
 def _few(names: Iterable[str]) -> str:
@@ -155,11 +148,7 @@ def _few(names: Iterable[str]) -> str:
 
 
 def read_weight_map(index: Path, ending: str) -> dict[str, str]:
-    """The file of each tensor, from the index of a sharded checkpoint.
-
-    Args:
-        index: a ``.index.json``.
-        ending: of the names of its files.
+    """The file of each tensor, from the ``.index.json`` of a sharded checkpoint; files end in ``ending``.
 
     Raises:
         CheckpointError: not such an index, too many files, or a name that is not the bare name of a file.
@@ -185,7 +174,7 @@ def read_weight_map(index: Path, ending: str) -> dict[str, str]:
     return weight_map
 
 
-def _read_shard(index: Path, name: str) -> Header:
+def _read_shard(index: Path, name: str) -> dict[str, TensorInfo]:
     """The header of a shard, which must really lie in the folder of the index."""
     shard = index.parent / name
     try:
@@ -203,6 +192,27 @@ def _read_shard(index: Path, name: str) -> Header:
     if target.parent not in homes:
         raise CheckpointError(f"{index} names {name}, a link out of the folder (to {target}): copy the file itself")
     return read_header(shard)
+
+
+def saved_pooling(folder: Path) -> Pooling | None:
+    """How a sentence-transformers checkpoint pools; None where it does not say, or in a way that bertkit does not have.
+
+    Raises:
+        CheckpointError: the file cannot be read; names it.
+    """
+    file = folder / _POOLING
+    if not file.exists():
+        return None
+    try:
+        values = strict_json(read_regular(file, max_bytes=_MAX_POOLING_BYTES))
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{file} holds a {type(values).__name__}, expected an object of settings")
+    chosen = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
+    if not chosen:  # the short form of newer releases
+        return next((mode for mode in _POOLING_MODES.values() if mode == values.get("pooling_mode")), None)
+    return _POOLING_MODES.get(chosen[0]) if len(chosen) == 1 else None
 
 
 def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:

@@ -7,19 +7,20 @@ checkpoints that cannot be loaded, and says why, as long as the header is readab
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bertkit.checkpoints.explain import explain, printable, ranges
-from bertkit.checkpoints.finite import first_not_finite
 from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
-from bertkit.checkpoints.match import HeadRequest, Match, Row, Status, match
-from bertkit.checkpoints.names import TABLES, ClassSpec, NameTable, class_spec, layer_number
-from bertkit.checkpoints.safetensors_header import TensorInfo
+from bertkit.checkpoints.match import HeadRequest, Row, match, surplus
+from bertkit.checkpoints.names import TABLES, class_spec, named_specs
+from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
+from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
 from bertkit.checkpoints.vocabulary_size import check_vocabulary, find_vocabulary
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
 from bertkit.config.families import FAMILIES
@@ -28,6 +29,7 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import open_regular
 
 _BLOCK = 1 << 22
+FoundT = TypeVar("FoundT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,6 @@ class ModelReport:
     unused: tensors of the file without a place in the class :attr:`viewed_as`.
     labels: their names, if the file has a classifier.
     tokenizer: vocabulary file, size and settings; None if there is none.
-    files: the weights files.
     """
 
     path: str
@@ -123,17 +124,10 @@ class ModelReport:
         return facts
 
 
-_SHAPE_KEYS = (
-    "num_hidden_layers",
-    "num_hidden_groups",
-    "hidden_size",
-    "embedding_size",
-    "num_attention_heads",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
+_SHAPE_KEYS = """
+    num_hidden_layers num_hidden_groups hidden_size embedding_size num_attention_heads intermediate_size vocab_size
+    max_position_embeddings type_vocab_size
+""".split()
 _VERDICTS = {
     "exact": "loads exactly",
     "num_labels=": "with num_labels=N",
@@ -142,19 +136,16 @@ _VERDICTS = {
 }
 
 
-def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files: bool = True) -> ModelReport:
-    """Look into a checkpoint.
+def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport:
+    """Look into a checkpoint: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
 
-    Args:
-        name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
-        revision: on the Hub.
-        hash_files: whether to hash the files, which reads them.
+    ``hash_files`` reads them once more.
 
     Raises:
         CheckpointError: no checkpoint, or a header that cannot be read. An unusable config, tensors that do not fit and
             values that are not finite are listed in ``problems`` instead.
     """
-    path = resolve(name_or_path, revision=revision)
+    path = resolve(name_or_path)
     weights = find_weights(path)
     problems: list[str] = []
     config = _attempt(problems, lambda: BertConfig.from_json_file(config_path(path)))
@@ -165,13 +156,14 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
     if broken:
         problems.append(f"values that are not finite in {', '.join(broken[:20])}{' ...' if len(broken) > 20 else ''}")
     sound = not problems
-    view = _view(weights, config, table)
-    specs = {}
+    view, classes = None, {}
     if config is not None:
-        specs = {name: class_spec(name, config.model_type, config.pooling) for name in table.classes}
-    classes = {name: _verdict(weights, config, spec, table) for name, spec in specs.items()}
-    if view is not None and view.problems:
-        problems.append(explain(view, weights.where))
+        specs = [class_spec(name, config.model_type, config.pooling) for name in table.classes]
+        classes = {spec.name: _verdict(weights, config, spec, table) for spec in specs}
+        saved_from = [*named_specs(config), class_spec("BertModel", config.model_type)][0]
+        view = match(weights.tensors, config, saved_from, table)
+        if view.problems:
+            problems.append(explain(view, weights.where))
     parts = _parameters(weights.tensors.values(), table)
     heads = {part: part in parts for part in table.parts if part != "encoder"}
     labelled = any(there for head, there in heads.items() if "classifier" in head)
@@ -184,32 +176,26 @@ def inspect(name_or_path: str | Path, *, revision: str | None = None, hash_files
         viewed_as=view.spec.name if view is not None else "no class (the config is unusable)",
         num_parameters=sum(parts.values()),
         parameters=parts,
-        dtypes=_count(info.dtype for info in weights.tensors.values()),
-        tensors=view.rows if view is not None else tuple(_unmatched(info) for info in weights.tensors.values()),
+        dtypes=dict(Counter(info.dtype for info in weights.tensors.values())),
+        tensors=view.rows if view is not None else tuple(map(surplus, weights.tensors.values())),
         heads=heads,
         classes=classes,
         unused=view.unused if view is not None else (),
         labels=tuple(config.id2label.values()) if config is not None and labelled else None,
         tokenizer=None if found is None else {"file": found.file.name, "size": found.size, "settings": found.settings},
-        files=tuple(_file_report(file, hash_files) for file in weights.files),
+        files=tuple(
+            FileReport(file.name, file.stat().st_size, _sha256(file) if hash_files else None) for file in weights.files
+        ),
     )
 
 
-def _attempt(problems: list[str], look: Any) -> Any:
+def _attempt(problems: list[str], look: Callable[[], FoundT]) -> FoundT | None:
     """The result of ``look``, or None, with its error added to the problems."""
     try:
         return look()
     except CheckpointError as error:
         problems.append(str(error))
         return None
-
-
-def _view(weights: Weights, config: BertConfig | None, table: NameTable) -> Match | None:
-    if config is None:
-        return None
-    saved_from = [name for name in config.architectures or () if name in table.classes]
-    spec = class_spec(saved_from[0] if saved_from else "BertModel", config.model_type, config.pooling)
-    return match(weights.tensors, config, spec, table, HeadRequest())
 
 
 def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameTable) -> str:
@@ -226,7 +212,7 @@ def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameT
 
 def _parameters(tensors: Iterable[TensorInfo], table: NameTable) -> dict[str, int]:
     """Number of values by part, the encoder split into embeddings and layers; without tied copies and buffers."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     names = {rule.theirs[0].partition(".")[0]: part for part, rules in table.parts.items() for rule in rules}
     ties = dict(table.ties)
     kept = {table.canonical(info.name): info for info in tensors}
@@ -236,41 +222,28 @@ def _parameters(tensors: Iterable[TensorInfo], table: NameTable) -> dict[str, in
         part = table.part_of(name) or names.get(name.partition(".")[0], "unknown")
         if part == "encoder":
             part = "layers" if layer_number(name) is not None else "embeddings"
-        counts[part] = counts.get(part, 0) + info.num_values
+        counts[part] += info.num_values
     order = ["embeddings", "layers", *table.parts, "unknown"]
     return {part: counts[part] for part in order if part in counts}
-
-
-def _count(items: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[item] = counts.get(item, 0) + 1
-    return counts
-
-
-def _unmatched(info: TensorInfo) -> Row:
-    return Row(Status.UNUSED, "", (info.name,), info.shape, info.dtype, "unknown")
 
 
 def _is_broken(info: TensorInfo) -> bool:
     """Whether a tensor contains an infinite value or NaN."""
     with open_regular(info.file) as stream:
         stream.seek(info.start)
-        left = info.end - info.start
-        while left:
-            block = stream.read(min(left, _BLOCK))
-            if len(block) < min(left, _BLOCK):
+        for start in range(info.start, info.end, _BLOCK):
+            size = min(info.end - start, _BLOCK)
+            block = stream.read(size)
+            if len(block) < size:
                 raise CheckpointError(f"{info.file} was cut off while {info.name!r} was being read")
-            left -= len(block)
             if first_not_finite(np.frombuffer(block, np.uint8), info.dtype) is not None:
                 return True
     return False
 
 
-def _file_report(file: Path, hash_it: bool) -> FileReport:
+def _sha256(file: Path) -> str:
     with open_regular(file) as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest() if hash_it else None
-    return FileReport(file.name, file.stat().st_size, digest)
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _table(rows: Iterable[Row]) -> list[str]:
@@ -278,9 +251,9 @@ def _table(rows: Iterable[Row]) -> list[str]:
     layers: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         number = layer_number(row.ours or row.theirs[0])
-        where = "" if number is None else f".{number}."
-        texts = [row.ours or "-", _together(row.theirs)]
-        ours, theirs = (text.replace(where, ".{#}.") if where else text for text in texts)
+        ours, theirs = row.ours or "-", _together(row.theirs)
+        if number is not None:
+            ours, theirs = (text.replace(f".{number}.", ".{#}.") for text in (ours, theirs))
         key = (row.status.value, ours, theirs, " x ".join(map(str, row.shape)), row.dtype or "-", row.note)
         layers.setdefault(key, []).extend([] if number is None else [number])
     lines = []

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 
 from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, sizes
-from bertkit.checkpoints.safetensors_header import TensorInfo
+from bertkit.checkpoints.safetensors_format import TensorInfo
 from bertkit.config.bert_config import BertConfig
 
 #: Types of weights.
@@ -117,17 +117,9 @@ def match(
     table: NameTable,
     request: HeadRequest = HeadRequest(),
 ) -> Match:
-    """Compare the tensors of a file with what a class of this config needs.
+    """Compare the tensors of a file with what a class of this config, labels of a new head included, needs.
 
-    Args:
-        tensors: by name in the file.
-        config: sizes, including the labels of a new head.
-        spec: the class.
-        table: names of the family.
-        request: whether a new head may or must be made.
-
-    Returns:
-        One row for each tensor of the model and of the file; misfits are in ``problems``. Never raises.
+    Gives one row for each tensor of the model and of the file; misfits are in ``problems``. Never raises.
     """
     return _Matcher(tensors, config, spec, table).match(request)
 
@@ -156,7 +148,7 @@ class _Matcher:
                 self.prefix = table.prefix
             if canonical in self.left:
                 first = self.left[canonical].name
-                self.rows.append(_surplus(Status.UNEXPECTED, info, f"a second name for {first}"))
+                self.rows.append(surplus(info, Status.UNEXPECTED, note=f"a second name for {first}"))
             else:
                 self.left[canonical] = info
         for name, original in table.ties:  # a file may hold only the copy
@@ -167,7 +159,12 @@ class _Matcher:
     def match(self, request: HeadRequest) -> Match:
         """The result of :func:`match`; call it once."""
         spec = self.spec
-        new_parts = tuple(part for part in spec.heads if self._is_new(part, request))
+        may_be_new = request.labels and spec.label_head
+        new_parts = tuple(
+            part
+            for part in spec.heads
+            if request.new_head or (may_be_new and (not self._has_any(part) or self._owner(part) is not None))
+        )
         parts = ["encoder", *spec.heads]
         has_pooler = spec.pooler and (bool(spec.heads) or request.new_head or self._has_any("pooler"))
         if has_pooler:
@@ -176,18 +173,12 @@ class _Matcher:
                 new_parts = ("pooler", *new_parts)
         kept = dict(self.left)
         for part in parts:
-            for rule in self.table.rules(part, self.config):
-                self.rows.append(self._new(rule, part) if part in new_parts else self._row(rule, part))
+            rules = self.table.rules(part, self.config)
+            self.rows += [self._row(rule, part, is_new=part in new_parts) for rule in rules]
         used = kept.keys() - self.left.keys()
         self._ties(kept, used, new_parts)
         self.rows.extend(self._leftovers())
         return Match(spec, self.table, self.config, tuple(self.rows), new_parts, has_pooler)
-
-    def _is_new(self, part: str, request: HeadRequest) -> bool:
-        if request.new_head:
-            return True
-        asked = request.labels and self.spec.label_head
-        return asked and (not self._has_any(part) or self._owner(part) is not None)
 
     def _owner(self, part: str) -> str | None:
         """The other class that the classifier in the file belongs to: the same names with another meaning."""
@@ -204,13 +195,12 @@ class _Matcher:
     def _has_any(self, part: str) -> bool:
         return not self._names(part).isdisjoint(self.left)
 
-    def _new(self, rule: Rule, part: str) -> Row:
-        return Row(Status.NEW, self._our_name(rule, part), (), rule.our_shape(self.letters), "", part)
-
-    def _row(self, rule: Rule, part: str) -> Row:
-        """Take the tensors of a rule out of the file and compare them."""
-        ours, shape, owner = self._our_name(rule, part), rule.our_shape(self.letters), self._owner(part)
-        wanted = rule.their_shape(self.letters)
+    def _row(self, rule: Rule, part: str, *, is_new: bool) -> Row:
+        """Take the tensors of a rule out of the file and compare them; those of a new part are not looked for."""
+        ours = self.table.written_prefix(part, self.spec.base_prefix) + rule.ours
+        shape, wanted, owner = rule.our_shape(self.letters), rule.their_shape(self.letters), self._owner(part)
+        if is_new:
+            return Row(Status.NEW, ours, (), shape, "", part)
         written = tuple((self.prefix if part in self.table.prefixed else "") + name for name in rule.theirs)
         if owner is not None and self._has_any(part):
             return Row(Status.MISSING, ours, written, shape, "", part, f"the one in the file belongs to {owner}")
@@ -228,9 +218,6 @@ class _Matcher:
                 note = f"the file has {list(info.shape)}, the config asks for {list(wanted)}"
                 return Row(Status.MISSHAPED, ours, (info.name,), shape, dtype, part, note)
         return Row(Status.EXACT, ours, names, shape, dtype, part)
-
-    def _our_name(self, rule: Rule, part: str) -> str:
-        return self.table.written_prefix(part, self.spec.base_prefix) + rule.ours
 
     def _ties(self, kept: Mapping[str, TensorInfo], used: Iterable[str], new_parts: Iterable[str]) -> None:
         """A tied copy must have the shape of its original (and its values, compared when they are read)."""
@@ -250,12 +237,13 @@ class _Matcher:
         for name, info in sorted(self.left.items()):
             part = self.known.get(name) or ("masked-lm head" if name in ties else "unknown")
             if name in self.table.ignored:
-                yield _surplus(Status.IGNORED, info, "a buffer without weights")
+                yield surplus(info, Status.IGNORED, note="a buffer without weights")
             elif part == "unknown" and self.table.in_encoder(name):
-                yield _surplus(Status.UNEXPECTED, info, "")
+                yield surplus(info, Status.UNEXPECTED)
             else:
-                yield _surplus(Status.UNUSED, info, "", part)
+                yield surplus(info, part=part)
 
 
-def _surplus(status: Status, info: TensorInfo, note: str, part: str = "unknown") -> Row:
+def surplus(info: TensorInfo, status: Status = Status.UNUSED, part: str = "unknown", note: str = "") -> Row:
+    """The row of a tensor that is only in the file."""
     return Row(status, "", (info.name,), info.shape, info.dtype, part, note)

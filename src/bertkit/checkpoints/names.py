@@ -2,30 +2,17 @@
 
 A line says: this tensor of ours is made from those tensors of theirs, each of that shape. Names here have no ``bert.``
 prefix (files saved from a bare encoder have none; :attr:`NameTable.prefix` adds it); ``{i}`` is the layer number. A new
-family is a new table, a new file format a new :class:`Op`. Imports no torch.
+family is a new table. Imports no torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bertkit.checkpoints.rules import (
-    ClassSpec,
-    NameTable,
-    Op,
-    Rule,
-    copied,
-    dense,
-    layer_number,
-    norm,
-    sizes,
-    stacked,
-)
+from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, copied, dense, norm
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
-
-__all__ = ["BERT", "CLASSES", "TABLES", "ClassSpec", "NameTable", "Op", "Rule", "class_spec", "layer_number", "sizes"]
 
 _LAYER = "encoder.layer.{i}."
 _QKV = _LAYER + "attention.qkv"
@@ -33,17 +20,14 @@ _OUT = _LAYER + "attention.out"
 _WORDS = "embeddings.word_embeddings.weight"
 _TRANSFORM = "cls.predictions.transform."
 
-_TABLES = (
-    copied(_WORDS, "V E"),
-    copied("embeddings.position_embeddings.weight", "P E"),
-)
+_TABLES = (copied(_WORDS, "V E"), copied("embeddings.position_embeddings.weight", "P E"))
 _SEGMENTS = copied("embeddings.token_type_embeddings.weight", "G E")
 _EMBEDDINGS = (*_TABLES, _SEGMENTS, *norm("embeddings.LayerNorm", shape="E"))
 
 #: The layers of BERT, RoBERTa and ELECTRA.
 _SELF = _LAYER + "attention.self."
 _LAYERS = (
-    *stacked(_QKV, "D D", tuple(_SELF + name for name in ("query", "key", "value"))),
+    *dense(_QKV, "D D", *(_SELF + name for name in ("query", "key", "value"))),
     *dense(_OUT, "D D", _LAYER + "attention.output.dense"),
     *norm(_LAYER + "attention_norm", _LAYER + "attention.output.LayerNorm"),
     *dense(_LAYER + "ffn_up", "F D", _LAYER + "intermediate.dense"),
@@ -52,9 +36,8 @@ _LAYERS = (
 )
 _POOLER = dense("pooler.dense", "D D")
 _CLASSIFIER = dense("classifier", "C D")
-_SPAN = dense("qa_outputs", "2 D")
-_BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
-_OLD_ENDINGS = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"}
+#: The heads that every family has under the same names.
+_TASKS = {"classifier": _CLASSIFIER, "span head": dense("qa_outputs", "2 D")}
 
 
 def _own_pooler(theirs: str) -> tuple[Rule, Rule]:
@@ -91,12 +74,8 @@ BERT = NameTable(
         "pooler": _POOLER,
         "masked-lm head": _masked_lm(_TRANSFORM + "dense", _TRANSFORM + "LayerNorm", "cls.predictions.bias"),
         "next-sentence head": dense("cls.seq_relationship", "2 D"),
-        "classifier": _CLASSIFIER,
-        "span head": _SPAN,
+        **_TASKS,
     },
-    prefixed=frozenset({"encoder", "pooler"}),
-    ignored=_BUFFERS,
-    endings=_OLD_ENDINGS,
     ties=(("cls.predictions.decoder.weight", _WORDS), ("cls.predictions.decoder.bias", "cls.predictions.bias")),
     classes=_classes(
         ClassSpec("BertForPreTraining", ("masked-lm head", "next-sentence head"), pooler=True),
@@ -118,12 +97,8 @@ def _roberta(family: str) -> NameTable:
                 *_own_pooler("classifier.dense"),
                 *dense("classifier", "C D", "classifier.out_proj"),
             ),
-            "classifier": _CLASSIFIER,
-            "span head": _SPAN,
+            **_TASKS,
         },
-        prefixed=frozenset({"encoder", "pooler"}),
-        ignored=_BUFFERS,
-        endings=_OLD_ENDINGS,
         ties=(("lm_head.decoder.weight", _WORDS), ("lm_head.decoder.bias", "lm_head.bias")),
         classes=_classes(ClassSpec("BertForSequenceClassification", ("sentence classifier",), label_head=True)),
     )
@@ -137,7 +112,7 @@ DISTILBERT = NameTable(
         "encoder": (
             *_TABLES,
             *norm("embeddings.LayerNorm"),
-            *stacked(_QKV, "D D", tuple(f"{_THEIRS}attention.{name}" for name in ("q_lin", "k_lin", "v_lin"))),
+            *dense(_QKV, "D D", *(f"{_THEIRS}attention.{name}" for name in ("q_lin", "k_lin", "v_lin"))),
             *dense(_OUT, "D D", _THEIRS + "attention.out_lin"),
             *norm(_LAYER + "attention_norm", _THEIRS + "sa_layer_norm"),
             *dense(_LAYER + "ffn_up", "F D", _THEIRS + "ffn.lin1"),
@@ -146,12 +121,8 @@ DISTILBERT = NameTable(
         ),
         "masked-lm head": _masked_lm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
         "sentence classifier": (*_own_pooler("pre_classifier"), *_CLASSIFIER),
-        "classifier": _CLASSIFIER,
-        "span head": _SPAN,
+        **_TASKS,
     },
-    prefixed=frozenset({"encoder"}),
-    ignored=_BUFFERS,
-    endings=_OLD_ENDINGS,
     ties=(("vocab_projector.weight", _WORDS),),
     classes=_classes(
         ClassSpec("BertModel"),
@@ -168,7 +139,7 @@ ALBERT = NameTable(
         "encoder": (
             *_EMBEDDINGS,
             *dense("embeddings.projection", "D E", "encoder.embedding_hidden_mapping_in"),
-            *stacked(_QKV, "D D", tuple(f"{_GROUP}attention.{name}" for name in ("query", "key", "value"))),
+            *dense(_QKV, "D D", *(f"{_GROUP}attention.{name}" for name in ("query", "key", "value"))),
             *dense(_OUT, "D D", _GROUP + "attention.dense"),
             *norm(_LAYER + "attention_norm", _GROUP + "attention.LayerNorm"),
             *dense(_LAYER + "ffn_up", "F D", _GROUP + "ffn"),
@@ -178,12 +149,8 @@ ALBERT = NameTable(
         "pooler": dense("pooler.dense", "D D", "pooler"),
         "masked-lm head": _masked_lm("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
         "sentence-order head": dense("cls.seq_relationship", "2 D", "sop_classifier.classifier"),
-        "classifier": _CLASSIFIER,
-        "span head": _SPAN,
+        **_TASKS,
     },
-    prefixed=frozenset({"encoder", "pooler"}),
-    ignored=_BUFFERS,
-    endings=_OLD_ENDINGS,
     ties=(("predictions.decoder.weight", _WORDS), ("predictions.decoder.bias", "predictions.bias")),
     classes=_classes(ClassSpec("BertForPreTraining", ("masked-lm head", "sentence-order head"), pooler=True)),
 )
@@ -206,12 +173,8 @@ ELECTRA = NameTable(
         ),
         "sentence classifier": (*_own_pooler("classifier.dense"), *dense("classifier", "C D", "classifier.out_proj")),
         "choice classifier": (*_own_pooler("sequence_summary.summary"), *_CLASSIFIER),
-        "classifier": _CLASSIFIER,
-        "span head": _SPAN,
+        **_TASKS,
     },
-    prefixed=frozenset({"encoder"}),
-    ignored=_BUFFERS,
-    endings=_OLD_ENDINGS,
     ties=(("generator_lm_head.weight", _WORDS),),
     classes=_classes(
         ClassSpec("BertModel"),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoints.huggingface import INDEX, WEIGHTS, read_weight_map
-from bertkit.checkpoints.safetensors_header import read_header
+from bertkit.checkpoints.safetensors_format import read_header
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import disk_guard
 from bertkit.system.untrusted_files import open_regular
@@ -109,11 +109,11 @@ def _in_another_process(pickle: Path, out: Path) -> dict[str, str]:
 
 def _compare(file: Path, hashes: Mapping[str, str], pickle: Path) -> None:
     """Compare the written tensors with those in the pickle."""
-    header = read_header(file)
-    if header.tensors.keys() != hashes.keys():
+    tensors = read_header(file)
+    if tensors.keys() != hashes.keys():
         raise CheckpointError(f"{pickle}: other tensors were written than it contains; nothing was converted")
     with open_regular(file) as stream:
-        for name, info in header.tensors.items():
+        for name, info in tensors.items():
             stream.seek(info.start)
             if hashlib.sha256(stream.read(info.end - info.start)).hexdigest() != hashes[name]:
                 raise CheckpointError(f"{pickle}: tensor {name!r} was written with other values; nothing was converted")

@@ -8,16 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from typing import ClassVar
 
 from bertkit.config.bert_config import BertConfig
-
-
-class Op(Enum):
-    """How one of our tensors is made from theirs."""
-
-    COPY = "copy"  #: the same values under another name
-    STACK = "stack"  #: several matrices, one below the other (axis 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +18,15 @@ class Rule:
     """One of our tensors and where it comes from.
 
     ours: name in our model, ``{i}`` for the layer.
-    theirs: names in the file, in stacking order; ``{i}`` for the layer, or for the group of layers if ``{j}`` is the
-        layer within its group.
+    theirs: names in the file; several are stacked, one below the other (axis 0). ``{i}`` for the layer, or for the
+        group of layers if ``{j}`` is the layer within its group.
     shape: sizes of each of *theirs*: letters of :func:`sizes` or numbers, for example ``"V E"``.
-    op: how theirs become ours.
     needs: property of the config that a model with this tensor has; empty: every model has the tensor.
     """
 
     ours: str
     theirs: tuple[str, ...]
     shape: str
-    op: Op = Op.COPY
     needs: str = ""
 
     def at(self, layer: int, group_size: int = 1) -> Rule:
@@ -52,43 +43,33 @@ class Rule:
         return tuple(letters[size] if size in letters else int(size) for size in self.shape.split())
 
     def our_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
-        """Shape of our tensor."""
         first, *rest = self.their_shape(letters)
         return (first * len(self.theirs), *rest)
 
 
-def copied(ours: str, shape: str, theirs: str = "", *, needs: str = "") -> Rule:
+def copied(ours: str, shape: str, theirs: str = "") -> Rule:
     """One tensor, by default under the same name."""
-    return Rule(ours, (theirs or ours,), shape, needs=needs)
+    return Rule(ours, (theirs or ours,), shape)
 
 
-def dense(ours: str, shape: str, theirs: str = "", *, needs: str = "") -> tuple[Rule, Rule]:
-    """Weight and bias of a linear layer, by default under the same name."""
-    return _pair(ours, (theirs or ours,), shape, Op.COPY, needs)
+def dense(ours: str, shape: str, *theirs: str, needs: str = "") -> tuple[Rule, Rule]:
+    """Weight and bias of a linear layer, by default under the same name; several of theirs are stacked."""
+    names = theirs or (ours,)
+    return (
+        Rule(f"{ours}.weight", tuple(f"{name}.weight" for name in names), shape, needs),
+        Rule(f"{ours}.bias", tuple(f"{name}.bias" for name in names), shape.split()[0], needs),
+    )
 
 
 def norm(ours: str, theirs: str = "", shape: str = "D") -> tuple[Rule, Rule]:
     """Weight and bias of a LayerNorm."""
-    return _pair(ours, (theirs or ours,), shape, Op.COPY)
-
-
-def stacked(ours: str, shape: str, theirs: tuple[str, ...]) -> tuple[Rule, Rule]:
-    """Weight and bias of a linear layer that stacks several of theirs."""
-    return _pair(ours, theirs, shape, Op.STACK)
-
-
-def _pair(ours: str, theirs: tuple[str, ...], shape: str, op: Op, needs: str = "") -> tuple[Rule, Rule]:
-    return (
-        Rule(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), shape, op, needs),
-        Rule(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), shape.split()[0], op, needs),
-    )
+    return dense(ours, shape, theirs or ours)
 
 
 @dataclass(frozen=True, slots=True)
 class ClassSpec:
     """Which parts of the table a model class has.
 
-    name: of the class.
     heads: its own parts, in order; none for the bare encoder.
     pooler: whether it has the pooler of the encoder; the bare encoder has one if the file has.
     outputs: rows of its classifier; None means one for each label of the config.
@@ -119,37 +100,30 @@ class NameTable:
     prefix: precedes the names of the :attr:`prefixed` parts in files saved from a model with a head.
     parts: rules by part. Every model has the "encoder"; every other part is either complete or absent. Two parts may
         share a name if different classes have different tensors under it.
-    prefixed: the parts whose names have the prefix.
-    ignored: names of buffers without weights; skipped when reading, never written.
-    endings: old endings of names and their current form; read, never written.
     ties: (name, name of the tensor it always equals); the first may be absent from a file.
     classes: the classes of the family by name.
     """
 
+    #: The parts whose names have the prefix.
+    prefixed: ClassVar[tuple[str, ...]] = ("encoder", "pooler")
+    #: Buffers without weights; skipped when reading, never written.
+    ignored: ClassVar[frozenset[str]] = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
+
     family: str
     prefix: str
     parts: Mapping[str, tuple[Rule, ...]]
-    prefixed: frozenset[str]
-    ignored: frozenset[str]
-    endings: Mapping[str, str]
     ties: tuple[tuple[str, str], ...]
     classes: Mapping[str, ClassSpec]
     roots: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        rules = (rule for part in self.prefixed for rule in self.parts[part])
-        roots = {name.partition(".")[0] + "." for rule in rules for name in rule.theirs}
-        object.__setattr__(self, "roots", tuple(sorted(roots)))
+        names = (name for part in self.prefixed for rule in self.parts.get(part, ()) for name in rule.theirs)
+        object.__setattr__(self, "roots", tuple(sorted({name.partition(".")[0] + "." for name in names})))
 
     def canonical(self, name: str) -> str:
         """The name used in the table: without the prefix, with the current ending."""
         bare = name.removeprefix(self.prefix)
-        if bare.startswith(self.roots):
-            name = bare
-        for old, new in self.endings.items():
-            if name.endswith(old):
-                return name.removesuffix(old) + new
-        return name
+        return with_current_ending(bare if bare.startswith(self.roots) else name)
 
     def in_encoder(self, name: str) -> bool:
         """Whether a canonical name belongs to the encoder or pooler by its prefix, known to the table or not."""
@@ -175,6 +149,16 @@ class NameTable:
 
 
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.)")
+#: Endings of names in old files; read, never written.
+_OLD_ENDINGS = {".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"}
+
+
+def with_current_ending(name: str) -> str:
+    """``gamma`` and ``beta`` of old files as ``weight`` and ``bias``."""
+    for old, new in _OLD_ENDINGS.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
 
 
 def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:

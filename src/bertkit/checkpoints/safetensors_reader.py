@@ -11,15 +11,13 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from io import BufferedReader
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bertkit.checkpoints.finite import first_not_finite
-from bertkit.checkpoints.safetensors_header import TensorInfo
+from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import open_regular, read_at
 
@@ -33,9 +31,6 @@ class Reader:
     """The open files of one checkpoint; a context manager. Maps outlive it in the tensors made from them.
 
     :meth:`map` and :meth:`read` may be called from several threads at once.
-
-    Args:
-        files: the safetensors files.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -54,9 +49,7 @@ class Reader:
                 self._maps[file] = None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
         self._maps.clear()
 

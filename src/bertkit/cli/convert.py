@@ -53,8 +53,8 @@ def convert(
             --config bert_config.json --model-class BertForTokenClassification
         bertkit convert --trust-pickle old-checkpoint new-checkpoint
     """
-    from bertkit.model.convert import Wishes
     from bertkit.model.convert import convert as convert_checkpoint
+    from bertkit.model.convert_sources import Wishes
 
     common.begin()
     wishes = Wishes(config, vocab, model_class, lower_case)

@@ -31,7 +31,7 @@ NPY_HEADER = 128
 def encoder(model: str, common: Common, pooling: str | None, **options: Any) -> Any:
     """A function from texts to their vectors, lazily and in order."""
     common.begin()
-    from bertkit.checkpoints.sentence_pooling import saved_pooling
+    from bertkit.checkpoints.huggingface import saved_pooling
     from bertkit.inference.pipelines import pipeline
     from bertkit.system.model_sources import resolve
 
@@ -97,7 +97,7 @@ def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     )
     count = 0
     rows = chain([first], rows)
-    with pq.ParquetWriter(path, schema) as writer:
+    with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
         while part := list(islice(rows, ROW_GROUP)):
             flat = np.concatenate([np.asarray(vector) for _, vector in part])
             columns = [

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, InputError, require
+from bertkit.system.json_files import printable
 from bertkit.tokenization import AutoTokenizer
 
 Variant = Literal["packed", "padded"]
@@ -158,8 +159,10 @@ def open_session(path: Path, threads: int | None = None) -> Any:
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads or 0
+    # The runtime takes paths in UTF-8 only; under any other name the file is handed over as bytes.
+    source = str(path) if printable(path) == str(path) else path.read_bytes()
     try:
-        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime has an error class for each of its states, of no common base
         raise CheckpointError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
 

@@ -28,11 +28,11 @@ from bertkit.system.atomic_files import (
 from bertkit.system.console import Progress, quiet, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.tasks.examples import Columns, Quoting
-from bertkit.tasks.prediction_rows import to_jsonl
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import find_column, open_table, records
+from bertkit.tasks.scored_set import to_jsonl
 
 
 class TextRow(NamedTuple):
@@ -140,7 +140,7 @@ def predicted_rows(run: Run, source: Path, columns: Columns | None) -> Iterator[
 def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> Iterator[list[dict[str, Any]]]:
     """The rows window by window, without the first ``done``."""
     if columns is None:
-        for examples in draw_windows(islice(run.workflow.read_unlabelled(source), done, None), QUESTIONS):
+        for examples in draw_windows(islice(run.workflow.read_file(source, "test"), done, None), QUESTIONS):
             with quiet():
                 rows = run.answers(examples)
             yield rows

@@ -117,7 +117,7 @@ def _write_parquet(rows: Iterator[Row], path: Path) -> int:
     first = list(islice(rows, ROW_GROUP))
     schema = pa.Table.from_pylist([dict(row) for row in first]).schema
     count = 0
-    with pq.ParquetWriter(path, schema) as writer:
+    with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
         part = first
         while part:
             writer.write_table(pa.Table.from_pylist([dict(row) for row in part], schema=schema))

@@ -19,11 +19,10 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks import ner_task
 from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.examples import Columns
-from bertkit.tasks.prediction_rows import prediction_rows, with_texts
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.registry import Task
-from bertkit.tasks.text.decoding import LabelDecision
+from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
 from bertkit.tasks.text.features import Truncation
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import TextWorkflow, encode_texts, text_logits

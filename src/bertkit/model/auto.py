@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from bertkit.checkpoints.huggingface import config_path
-from bertkit.checkpoints.names import TABLES
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import InputError
-from bertkit.model.loading import load_model
-from bertkit.model.models import (
-    BertForMaskedLM,
-    BertForMultipleChoice,
-    BertForNextSentencePrediction,
-    BertForPreTraining,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    ElectraForPreTraining,
-)
+from bertkit.model import models
+from bertkit.model.loading import LoadOptions, load_model
 from bertkit.model.padded import PackedModel
 from bertkit.system.model_sources import resolve
 
@@ -29,15 +18,15 @@ from bertkit.system.model_sources import resolve
 MODEL_CLASSES: dict[str, type[PackedModel]] = {
     cls.__name__: cls
     for cls in (
-        BertModel,
-        BertForPreTraining,
-        BertForMaskedLM,
-        BertForNextSentencePrediction,
-        BertForSequenceClassification,
-        BertForTokenClassification,
-        BertForQuestionAnswering,
-        BertForMultipleChoice,
-        ElectraForPreTraining,
+        models.BertModel,
+        models.BertForPreTraining,
+        models.BertForMaskedLM,
+        models.BertForNextSentencePrediction,
+        models.BertForSequenceClassification,
+        models.BertForTokenClassification,
+        models.BertForQuestionAnswering,
+        models.BertForMultipleChoice,
+        models.ElectraForPreTraining,
     )
 }
 
@@ -45,13 +34,21 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
 class _AutoModel:
     """Chooses the class by the ``model_type`` of the checkpoint's config; has no instances."""
 
-    #: Class by ``model_type``. One class serves all families that have such a head.
-    classes: ClassVar[Mapping[str, str]] = {}
+    #: The class for all families that have such a head, and others by ``model_type``.
+    usual: ClassVar[str]
+    exceptions: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, usual: str = "") -> None:
+        cls.usual = usual or cls.usual
 
     def __new__(cls) -> Self:
         raise InputError(
             f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path), or from_config(config)"
         )
+
+    @classmethod
+    def _class_for(cls, config: BertConfig) -> type[PackedModel]:
+        return MODEL_CLASSES[cls.exceptions.get(config.model_type, cls.usual)]
 
     @classmethod
     def from_config(cls, config: BertConfig) -> Any:
@@ -60,10 +57,10 @@ class _AutoModel:
         Raises:
             ConfigError: the family has no such head.
         """
-        return MODEL_CLASSES[cls.classes[config.model_type]](config)
+        return cls._class_for(config)(config)
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Any:
+    def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Any:
         """Load a checkpoint into the class for its family; arguments and errors as for :func:`load_model`.
 
         Raises:
@@ -71,59 +68,43 @@ class _AutoModel:
                 lists what there is.
         """
         path = resolve(name_or_path, revision=options.pop("revision", None))
-        config = BertConfig.from_json_file(config_path(path))
-        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], path, **options)
+        return load_model(cls._class_for(BertConfig.from_json_file(config_path(path))), path, **options)
 
 
-class AutoModel(_AutoModel):
+class AutoModel(_AutoModel, usual="BertModel"):
     """The bare encoder."""
 
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertModel")
 
-
-class AutoModelForPreTraining(_AutoModel):
+class AutoModelForPreTraining(_AutoModel, usual="BertForPreTraining"):
     """What the family was pre-trained with: masked LM alone, or with next sentence (BERT) or sentence order (ALBERT);
     replaced tokens (ELECTRA).
     """
 
-    classes: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(TABLES, "BertForMaskedLM"),
-        **dict.fromkeys(("bert", "albert"), "BertForPreTraining"),
+    exceptions: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("roberta", "camembert", "xlm-roberta", "distilbert"), "BertForMaskedLM"),
         "electra": "ElectraForPreTraining",
     }
 
 
-class AutoModelForMaskedLM(_AutoModel):
+class AutoModelForMaskedLM(_AutoModel, usual="BertForMaskedLM"):
     """Masked LM."""
 
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMaskedLM")
 
-
-class AutoModelForNextSentencePrediction(_AutoModel):
+class AutoModelForNextSentencePrediction(_AutoModel, usual="BertForNextSentencePrediction"):
     """Next sentence; BERT only."""
 
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForNextSentencePrediction")
 
-
-class AutoModelForSequenceClassification(_AutoModel):
+class AutoModelForSequenceClassification(_AutoModel, usual="BertForSequenceClassification"):
     """One label, several labels or a number for a sentence or pair."""
 
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForSequenceClassification")
 
-
-class AutoModelForTokenClassification(_AutoModel):
+class AutoModelForTokenClassification(_AutoModel, usual="BertForTokenClassification"):
     """A label for each token."""
 
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForTokenClassification")
 
-
-class AutoModelForQuestionAnswering(_AutoModel):
+class AutoModelForQuestionAnswering(_AutoModel, usual="BertForQuestionAnswering"):
     """Start and end of an answer."""
 
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForQuestionAnswering")
 
-
-class AutoModelForMultipleChoice(_AutoModel):
+class AutoModelForMultipleChoice(_AutoModel, usual="BertForMultipleChoice"):
     """The right one of several continuations."""
-
-    classes: ClassVar[Mapping[str, str]] = dict.fromkeys(TABLES, "BertForMultipleChoice")

@@ -7,26 +7,27 @@ the source tensor by tensor, and by its outputs where the source can be run; onl
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertkit.checkpoints.huggingface import INDEX, WEIGHTS
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
-from bertkit.checkpoints.safetensors_writer import write_tensors
+from bertkit.checkpoints.safetensors_format import write_tensors
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
 from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, Wishes, compare
-from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run, write_fingerprint
+from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run
 from bertkit.system.atomic_files import held_lock, make_folder, sync_file, sync_folder
 from bertkit.system.model_sources import HUB_FILES, resolve
+from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
 
 #: Largest relative difference of outputs that the alignment of equal weights in memory can cause.
@@ -47,10 +48,8 @@ _PACKED = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 class Conversion:
     """What :func:`convert` did.
 
-    source, target: the paths.
     kind: the format of the source, in words.
-    model: the class of the result.
-    num_tensors, num_parameters: of the result.
+    model, num_tensors, num_parameters: of the result.
     dropped: number of omitted tensors by reason.
     notes: decisions that the user should know about.
     compared: what was found to be equal.
@@ -68,7 +67,7 @@ class Conversion:
     compared: tuple[str, ...]
     fingerprint: Fingerprint = field(repr=False)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain data, ready for JSON."""
         return asdict(self)
 
@@ -111,7 +110,10 @@ def convert(
         ConfigError: another process is writing ``target``.
         ResourceError: the disk is full.
     """
-    path, folder, wishes = _local(source, trust_pickle, revision), Path(target).expanduser(), wishes or Wishes()
+    path, folder, wishes = Path(source).expanduser(), Path(target).expanduser(), wishes or Wishes()
+    if path.exists() or find_index(path) is None:  # otherwise it is the prefix of a TensorFlow checkpoint, not a file
+        pickles = _PICKLE_FILES if trust_pickle else ()
+        path = resolve(source, files=[*HUB_FILES, *_TENSORFLOW_FILES, *pickles], revision=revision)
     _check_target(folder)
     with _workshop(folder) as work:
         if is_archive(path):
@@ -129,7 +131,7 @@ def convert(
             compared = _verify(draft, found)
         report = inspect(draft, hash_files=False)
         mark = fingerprint(draft)
-        write_fingerprint(mark, draft)
+        (draft / FINGERPRINT).write_text(json.dumps(mark.to_dict(), indent=1) + "\n", encoding="utf-8")
         _publish(draft, folder)
     return Conversion(
         source=str(source),
@@ -143,15 +145,6 @@ def convert(
         compared=compared,
         fingerprint=mark,
     )
-
-
-def _local(source: str | Path, trust_pickle: bool, revision: str | None) -> Path:
-    """The source as a local path."""
-    path = Path(source).expanduser()
-    if not path.exists() and find_index(path) is not None:
-        return path  # the prefix of a TensorFlow checkpoint, not a file
-    pickles = _PICKLE_FILES if trust_pickle else ()
-    return resolve(source, files=[*HUB_FILES, *_TENSORFLOW_FILES, *pickles], revision=revision)
 
 
 def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
@@ -196,9 +189,7 @@ def _refuse(wishes: Wishes) -> None:
 def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
     """Write the files of the tokenizer and load it; returns notes for the user.
 
-    Raises:
-        CheckpointError: a tokenizer whose settings were written here cannot be loaded. One that was only copied may be
-            of a kind that bertkit does not have.
+    One whose settings are written here must load; one that is only copied may be of a kind that bertkit does not have.
     """
     files = found.tokenizer_files()
     for name, content in files.items():
@@ -219,11 +210,7 @@ def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
 
 
 def _verify(draft: Path, found: Source) -> tuple[str, ...]:
-    """Load the written folder and compare it with the source.
-
-    Raises:
-        CheckpointError: they differ, or no class loads the result.
-    """
+    """Load the written folder and compare it with the source; returns what was compared."""
     values = compare(draft / WEIGHTS, found)
     told = [f"{len(found.tensors)} tensors with {values:,} values, read again on both sides: equal bit for bit"]
     report = inspect(draft, hash_files=False)
@@ -288,6 +275,3 @@ def _publish(draft: Path, folder: Path) -> None:
         folder.rmdir()
     draft.rename(folder)
     sync_folder(folder.parent)
-
-
-__all__ = ["FINGERPRINT", "Conversion", "Wishes", "convert"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,8 @@ from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import TABLES
-from bertkit.checkpoints.safetensors_header import TensorInfo, read_header
+from bertkit.checkpoints.rules import with_current_ending
+from bertkit.checkpoints.safetensors_format import TensorInfo, Values, read_header
 from bertkit.checkpoints.tensorflow.bundle import fill
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader, num_heads
 from bertkit.config.bert_config import CONFIG, BertConfig
@@ -27,6 +29,7 @@ from bertkit.tokenization.auto_tokenizer import AUTO_FILES
 
 #: Traces of the two forms of GELU in a saved graph: the constant 0.044715 as float32, and the operation Erf.
 _TANH_FORM, _ERF_FORM = b"\x13\x27\x37\x3d", b"\x12\x03Erf"
+_MAX_BYTES = 64 << 20
 #: The class with exactly these heads.
 _CLASS_OF = {
     frozenset(): "BertModel",
@@ -68,8 +71,7 @@ class Source(ABC):
 
     kind: its format, in words.
     where: the file, for messages.
-    config: of the result.
-    tensors: of the result: type and shape by name.
+    config, tensors: of the result.
     dropped: number of omitted tensors by reason.
     notes: decisions that the user should know about.
     runs_at: a folder that bertkit can run as it is, to compare outputs; None if there is none.
@@ -92,7 +94,7 @@ class Source(ABC):
         """Most sources have nothing to close."""
 
     @abstractmethod
-    def read(self, name: str) -> npt.NDArray[Any]:
+    def read(self, name: str) -> Values:
         """The values of a tensor of the result, contiguous."""
 
     @abstractmethod
@@ -110,24 +112,15 @@ def compare(file: Path, source: Source) -> int:
     Raises:
         CheckpointError: the first tensor that differs.
     """
-    values = 0
-    header = read_header(file)
-    with open_regular(file) as stream:
-        for name, info in header.tensors.items():
-            written = np.empty(info.end - info.start, np.uint8)
-            fill(stream, info, written)
-            if source.differs(name, written):
-                raise CheckpointError(f"{source.where}: {name!r} was written with other values; nothing was kept")
-            values += info.num_values
-    return values
+    tensors = read_header(file)
+    for name, info in tensors.items():
+        if source.differs(name, _bytes(info)):
+            raise CheckpointError(f"{source.where}: {name!r} was written with other values; nothing was kept")
+    return sum(info.num_values for info in tensors.values())
 
 
 class TensorFlowSource(Source):
     """A TensorFlow checkpoint with its config and vocabulary, checked against the tensors of its class.
-
-    Args:
-        archive: the checkpoint.
-        wishes: overrides what lies beside it.
 
     Raises:
         CheckpointError: no config, or one that does not fit; lists what differs.
@@ -144,18 +137,19 @@ class TensorFlowSource(Source):
         notes: list[str] = []
         heads = {what for head, what in _HEADS.items() if any(name.startswith(head) for name in archive.tensors)}
         self.config = self._with_head(_config(archive, self._home, wishes, notes), heads)
-        beside = _first([self._home / "vocab.txt", self._home / "assets" / "vocab.txt"])
+        beside = _first(self._home, "vocab.txt", "assets/vocab.txt")
         file = wishes.vocabulary or beside or _only(self._home, "*.model") or _only(self._home, "vocab*.txt")
-        self._vocabulary = None if file is None else _content(file)
+        self._vocabulary = None if file is None else read_regular(file, max_bytes=_MAX_BYTES)
         # A list of word pieces: some ALBERTs have one too. Files of SentencePiece contain zero bytes.
         self._is_list = self._vocabulary is not None and b"\0" not in self._vocabulary
         self._lower_case = self._decide_case(notes)
-        self.dropped = {
-            f"{why} variables": sum(other == why for other in archive.dropped.values())
-            for why in dict.fromkeys(archive.dropped.values())
-        }
+        self.dropped = {f"{why} variables": count for why, count in Counter(archive.dropped.values()).items()}
         self.notes = tuple(notes)
-        self._check()
+        assert self.config.architectures
+        table = TABLES[self.config.model_type]
+        fit = match(self.tensors, self.config, table.classes[self.config.architectures[0]], table)
+        if fit.problems:
+            raise CheckpointError(explain(fit, self.where))
 
     def _with_head(self, config: BertConfig, heads: set[str]) -> BertConfig:
         """The config with the class of the weights and the number of labels."""
@@ -169,14 +163,6 @@ class TensorFlowSource(Source):
             config = config.replace(num_labels=self.tensors["classifier.weight"].shape[0])
         return config
 
-    def _check(self) -> None:
-        """Check names and shapes before any value is read."""
-        assert self.config.architectures
-        table = TABLES[self.config.model_type]
-        fit = match(self.tensors, self.config, table.classes[self.config.architectures[0]], table)
-        if fit.problems:
-            raise CheckpointError(explain(fit, self.where))
-
     def __enter__(self) -> Self:
         self._values.__enter__()
         return self
@@ -184,8 +170,8 @@ class TensorFlowSource(Source):
     def __exit__(self, *error: object) -> None:
         self._values.__exit__(*error)
 
-    def read(self, name: str) -> npt.NDArray[Any]:
-        return self._values.read(name)
+    def read(self, name: str) -> Values:
+        return self._values.tensor(name)
 
     def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
         origin, theirs = self._archive.origins[name], self._values.variable(name)
@@ -219,11 +205,9 @@ class TensorFlowSource(Source):
         if self._wishes.lower_case is not None:
             return self._wishes.lower_case
         lower = capital is None if self._said is None else self._said
-        why = (
-            "as the checkpoint says"
-            if self._said is not None
-            else ("because its vocabulary has no capitals" if lower else f"because its vocabulary has {capital!r}")
-        )
+        why = f"because its vocabulary has {'no capitals' if lower else repr(capital)}"
+        if self._said is not None:
+            why = "as the checkpoint says"
         notes.append(f"the tokenizer {'lower-cases' if lower else 'keeps capitals'}, {why}")
         return lower
 
@@ -231,10 +215,7 @@ class TensorFlowSource(Source):
 class HubSource(Source):
     """Safetensors with a ``config.json``: old names are updated, buffers and tied copies omitted.
 
-    Args:
-        path: the weights, as for :func:`find_weights`.
-        home: folder with the files of the tokenizer.
-        kind: the format, in words.
+    The files of the tokenizer are in the folder ``home``.
     """
 
     def __init__(self, path: Path, home: Path, *, kind: str = "safetensors") -> None:
@@ -242,36 +223,26 @@ class HubSource(Source):
         self.kind, self.where, self.runs_at = kind, str(home), path
         self.config = BertConfig.from_json_file(config_path(path))
         self._home = home
-        self._files: dict[Path, Any] = {}
         table = TABLES[self.config.model_type]
         self._places: dict[str, TensorInfo] = {}
-        kept = {table.canonical(name) for name in weights.tensors}
+        kept = {table.canonical(name): info for name, info in weights.tensors.items()}
         ties = dict(table.ties)
-        self.dropped: dict[str, int] = {}
+        dropped = Counter[str]()
         for name, info in weights.tensors.items():
             canonical = table.canonical(name)
+            original = kept.get(ties.get(canonical, ""))
             if canonical in table.ignored:
-                self._drop("buffers")
-            elif canonical in ties and ties[canonical] in kept and self._same(info, weights.tensors, table, ties):
-                self._drop("copies of tied tensors")
+                dropped["buffers"] += 1
+            elif original is not None and _are_equal(info, original):  # if not, loading the result fails
+                dropped["copies of tied tensors"] += 1
             else:
-                self._places[_with_todays_ending(name, table.endings)] = info
+                self._places[with_current_ending(name)] = info
+        self.dropped = dict(dropped)
         self.tensors = {name: replace(info, name=name) for name, info in self._places.items()}
         if len(self.tensors) + sum(self.dropped.values()) != len(weights.tensors):
             raise CheckpointError(f"{self.where} has a tensor twice, under an old and a new name")
 
-    def _drop(self, why: str) -> None:
-        self.dropped[why] = self.dropped.get(why, 0) + 1
-
-    def _same(self, copy: TensorInfo, tensors: Mapping[str, TensorInfo], table: Any, ties: Mapping[str, str]) -> bool:
-        """Whether a copy has the bytes of its original; if not, it is kept, and loading the result fails."""
-        wanted = ties[table.canonical(copy.name)]
-        original = next(info for name, info in tensors.items() if table.canonical(name) == wanted)
-        return (copy.dtype, copy.shape) == (original.dtype, original.shape) and bool(
-            np.array_equal(_bytes(copy), _bytes(original))
-        )
-
-    def read(self, name: str) -> npt.NDArray[Any]:
+    def read(self, name: str) -> npt.NDArray[np.uint8]:
         return _bytes(self._places[name])
 
     def differs(self, name: str, written: npt.NDArray[np.uint8]) -> bool:
@@ -279,14 +250,11 @@ class HubSource(Source):
 
     def tokenizer_files(self) -> dict[str, bytes]:
         files = (self._home / name for name in AUTO_FILES if name != CONFIG)
-        return {file.name: _content(file) for file in files if file.is_file()}
+        return {file.name: read_regular(file, max_bytes=_MAX_BYTES) for file in files if file.is_file()}
 
 
-def _with_todays_ending(name: str, endings: Mapping[str, str]) -> str:
-    for old, new in endings.items():
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
+def _are_equal(one: TensorInfo, other: TensorInfo) -> bool:
+    return (one.dtype, one.shape) == (other.dtype, other.shape) and np.array_equal(_bytes(one), _bytes(other))
 
 
 def _bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
@@ -298,8 +266,7 @@ def _bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
 
 def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> BertConfig:
     """The config from the given file, the one beside the checkpoint, or the shapes of the variables."""
-    beside = _first([home / f"{archive.names.model_type}_config.json", home / "config.json"])
-    file = wishes.config or beside
+    file = wishes.config or _first(home, f"{archive.names.model_type}_config.json", CONFIG)
     if file is not None:
         return _read_config(file, archive.names.model_type)
     heads, activation = num_heads(archive), _activation(home / "saved_model.pb")
@@ -332,7 +299,7 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
 def _read_config(file: Path, model_type: str) -> BertConfig:
     """A config of the original code, which does not name its family."""
     try:
-        content = strict_json(_content(file))
+        content = strict_json(read_regular(file, max_bytes=_MAX_BYTES))
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}, expected an object of settings")
         config = BertConfig.from_dict({"model_type": model_type, **content})
@@ -347,7 +314,7 @@ def _activation(graph: Path) -> str | None:
     """Which form of GELU a saved graph computes; None if that is unclear."""
     if not graph.is_file():
         return None
-    content = _content(graph)
+    content = read_regular(graph, max_bytes=_MAX_BYTES)
     forms = {"gelu_new": _TANH_FORM in content, "gelu": _ERF_FORM in content}
     return next((name for name, there in forms.items() if there), None) if sum(forms.values()) == 1 else None
 
@@ -357,9 +324,5 @@ def _only(folder: Path, pattern: str) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def _first(files: Iterable[Path]) -> Path | None:
-    return next((file for file in files if file.is_file()), None)
-
-
-def _content(file: Path) -> bytes:
-    return read_regular(file, max_bytes=64 << 20)
+def _first(folder: Path, *names: str) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)

@@ -6,12 +6,10 @@ are compared with a tolerance because processors round differently.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -25,7 +23,7 @@ from bertkit.errors import CheckpointError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.loading import load_model
 from bertkit.system.model_sources import resolve
-from bertkit.system.untrusted_files import read_regular, strict_json
+from bertkit.system.untrusted_files import Json, read_regular, strict_json
 from bertkit.system.validated_settings import explain_validation
 from bertkit.tokenization import AutoTokenizer
 
@@ -63,7 +61,7 @@ class Fingerprint:
     input_ids: tuple[int, ...]
     activations: Mapping[str, Activation]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain data, ready for JSON."""
         return asdict(self)
 
@@ -98,7 +96,7 @@ class Fingerprint:
         return "\n".join(lines)
 
 
-def fingerprint(name_or_path: str | Path, *, revision: str | None = None) -> Fingerprint:
+def fingerprint(name_or_path: str | Path) -> Fingerprint:
     """Run the fixed sentence through a checkpoint: float32, on the CPU, in eval mode.
 
     The class is the one the checkpoint was saved from, so that its heads are covered too; otherwise the bare encoder.
@@ -106,9 +104,8 @@ def fingerprint(name_or_path: str | Path, *, revision: str | None = None) -> Fin
     Raises:
         CheckpointError: it does not load.
     """
-    path = resolve(name_or_path, revision=revision)
-    config = BertConfig.from_json_file(config_path(path))
-    sentence, ids = _input(path, config)
+    path = resolve(name_or_path)
+    sentence, ids = _input(path, BertConfig.from_json_file(config_path(path)))
     name, outputs = run(path, ids)
     return Fingerprint(name, sentence, ids, {key: _activation(value) for key, value in outputs.items()})
 
@@ -116,9 +113,7 @@ def fingerprint(name_or_path: str | Path, *, revision: str | None = None) -> Fin
 def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple[str | None, Fingerprint | None]:
     """The fingerprint a model should have, and where it is from; (None, None) if that is unknown.
 
-    Args:
-        name_or_path: the model.
-        against: another model, or a file with a fingerprint; None looks for ``fingerprint.json`` beside the weights.
+    It is that of ``against``, another model or a file; None looks for ``fingerprint.json`` beside the weights.
 
     Raises:
         CheckpointError: ``against`` is neither.
@@ -134,19 +129,21 @@ def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple
 def run(path: Path, input_ids: tuple[int, ...]) -> tuple[str, dict[str, Tensor]]:
     """The class that a checkpoint was run as, and all tensors it computes for one sequence of ids.
 
+    That is the class it was saved from if its heads are in the file, otherwise the bare encoder.
+
     Raises:
         CheckpointError: it does not load.
     """
-    model = _load(path)
+    config = BertConfig.from_json_file(config_path(path))
+    spec = saved_as(find_weights(path).tensors, config, named_specs(config), TABLES[config.model_type])
+    model = load_model(MODEL_CLASSES["BertModel" if spec is None else spec.name], path)
     ids_BS = torch.tensor([input_ids])
     if type(model).__name__.endswith("ForMultipleChoice"):
         ids_BS = ids_BS[:, None]
     with torch.inference_mode():
         found = model(input_ids=ids_BS, output_hidden_states=True)
     outputs = {f"hidden_states.{number}": state for number, state in enumerate(found.hidden_states)}
-    for name in found:
-        if isinstance(found[name], Tensor) and name != "last_hidden_state":
-            outputs[name] = found[name]
+    outputs |= {name: found[name] for name in found if isinstance(found[name], Tensor) and name != "last_hidden_state"}
     return type(model).__name__, outputs
 
 
@@ -156,9 +153,8 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
     Heads that only one of them has do not count.
     """
     if one.input_ids != other.input_ids:
-        return [
-            f"the tokenizers differ: the sentence has the ids {_short(one.input_ids)} and {_short(other.input_ids)}"
-        ]
+        ids = (f"[{', '.join(map(str, x.input_ids[:12]))}{', ...' * (len(x.input_ids) > 12)}]" for x in (one, other))
+        return [f"the tokenizers differ: the sentence has the ids {' and '.join(ids)}"]
     layers = [{name for name in each.activations if name.startswith("hidden_states.")} for each in (one, other)]
     if layers[0] != layers[1]:
         return [f"one has {len(layers[0]) - 1} layers, the other {len(layers[1]) - 1}"]
@@ -171,13 +167,6 @@ def differences(one: Fingerprint, other: Fingerprint) -> list[str]:
         if len(mine.values) != len(theirs.values) or not isfinite(worst) or worst > TOLERANCE:
             found.append(f"{name} differs by {worst:.2g} standard deviations, more than {TOLERANCE:g}")
     return sorted(found, key=lambda line: list(one.activations).index(line.partition(" ")[0]))
-
-
-def _load(path: Path) -> Any:
-    """Load the class the checkpoint was saved from if its heads are in the file, otherwise the bare encoder."""
-    config = BertConfig.from_json_file(config_path(path))
-    spec = saved_as(find_weights(path).tensors, config, named_specs(config), TABLES[config.model_type])
-    return load_model(MODEL_CLASSES["BertModel" if spec is None else spec.name], path)
 
 
 def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]:
@@ -205,12 +194,3 @@ def _activation(tensor: Tensor) -> Activation:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def _short(ids: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, ids[:12]))}{', ...' if len(ids) > 12 else ''}]"
-
-
-def write_fingerprint(found: Fingerprint, folder: Path) -> None:
-    """Write it beside the weights."""
-    (folder / FINGERPRINT).write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")

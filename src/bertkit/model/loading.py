@@ -5,20 +5,19 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import config_path, find_weights, write_folder
+from bertkit.checkpoints.huggingface import Pooling, config_path, find_weights, saved_pooling, write_folder
 from bertkit.checkpoints.match import HeadRequest, Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
-from bertkit.checkpoints.sentence_pooling import Pooling, saved_pooling
 from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
@@ -54,42 +53,44 @@ OTHER_KEYWORDS = {
 _OF_CONFIG = "it is a field of the config, which is read from the checkpoint; edit a copy of its config.json instead"
 
 
-def load_model(
-    cls: type[ModelT],
-    name_or_path: str | Path,
-    *,
-    num_labels: int | None = None,
-    id2label: Mapping[Any, str] | None = None,
-    label2id: Mapping[str, int] | None = None,
-    problem_type: str | None = None,
-    pooling: Pooling | None = None,
-    new_head: bool = False,
-    seed: int = 0,
-    revision: str | None = None,
-    device: str | torch.device | None = None,
-    dtype: torch.dtype | str | None = None,
-    torch_dtype: torch.dtype | str | None = None,
-    **others: Any,
-) -> ModelT:
+class LoadOptions(TypedDict, total=False):
+    """Options of :func:`load_model`; None is the same as leaving one out.
+
+    num_labels: number of labels; a classifier in the file must have as many.
+    id2label: names of the labels by number; implies their number.
+    label2id: the same the other way round.
+    problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
+    pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a new
+        one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
+    new_head: initialise the heads of the class anew whatever the file contains, and the pooler if the file has none
+        (for ``BertModel``, which has no heads, only that).
+    seed: for the weights of a new head; 0 by default. The global generators are not used.
+    revision: branch, tag or commit on the Hub.
+    device: of the model; None means the CPU.
+    dtype: of the weights; None means float32, whatever the file contains.
+    torch_dtype: another name of ``dtype``.
+    """
+
+    num_labels: int | None
+    id2label: Mapping[int, str] | Mapping[str, str] | None
+    label2id: Mapping[str, int] | None
+    problem_type: str | None
+    pooling: Pooling | None
+    new_head: bool
+    seed: int
+    revision: str | None
+    device: str | torch.device | None
+    dtype: torch.dtype | str | None
+    torch_dtype: torch.dtype | str | None
+
+
+def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[LoadOptions]) -> ModelT:
     """Load a checkpoint into a class: exactly, with a new head if asked for, or not at all.
 
     Args:
         cls: a model class.
         name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
-        num_labels: number of labels; a classifier in the file must have as many.
-        id2label: names of the labels by number; implies their number.
-        label2id: the same the other way round.
-        problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
-        pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a
-            new one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
-        new_head: initialise the heads of the class anew whatever the file contains, and the pooler if the file has none
-            (for ``BertModel``, which has no heads, only that).
-        seed: for the weights of a new head. The global generators are not used.
-        revision: branch, tag or commit on the Hub.
-        device: of the model; None means the CPU.
-        dtype: of the weights; None means float32, whatever the file contains.
-        torch_dtype: another name of ``dtype``.
-        **others: none; keywords of transformers are refused, with what to do instead.
+        **options: see :class:`LoadOptions`; keywords of transformers are refused, with what to do instead.
 
     Returns:
         The model in eval mode; ``model.load_report`` lists exact, new and unused tensors.
@@ -99,23 +100,22 @@ def load_model(
         ConfigError: contradictory labels.
         InputError: labels for a class without labels, a ``dtype`` that is not a float type, an unknown keyword.
     """
-    _refuse(others)
-    name = _class_name(cls)
-    if dtype is not None and torch_dtype is not None:
-        raise InputError(f"torch_dtype is another name of dtype; give one, got {dtype!r} and {torch_dtype!r}")
-    kind = _float_type(torch_dtype if dtype is None else dtype)
-    labels = {"num_labels": num_labels, "id2label": id2label, "label2id": label2id}
-    labels = {key: value for key, value in labels.items() if value is not None}
+    _refuse_unknown(options)
+    name, dtype = _class_name(cls), _float_type(options)
+    labels = [key for key in ("num_labels", "id2label", "label2id") if options.get(key) is not None]
     if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
         raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}; for a new head pass new_head=True")
-    path = resolve(name_or_path, revision=revision)
+    path = resolve(name_or_path, revision=options.get("revision"))
     weights = find_weights(path)
     file_config = BertConfig.from_json_file(config_path(path))
-    config = _with_labels(file_config, labels, problem_type)
+    config = _requested(file_config, options)
+    new_head, pooling = options.get("new_head", False), options.get("pooling")
     if name == "BertForSequenceClassification":
         config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
+    elif pooling is not None:
+        raise InputError(f"pooling is for sequence classifiers; {name} has no choice of it")
     else:
-        config = _without_pooling(config, name, pooling)
+        config = config.replace(pooling="cls")
     spec = class_spec(name, config.model_type, config.pooling)
     check_vocabulary(weights.folder, config)
     request = HeadRequest(labels=bool(labels), new_head=new_head)
@@ -123,23 +123,25 @@ def load_model(
     if table.problems:
         own = saved_as(weights.tensors, file_config, named_specs(file_config), TABLES[config.model_type])
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
-    state = to_ours(table, weights.tensors, kind)
+    state = to_ours(table, weights.tensors, dtype)
     model = _build(cls, table)
-    _draw_new(model, table, seed, kind)
+    _draw_new(model, table, options.get("seed", 0), dtype)
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if set(missing) != set(table.new) or unexpected:
         raise CheckpointError(f"{cls.__name__} has tensors that bertkit's name table does not know: {sorted(missing)}")
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
     model.load_report = table
+    device = options.get("device")
     return model.eval() if device is None else model.eval().to(device)
 
 
-def _refuse(others: Mapping[str, Any]) -> None:
-    for name in others:
-        if name in OTHER_KEYWORDS or name in BertConfig.model_fields:
+def _refuse_unknown(names: Iterable[str]) -> None:
+    known = ["name_or_path", *LoadOptions.__annotations__]
+    for name in names:
+        if name in OTHER_KEYWORDS or (name in BertConfig.model_fields and name not in known):
             raise InputError(f"from_pretrained has no {name}: {OTHER_KEYWORDS.get(name, _OF_CONFIG).format(name)}")
-        known = [name for name in inspect.signature(load_model).parameters if name not in ("cls", "others")]
-        raise InputError(f"from_pretrained has no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
+        if name not in known:
+            raise InputError(f"from_pretrained has no {name!r}{did_you_mean(name, known)}; it takes {', '.join(known)}")
 
 
 def _class_name(cls: type[ConfiguredModel]) -> str:
@@ -150,23 +152,28 @@ def _class_name(cls: type[ConfiguredModel]) -> str:
     raise InputError(f"{cls.__name__} cannot be loaded or saved; choose one of {', '.join(known)}")
 
 
-def _float_type(dtype: torch.dtype | str | None) -> torch.dtype:
-    kind = torch.float32 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if kind not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+def _float_type(options: LoadOptions) -> torch.dtype:
+    dtype, other = options.get("dtype"), options.get("torch_dtype")
+    if dtype is not None and other is not None:
+        raise InputError(f"torch_dtype is another name of dtype; give one, got {dtype!r} and {other!r}")
+    dtype = other if dtype is None else dtype
+    found = torch.float32 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if found not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         raise InputError(f"dtype must be float32, float16, bfloat16 or float64, got {dtype!r}")
-    return kind
+    return found
 
 
-def _with_labels(config: BertConfig, labels: dict[str, Any], problem_type: str | None) -> BertConfig:
-    """The requested config; label names of the file are kept if only their number is given."""
-    changes: dict[str, Any] = {} if problem_type is None else {"problem_type": problem_type}
-    if labels.keys() != {"num_labels"} or labels["num_labels"] != config.num_labels:
-        changes.update(labels)
+def _requested(config: BertConfig, options: LoadOptions) -> BertConfig:
+    """The config of the file with the labels asked for; their names are kept if only their number is given."""
+    names = ("problem_type", "num_labels", "id2label", "label2id")
+    changes = {name: value for name in names if (value := options.get(name)) is not None}
+    if changes.get("num_labels") == config.num_labels and "id2label" not in changes and "label2id" not in changes:
+        del changes["num_labels"]
     return config.replace(**changes) if changes else config
 
 
 def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_head: bool) -> Pooling:
-    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :func:`load_model`.
+    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :class:`LoadOptions`.
 
     Raises:
         ConfigError: the checkpoint's own classifier, which is to be kept, was trained with another pooling.
@@ -185,21 +192,20 @@ def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_
     return config.pooling
 
 
-def _without_pooling(config: BertConfig, name: str, wanted: Pooling | None) -> BertConfig:
-    if wanted is not None:
-        raise InputError(f"pooling is for sequence classifiers; {name} has no choice of it")
-    return config.replace(pooling="cls")
-
-
 class _NoRandom(TorchFunctionMode):
     """Skips random initialisation, which on the meta device only imports a compiler (1 s)."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., Tensor],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Tensor:
         given = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
-            return args[0] if args else given["tensor"]
+            initialised: Tensor = args[0] if args else given["tensor"]
+            return initialised
         return func(*args, **given)
 
 

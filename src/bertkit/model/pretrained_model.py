@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from bertkit.errors import InputError, ResourceError
 from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
-from bertkit.model.loading import load_model, save_model
+from bertkit.model.loading import LoadOptions, load_model, save_model
 from bertkit.model.resize import grow_vocabulary
 
 
@@ -20,7 +20,7 @@ class PretrainedModel(ConfiguredModel):
     """A model that can be loaded and saved."""
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, **options: Any) -> Self:
+    def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Self:
         """Load a checkpoint: a folder, a ``.safetensors`` file, a sharded index, or a name on the Hugging Face Hub.
 
         Every tensor of the encoder and of this class's head must be there with its shape, unless a new head is asked

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 #: Larger than any file that a run writes; a training state with the generators of 1,000 ranks has 20 MB.
 MAX_BYTES = 64 << 20
+#: Bytes of a path that the locale cannot decode, as Python keeps them.
+_UNDECODED = re.compile("[\udc80-\udcff]+")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -52,7 +55,7 @@ def parsed(values: object, kind: type[T], source: str) -> T:
 
 def write_json(path: Path, values: object) -> None:
     """Write a JSON file atomically; NaN and infinity, which JSON does not have, are a ValueError."""
-    write_atomically(path, json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomically(path, _as_text(values, indent=2) + "\n")
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -72,8 +75,14 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def as_stored(values: Mapping[str, Any]) -> dict[str, Any]:
     """Plain data as it will be read back: lists for tuples."""
-    stored: dict[str, Any] = json.loads(json.dumps(values))
+    stored: dict[str, Any] = json.loads(_as_text(values))
     return stored
+
+
+def _as_text(values: object, indent: int | None = None) -> str:
+    """JSON; parts of paths that are not UTF-8 become :func:`printable`."""
+    text = json.dumps(values, indent=indent, ensure_ascii=False, allow_nan=False)
+    return _UNDECODED.sub(lambda found: printable(found[0]).replace("\\", r"\\"), text)
 
 
 def printable(name: str | Path) -> str:

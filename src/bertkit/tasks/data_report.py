@@ -8,39 +8,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bertkit.errors import counted
-from bertkit.tasks.examples import Located
+from bertkit.tasks.examples import Fact, Located, Row
 from bertkit.tasks.reading.cells import looks_missing
 
-Fact = int | float | str | None | Mapping[str, int] | Mapping[str, float] | Sequence[float]
 RowT = TypeVar("RowT", bound=Located)
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT", bound=Hashable)
 
 
 class SplitFacts:
-    """Facts about one split, as values and as lines of text.
+    """Facts about one split, as values fit for JSON and as lines of text.
 
     Args:
         rows: the examples of the split, with the file they are from and the rows that were left out.
         unit: what an example is called.
         about: more for the first line.
-
-    Attributes:
-        facts: plain values by name, fit for JSON.
-        lines: the text, without the name of the split.
     """
 
     def __init__(self, rows: Sequence[Located], unit: str, about: str = "") -> None:
         path = getattr(rows, "path", None)
         self._unit, source = unit, "" if path is None else path.name
         self._skipped = dict(Counter(row.kind for row in getattr(rows, "skipped", ())))
-        self.facts: dict[str, Fact] = {f"{unit}s": len(rows), "source": source, "skipped": self._skipped}
+        self.facts: Row = {f"{unit}s": len(rows), "source": source, "skipped": self._skipped}
         self._body = [counted(len(rows), unit) + about + (f" from {source}" if source else "")]
 
     @property
     def lines(self) -> list[str]:
-        """The text, rows that were left out last."""
+        """The text without the name of the split, rows that were left out last."""
         return [*self._body, *(f"LEFT OUT: {counted(n, self._unit)}, {kind}" for kind, n in self._skipped.items())]
 
     def tell(self, line: str, **facts: Fact) -> None:
@@ -54,12 +51,9 @@ class SplitFacts:
         self.tell((f"{mark}: {told}" if mark else told) if number else "", **{name: number})
 
     def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
-        """Count rows that repeat an earlier one, and rows whose duplicates have another meaning.
+        """Count rows whose key is that of an earlier one, and rows whose duplicates have another meaning.
 
-        Args:
-            keys: rows with equal keys are duplicates.
-            meanings: the label of each row.
-            what: of a row its content and its meanings, in words.
+        ``what`` says in words what keys and meanings are.
         """
         found = grouped(keys, meanings)
         several = sum(len(found[key]) > 1 for key in keys)
@@ -84,7 +78,7 @@ class DataReport:
     leaks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
         """Plain data for JSON."""
         splits = {name: split.facts for name, split in self.splits.items()}
         return {"task": self.task, "splits": splits, "overlap": self.overlap, "notes": list(self.notes)}
@@ -104,13 +98,9 @@ def find_leaks(
     unit: str,
     more: Callable[[str], str] = lambda name: "",
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Which examples of the other splits are also in train, and a line on each split.
+    """Which examples of the other splits have a key that is also in train, and a line on each split.
 
-    Args:
-        splits: examples by the name of their split.
-        key: examples with equal keys are the same.
-        unit: what an example is called.
-        more: appended to the line of a split.
+    ``unit`` is what an example is called; ``more`` is appended to the line of a split.
     """
     overlap: dict[str, int] = {}
     lines = []
@@ -126,9 +116,9 @@ def find_leaks(
     return overlap, tuple(lines)
 
 
-def grouped(keys: Sequence[Hashable], values: Sequence[Any]) -> dict[Hashable, set[Any]]:
+def grouped(keys: Sequence[KeyT], values: Sequence[ValueT]) -> dict[KeyT, set[ValueT]]:
     """The different values of each key."""
-    found: dict[Hashable, set[Any]] = {}
+    found: dict[KeyT, set[ValueT]] = {}
     for key, value in zip(keys, values, strict=True):
         found.setdefault(key, set()).add(value)
     return found

@@ -1,7 +1,5 @@
 """The decision file of a model: how it was trained to read its input (``max_length`` and the like), and what was chosen
-on dev (a null threshold, label thresholds, a temperature).
-
-It is saved with the weights, so that evaluation, pipelines and servers decide alike.
+on dev (a null threshold, label thresholds, a temperature). It is saved with the weights, so that all decide alike.
 """
 
 from __future__ import annotations
@@ -9,23 +7,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import write_atomically
+from bertkit.system.untrusted_files import Json
+from bertkit.tasks.examples import Fact
 
 #: The file in a model's folder. A model without one decides by its logits alone.
 DECISION = "decision.json"
 
 
-def write_decision(folder: str | Path, decision: Mapping[str, Any]) -> None:
+def write_decision(folder: str | Path, decision: Mapping[str, Fact]) -> None:
     """Save a decision in a model's folder; an empty one writes no file."""
     if decision:
         text = json.dumps(decision, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(Path(folder) / DECISION, text)
 
 
-def read_decision(folder: str | Path) -> dict[str, Any]:
+def read_decision(folder: str | Path) -> dict[str, Json]:
     """The decision in a model's folder, or an empty one.
 
     Raises:

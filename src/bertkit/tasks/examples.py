@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, Protocol, TypeVar
@@ -10,6 +10,10 @@ from typing import Generic, Literal, Protocol, TypeVar
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 Quoting = Literal["none", "csv"]
+#: A value that JSON can hold.
+Fact = bool | int | float | str | Sequence["Fact"] | Mapping[str, "Fact"] | None
+#: An object of a JSON file.
+Row = dict[str, Fact]
 
 
 class Located(Protocol):

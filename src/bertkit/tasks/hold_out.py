@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.tasks.examples import Examples
+from bertkit.tasks.examples import Examples, Located
 
 Key = tuple[str, str | None]
+Label = int | float | tuple[int, ...] | None
 
 
-class Texts(Protocol):
+class Texts(Located, Protocol):
     """What is compared of an example; :class:`bertkit.tasks.Example` is one."""
 
     @property
@@ -27,12 +28,12 @@ class Texts(Protocol):
         """The second text, or None."""
 
     @property
-    def label(self) -> int | float | tuple[int, ...] | None:
+    def label(self) -> Label:
         """Label number, score, numbers of several labels, or None."""
 
 
 TextsT = TypeVar("TextsT", bound=Texts)
-RowT = TypeVar("RowT")
+RowT = TypeVar("RowT", bound=Located)
 
 
 def plain_text(text: str) -> str:
@@ -47,7 +48,7 @@ def text_key(example: Texts) -> Key:
 
 def carve(
     examples: Sequence[TextsT], share: float, seed: int, *, key: Callable[[TextsT], Key] = text_key
-) -> tuple[Examples[Any], Examples[Any]]:
+) -> tuple[Examples[TextsT], Examples[TextsT]]:
     """Hold out a part of the rows, for a task that has no file for it.
 
     Each label keeps its share (scores are cut into ten groups by rank; a row of several labels counts under the rarest
@@ -84,22 +85,20 @@ def carve(
 
 
 def check_share(share: float) -> None:
-    """See that a share can be held out.
-
-    Raises:
-        ConfigError: it is not above 0 and at most 0.5.
-    """
+    """Refuse a share to hold out that is not above 0 and at most 0.5."""
     if not 0.0 < share <= 0.5:
         raise ConfigError(f"the share to hold out must be above 0 and at most 0.5, got {share}")
+
+
+def shuffled(groups: Sequence[list[int]], seed: int) -> list[list[int]]:
+    """The groups in a random order."""
+    return [groups[number] for number in np.random.Generator(np.random.PCG64(seed)).permutation(len(groups)).tolist()]
 
 
 def take_groups(order: Sequence[Sequence[int]], share: float, *, first_always: bool = False) -> set[int]:
     """Rows of whole groups, as near to a share of all rows as groups allow; never those of the last group.
 
-    Args:
-        order: the groups in the order in which they are tried.
-        share: of the rows.
-        first_always: take the first group, however large.
+    ``first_always`` takes the first group, however large.
     """
     wanted = sum(map(len, order)) * share
     taken: set[int] = set()
@@ -117,9 +116,9 @@ def group_rows(keys: Iterable[Hashable]) -> list[list[int]]:
     return list(groups.values())
 
 
-def part(examples: Sequence[RowT], held: Collection[int]) -> tuple[Examples[Any], Examples[Any]]:
+def part(examples: Sequence[RowT], held: Collection[int]) -> tuple[Examples[RowT], Examples[RowT]]:
     """The rows that stay in train, and those of some numbers, which become dev."""
-    whole: Examples[Any] = examples if isinstance(examples, Examples) else Examples()
+    whole: Examples[RowT] = examples if isinstance(examples, Examples) else Examples()
     stay, out = copy.copy(whole), copy.copy(whole)
     stay[:] = [example for row, example in enumerate(examples) if row not in held]
     out[:] = [example for row, example in enumerate(examples) if row in held]
@@ -144,9 +143,10 @@ def _strata(examples: Sequence[TextsT], share: float, key: Callable[[TextsT], Ke
     return [strata[label] for label in sorted(strata)]
 
 
-def _single(labels: Sequence[Any]) -> Sequence[Any]:
+def _single(labels: Sequence[Label]) -> Sequence[Label]:
     """One label for each: of several the rarest, -1 for a row without any."""
-    if not any(isinstance(label, tuple) for label in labels):
-        return labels
-    counts = Counter(number for label in labels for number in label)
-    return [min(label, key=lambda number: (counts[number], number), default=-1) for label in labels]
+    counts = Counter(number for label in labels if isinstance(label, tuple) for number in label)
+    return [
+        min(label, key=lambda number: (counts[number], number), default=-1) if isinstance(label, tuple) else label
+        for label in labels
+    ]

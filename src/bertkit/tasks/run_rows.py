@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bertkit.tasks.examples import Examples
+from bertkit.errors import DataError
+from bertkit.tasks.examples import Examples, ExampleT, Fact, Located
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.workflow import AnyWorkflow
 
@@ -29,12 +29,12 @@ class Rows:
     more: further labelled sets that finished models are scored on, by name.
     """
 
-    train: Examples[Any]
-    dev: Examples[Any]
+    train: Examples[Located]
+    dev: Examples[Located]
     held_out: bool
     num_before_cut: int
     hashes: dict[str, str]
-    more: dict[str, Examples[Any]] = field(default_factory=dict)
+    more: dict[str, Examples[Located]] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
@@ -57,40 +57,37 @@ def read_rows(workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings
     else:
         dev = workflow.read(data, "dev", on_error=settings.on_error)
     kept = _sample(train, settings.max_train_rows, settings.seed)
-    workflow.check_train(kept)
+    if fault := workflow.train_fault(kept):
+        raise DataError(f"{'' if train.path is None else train.path.name}: {fault}")
     more = workflow.read_more(data, on_error=settings.on_error)
     return Rows(kept, dev, held_out, len(train), _hashes(workflow, kept, dev, more), more)
 
 
 def held_out_again(
-    workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings, facts: Mapping[str, Any]
-) -> Examples[Any] | None:
+    workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings, facts: Mapping[str, Fact]
+) -> Examples[Located] | None:
     """The dev rows that a run held out of its training file; None where it held none out, or this is other data.
 
-    Args:
-        workflow: of the run's task.
-        data: what is now said to be the run's data.
-        settings: of the run.
-        facts: the part ``data`` of the run's protocol.
+    ``facts`` is the part ``data`` of the run's protocol, ``data`` what is now said to be the run's data.
     """
     if not facts.get("dev_held_out_of_train") or "train" not in workflow.splits(data):
         return None
     train = workflow.read(data, "train", on_error="skip")  # the rows that the run left out, if any, are left out again
-    num_rows = facts["train_rows"] + facts["train_rows_left_out"] + facts["dev_rows"]
-    if len(train) != num_rows or not workflow.has_labels(train):
+    counts = [facts[name] for name in ("train_rows", "train_rows_left_out", "dev_rows")]
+    if len(train) != sum(count for count in counts if isinstance(count, int)) or not workflow.has_labels(train):
         return None
     train, dev = workflow.hold_out(train, settings.dev_share, settings.seed)
     kept = _sample(train, settings.max_train_rows, settings.seed)
     return dev if _hashes(workflow, kept, dev, {})[ALL] == facts["data_sha256"] else None
 
 
-def examples_hash(workflow: AnyWorkflow, examples: Sequence[Any]) -> str:
+def examples_hash(workflow: AnyWorkflow, examples: Sequence[Located]) -> str:
     """SHA-256 of texts and labels in their order: two data sets with the same hash are the same to a model."""
     return hashlib.sha256(_content(workflow, examples)).hexdigest()
 
 
 def _hashes(
-    workflow: AnyWorkflow, train: Sequence[Any], dev: Sequence[Any], more: Mapping[str, Sequence[Any]]
+    workflow: AnyWorkflow, train: Sequence[Located], dev: Sequence[Located], more: Mapping[str, Sequence[Located]]
 ) -> dict[str, str]:
     parts = {"train": train, "dev": dev, **{f"dev-{name}": rows for name, rows in more.items()}}
     both, found = hashlib.sha256(), {}
@@ -102,11 +99,11 @@ def _hashes(
     return {ALL: both.hexdigest(), **found}
 
 
-def _content(workflow: AnyWorkflow, examples: Sequence[Any]) -> bytes:
+def _content(workflow: AnyWorkflow, examples: Sequence[Located]) -> bytes:
     return b"".join(repr(workflow.content(example)).encode("utf-8", "surrogatepass") + b"\n" for example in examples)
 
 
-def _sample(examples: Examples[Any], num_rows: int | None, seed: int) -> Examples[Any]:
+def _sample(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> Examples[ExampleT]:
     if num_rows is None or num_rows >= len(examples):
         return examples
     order = np.random.Generator(np.random.PCG64([seed, 0x5A])).permutation(len(examples))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bertkit.metrics.intervals import bootstrap_draws
-from bertkit.tasks.prediction_rows import to_jsonl, worst_rows
+from bertkit.tasks.examples import ExampleT, Fact, Row
 from bertkit.tasks.reading_settings import ReadingSettings
-from bertkit.tasks.workflow import AnyWorkflow, Decision, Predicted
+from bertkit.tasks.workflow import Decision, EncodedT, OutputsT, Predicted, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Scored:
     """
 
     scores: dict[str, float]
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     files: dict[str, str]
     decision: Decision
     bootstrap: list[float] | None
@@ -31,8 +34,8 @@ class Scored:
 
 
 def score_set(
-    workflow: AnyWorkflow,
-    given: Predicted[Any, Any, Any],
+    workflow: Workflow[ExampleT, EncodedT, OutputsT],
+    given: Predicted[ExampleT, EncodedT, OutputsT],
     split: str,
     *,
     settings: ReadingSettings | None = None,
@@ -61,3 +64,14 @@ def score_set(
     return Scored(
         workflow.score(given), rows, files, given.decision, values, workflow.table(given), workflow.diagnose(given)
     )
+
+
+def worst_rows(rows: Sequence[Mapping[str, Fact]], badness: npt.NDArray[np.floating], count: int) -> list[Row]:
+    """The ``count`` rows with the largest badness, the worst first, each with it as ``badness``; 0 is not bad."""
+    order = np.argsort(-badness, kind="stable")[:count].tolist()
+    return [{"badness": round(float(badness[row]), 6), **rows[row]} for row in order if badness[row] > 0]
+
+
+def to_jsonl(rows: Iterable[Mapping[str, Fact]]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)

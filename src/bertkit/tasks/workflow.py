@@ -1,9 +1,8 @@
 """What fine-tuning has to know of a kind of task: how its files become batches, and outputs become scores and answers.
 
-:func:`bertkit.training.finetuning.finetune.finetune`, ``evaluate_run`` and ``predict`` are one engine for texts,
-spans, tokens and
-choices; a :class:`Workflow` is what differs. Its unit is the row: what the encoder sees at once and a batch counts. A
-text is one row, a long context several (its windows), a question with all its choices one.
+``finetune``, ``evaluate_run`` and ``predict`` are the same for all kinds; a :class:`Workflow` is what differs. Its unit
+is the row: what the encoder sees at once and a batch counts. A text is one row, a long context several (its windows), a
+question with all its choices one.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import config_path
@@ -29,8 +29,9 @@ from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, ExampleT, Split
+from bertkit.tasks.examples import Examples, ExampleT, Fact, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tokenization import PreTrainedTokenizer
@@ -50,7 +51,14 @@ SPECIAL_SETTINGS: Mapping[str, str] = {
 }
 
 #: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.
-Decision = Mapping[str, Any]
+Decision = Mapping[str, Fact]
+
+
+class Head(TypedDict, total=False):
+    """The labels of a head, as keywords of a model class's ``from_pretrained``."""
+
+    id2label: dict[int, str]
+    problem_type: str
 
 
 class Encoded(Protocol):
@@ -144,21 +152,32 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     # ------------------------------------------------------------------------------------------------------ data
 
-    @abstractmethod
-    def splits(self, data: str | Path) -> Collection[Split]:
-        """The splits that a folder or file has."""
+    @property
+    def sources(self) -> tuple[NamedTask, FileRules]:
+        """Whose folders are looked into, and which files are taken."""
+        return self.task, TABLES
 
-    @abstractmethod
+    def splits(self, data: str | Path) -> Mapping[Split, Path]:
+        """The files of a folder by split; see :func:`bertkit.tasks.reading.splits.splits_of`."""
+        named, rules = self.sources
+        return splits_of(named, data, rules)
+
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ExampleT]:
-        """The examples of one split; those of test may be without their answers.
+        """The examples of one split.
 
         Raises:
-            DataError: no such split, or a bad row: file, row, found, expected.
+            DataError: no such split, or as :meth:`read_file`.
         """
+        named, rules = self.sources
+        return self.read_file(split_path(named, data, split, rules), split, on_error=on_error)
 
     @abstractmethod
-    def read_unlabelled(self, path: Path) -> Examples[ExampleT]:
-        """The examples of one file whatever its name says, which may be without their answers; as :meth:`read`."""
+    def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ExampleT]:
+        """The examples of one file, whatever its name says; those of test may be without their answers.
+
+        Raises:
+            DataError: a bad row: file, row, found, expected.
+        """
 
     def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[ExampleT]]:
         """Further labelled sets that a finished model is scored on, by name; their scores are ``METRIC_NAME``."""
@@ -178,13 +197,9 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def has_labels(self, examples: Sequence[ExampleT]) -> bool:
         """Whether the examples can be scored."""
 
-    def check_train(self, train: Examples[ExampleT]) -> None:
-        """See that there is something to learn.
-
-        Raises:
-            DataError: there is not.
-        """
-        return
+    def train_fault(self, train: Examples[ExampleT]) -> str:
+        """Why there is nothing to learn from training examples; empty if there is."""
+        return ""
 
     def texts_of(self, example: ExampleT) -> Sequence[str]:
         """What a masked language model can be trained on of a training example: running texts; by default none."""
@@ -212,13 +227,13 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
 
     @abstractmethod
-    def collate(self, encoded: EncodedT, rows: Sequence[int], *, labelled: bool) -> Batch:
-        """A packed batch of some rows, with targets if ``labelled``."""
+    def collate(self, encoded: EncodedT, rows: Sequence[int]) -> Batch:
+        """A packed batch of some labelled rows, with their targets."""
 
     # ----------------------------------------------------------------------------------------------------- model
 
-    def head(self) -> dict[str, Any]:
-        """The labels of the head, as keywords of the model class's ``from_pretrained``; none where they are fixed."""
+    def head(self) -> Head:
+        """The labels of the head; none where they are fixed."""
         return {}
 
     def new_model(
@@ -229,11 +244,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
         """
         path = resolve(start)
-        file = BertConfig.from_json_file(config_path(path))
-        head = {**self.head(), "new_head": self._needs_new_head(file, settings)}
-        if settings.pooling is not None:
-            head["pooling"] = settings.pooling
-        return self.model_class.from_pretrained(path, **head, seed=seed, device=device)
+        new = self._needs_new_head(BertConfig.from_json_file(config_path(path)), settings)
+        return self.model_class.from_pretrained(
+            path, **self.head(), pooling=settings.pooling, new_head=new, seed=seed, device=device
+        )
 
     def _needs_new_head(self, file: BertConfig, settings: ReadingSettings) -> bool:
         """Whether the checkpoint has not exactly the head that the task needs."""
@@ -251,11 +265,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return file.replace(pooling=pooling_of(file, folder, settings.pooling, new_head=fresh))
 
     def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
-        """A checkpoint that has the head already.
-
-        Raises:
-            CheckpointError: it has not.
-        """
+        """A checkpoint, which must have the head already."""
         return self.model_class.from_pretrained(path, device=device)
 
     def check_model(self, model: PackedModel, name: str) -> None:
@@ -266,18 +276,18 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """
         return
 
-    def set_up(self, model: Any, train: EncodedT, settings: ReadingSettings) -> None:
+    def set_up(self, model: PackedModel, train: EncodedT, settings: ReadingSettings) -> None:
         """What the model's loss has to know of the training rows, such as class weights."""
         return
 
     @abstractmethod
-    def loss_floor(self, model: Any, train: EncodedT) -> float:
+    def loss_floor(self, train: EncodedT, settings: ReadingSettings) -> float:
         """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
 
     # ------------------------------------------------------------------------------------------ outputs and scores
 
     @abstractmethod
-    def outputs(self, model: Any, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
+    def outputs(self, model: PackedModel, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
         """What the model says of every row, in the rows' order, in numpy.
 
         Args:
@@ -287,7 +297,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
             label: what the progress bar says.
         """
 
-    def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> dict[str, Any]:
+    def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """How input is read, and what is chosen on labelled examples of dev; applied from then on.
 
         Plain values for ``decision.json``.
@@ -303,7 +313,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Every metric of the task, and ``loss``, the mean loss without class weights."""
 
     @abstractmethod
-    def prediction_rows(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[dict[str, Any]]:
+    def prediction_rows(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> list[Row]:
         """One line for each example: where it is, the input, ``gold`` where it is known, ``predicted``."""
 
     def badness(self, given: Predicted[ExampleT, EncodedT, OutputsT]) -> npt.NDArray[np.float64] | None:
@@ -331,7 +341,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Further files of a scored split, content by name, such as predictions in an official format."""
         return {}
 
-    def baseline(self, train: Examples[ExampleT], dev: Examples[ExampleT], seed: int) -> dict[str, Any] | None:
+    def baseline(self, train: Examples[ExampleT], dev: Examples[ExampleT]) -> Row | None:
         """Dev scores without a neural network: ``model`` (in words), ``name`` (a column's head), ``metrics``."""
         return None
 
@@ -341,7 +351,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def card(self) -> Card:
         """What the model card says."""
 
-    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> Row:
         """What the protocol block says of this kind of task in particular."""
         return {}
 
@@ -361,3 +371,10 @@ AnyWorkflow = Workflow[Any, Any, Any]
 def workflow_of(task: Task) -> AnyWorkflow:
     """The workflow of a task, by its kind."""
     return cast(AnyWorkflow, load_class(task.form, "workflow")(task))
+
+
+def logits_of(model: PackedModel, batch: Batch) -> Tensor:
+    """The logits of a packed batch, for :mod:`bertkit.engine.scoring`."""
+    logits = model.forward_packed(batch).logits
+    assert logits is not None
+    return logits

@@ -11,7 +11,8 @@ import torch
 import bertkit
 from bertkit import BertConfig
 from bertkit.checkpoints.apply import to_theirs
-from bertkit.checkpoints.names import BERT, CLASSES, layer_number, sizes
+from bertkit.checkpoints.names import BERT, CLASSES
+from bertkit.checkpoints.rules import layer_number, sizes
 from bertkit.model.auto import MODEL_CLASSES
 
 SHAPES = {

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from bertkit import BertConfig, BertForMaskedLM, BertModel, CheckpointError
 from bertkit.checkpoints.apply import to_ours
-from bertkit.checkpoints.finite import first_not_finite
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import BERT, CLASSES
+from bertkit.checkpoints.safetensors_format import first_not_finite
 from bertkit.system import untrusted_files
 
 CONFIG = BertConfig(

@@ -43,7 +43,7 @@ STEP = 13
 def read_all(index: Path) -> dict[str, np.ndarray]:
     archive = open_archive(index)
     with ArchiveReader(archive) as reader:
-        return {name: reader.read(name) for name in archive.tensors}
+        return {name: reader.tensor(name) for name in archive.tensors}
 
 
 def test_a_bundle_written_here_is_read(tmp_path: Path) -> None:

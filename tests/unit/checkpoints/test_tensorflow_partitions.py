@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit.checkpoints.tensorflow.bundle import BundleReader, open_bundle
+from bertkit.checkpoints.tensorflow.bundle import BundleReader, open_bundle, slice_key
 from bertkit.checkpoints.tensorflow.index_table import read_table
-from bertkit.checkpoints.tensorflow.partitions import slice_key
 from bertkit.errors import CheckpointError
 from bertkit.model.convert import convert
 from tensorflow_helpers import GOLDEN, block, entry, field, header, masked_by_bytes, shape, table, write_bundle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import shutil
@@ -447,3 +448,9 @@ def test_another_corpus_does_not_go_on(tmp_path: Path) -> None:
     (tmp_path / PROGRESS).write_text("{}")
     with pytest.raises(ConfigError, match="cannot be used"):
         begin()
+
+
+def test_a_path_that_parquet_cannot_take_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"s\\xffe: .*must be UTF-8; choose another --out"):
+        StoreWriter(tmp_path / os.fsdecode(b"s\xffe"), TOKENIZER, settings={})
+    assert list(tmp_path.iterdir()) == []

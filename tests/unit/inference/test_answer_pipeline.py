@@ -16,8 +16,8 @@ from bertkit import BertForQuestionAnswering, BertModel, BertTokenizer, pipeline
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference import question_answering as answer
 from bertkit.tasks.decision_file import write_decision
-from bertkit.tasks.spans.reading import load_questions
 from bertkit.tasks.spans.task import SpanExample
+from bertkit.tasks.workflow import workflow_of
 from pipeline_helpers import save_tiny
 
 CONTEXT = "The great scene is in the end;\r\n it was not a dull film \U0001f3ac at all, nor bad."
@@ -188,7 +188,7 @@ def test_windows_and_logits_are_those_of_transformers(minilm: Path, shared: Path
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path, attn_implementation="eager").eval()
     encode = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = BertForQuestionAnswering.from_pretrained(tmp_path)
-    examples = load_questions(SQUAD, shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[:60:6]
+    examples = workflow_of(SQUAD).read(shared / "data" / "squad" / "xquad.en-articles-1-28.json", "train")[:60:6]
     pipe = pipeline("question-answering", model=ours, tokenizer=tmp_path)
     settings = SpanSettings(max_length=100, doc_stride=32)
     windows = featurize_spans(examples, pipe.tokenizer, settings)

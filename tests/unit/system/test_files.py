@@ -25,6 +25,7 @@ from bertkit.system.atomic_files import (
     try_lock,
     write_atomically,
 )
+from bertkit.system.json_files import as_stored, printable, read_json, write_json
 from bertkit.system.untrusted_files import read_regular, strict_json
 from disk_helpers import largest_file
 
@@ -182,3 +183,12 @@ def test_json_is_read_as_elsewhere() -> None:
     text = b'{"a": [1, -2.5, 1e30, true, null, {"\\u00e9": "\\ud83d\\ude00"}], "b": 1000000000000000019884624838656}'
     assert strict_json(text) == json.loads(text)
     assert strict_json(b"[" * 100 + b"]" * 100) == json.loads("[" * 100 + "]" * 100)
+
+
+def test_names_that_are_not_utf8_can_be_stored_and_read_back(tmp_path: Path) -> None:
+    name = os.fsdecode(b'r\xff\xc3\xa9"\\n')
+    values = {"model": name, name: [f"caf\u00e9 {name}"]}
+    write_json(tmp_path / "run.json", values)
+    read = read_json(tmp_path / "run.json", dict)
+    assert read == as_stored(values) == {"model": printable(name), printable(name): [f"caf\u00e9 {printable(name)}"]}
+    assert printable(name) == 'r\\xff\u00e9"\\n'

@@ -14,9 +14,9 @@ from bertkit.batch import collate_groups
 from bertkit.errors import ConfigError, InputError
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.tasks.choices.features import featurize_choices
-from bertkit.tasks.choices.reading import load_choices
 from bertkit.tasks.choices.task import CODAH, ChoiceExample
 from bertkit.tasks.text.features import featurize_texts, featurize_windows
+from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import BertTokenizer
 from pipeline_helpers import VOCABULARY
 
@@ -34,7 +34,7 @@ def question(context: str, *choices: str, start: str = "", label: int | None = 0
 
 def test_real_questions_are_the_pairs_of_the_tokenizer(shared: Path, minilm: Path) -> None:
     tokenizer = BertTokenizer.from_pretrained(minilm)
-    rows = load_choices(CODAH, shared / "data" / "codah", "dev")[:40]
+    rows = workflow_of(CODAH).read(shared / "data" / "codah", "dev")[:40]
     found = featurize_choices(rows, tokenizer, 128)
     pairs = [pair for row in rows for pair in row.pairs]
     expected = tokenizer([first for first, _ in pairs], [second for _, second in pairs])

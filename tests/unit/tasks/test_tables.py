@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from openpyxl import Workbook
 
@@ -186,3 +189,11 @@ def test_a_header_of_many_columns_takes_no_quadratic_time(tmp_path: Path) -> Non
     path.write_text(f"text,label,{names},c7\na,1\n")
     with pytest.raises(DataError, match=r":1: the header names column 'c7' more than once"):
         load_split(IMDB, path, "train")
+
+
+def test_a_parquet_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"d\xff.parquet")
+    with path.open("wb") as file:
+        pq.write_table(pa.table({"text": ["good", "bad"], "label": [1, 0]}), file)
+    assert [example.text for example in load_split(IMDB, path, "train")] == ["good", "bad"]
+    assert [row.text for row in read_texts(path, Columns(text=("text",)))] == ["good", "bad"]

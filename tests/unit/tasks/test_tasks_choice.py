@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertkit.errors import DataError
-from bertkit.tasks.choices.reading import load_choices
 from bertkit.tasks.choices.task import ARC, CODAH, SWAG, ChoiceExample
 from bertkit.tasks.reading.splits import split_of, splits_of
 from bertkit.tasks.registry import task_from_dict, task_to_dict
+from bertkit.tasks.workflow import workflow_of
 
 
 def test_codah_equals_the_lines_of_its_files(shared: Path) -> None:
     for split, count in (("train", 1665), ("dev", 556)):
-        rows = load_choices(CODAH, shared / "data" / "codah", split)
+        rows = workflow_of(CODAH).read(shared / "data" / "codah", split)
         lines = (shared / "data" / "codah" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
         assert len(rows) == len(lines) == count
         for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1):
@@ -35,7 +35,7 @@ def test_arc_equals_the_csv_module(shared: Path) -> None:
     path = shared / "data" / "arc" / "arc_easy_train.csv.xz"
     with lzma.open(path, "rt", encoding="utf-8", newline="") as file:
         records = list(csv.DictReader(file))
-    rows = load_choices(ARC, path, "train")
+    rows = workflow_of(ARC).read(path, "train")
     assert len(rows) == len(records) == 2142
     for row, record in zip(rows, records, strict=True):
         assert (row.context, row.choices) == (record["question"], tuple(record[letter] for letter in "ABCD"))
@@ -45,7 +45,7 @@ def test_arc_equals_the_csv_module(shared: Path) -> None:
 def test_swag_sample_equals_its_json(shared: Path) -> None:
     path = shared / "data" / "swag_sample" / "sample.jsonl"
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    for row, record in zip(load_choices(SWAG, path, "train"), records, strict=True):
+    for row, record in zip(workflow_of(SWAG).read(path, "train"), records, strict=True):
         assert row.pairs == tuple(
             (record["sent1"], f"{record['sent2']} {record[f'ending{number}']}") for number in range(4)
         )
@@ -54,7 +54,9 @@ def test_swag_sample_equals_its_json(shared: Path) -> None:
 
 def test_one_task_reads_the_files_of_the_others(shared: Path) -> None:
     for task, data in ((CODAH, "codah/dev.tsv"), (ARC, "arc/arc_easy_dev.csv")):
-        assert load_choices(SWAG, shared / "data" / data, "dev") == load_choices(task, shared / "data" / data, "dev")
+        assert workflow_of(SWAG).read(shared / "data" / data, "dev") == workflow_of(task).read(
+            shared / "data" / data, "dev"
+        )
 
 
 def test_files_that_belong_together_are_named_by_their_beginning(shared: Path) -> None:
@@ -78,11 +80,11 @@ def write(path: Path, *lines: str) -> Path:
 
 def test_the_official_swag_csv(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", OFFICIAL, '0,v,1,x,"He sits, still.",She,gold,a,b,c,d,2')
-    assert load_choices(SWAG, train, "train") == [
+    assert workflow_of(SWAG).read(train, "train") == [
         ChoiceExample("He sits, still.", "She", ("a", "b", "c", "d"), 2, 2, str(train))
     ]
     test = write(tmp_path / "test.csv", OFFICIAL.removesuffix(",label"), "0,v,1,x,one,two,gold,a,b,c,d")
-    assert [row.label for row in load_choices(SWAG, test, "test")] == [None]
+    assert [row.label for row in workflow_of(SWAG).read(test, "test")] == [None]
 
 
 LAYOUTS: dict[str, tuple[dict[str, Any], ChoiceExample]] = {
@@ -122,7 +124,7 @@ def test_other_layouts(tmp_path: Path, name: str, kind: str) -> None:
         pq.write_table(pa.Table.from_pylist([record]), path)
     else:
         write(path, json.dumps(record))
-    (row,) = load_choices(SWAG, path, "train")
+    (row,) = workflow_of(SWAG).read(path, "train")
     assert (row.pairs, row.choices, row.label) == (expected.pairs, expected.choices, expected.label)
 
 
@@ -159,7 +161,7 @@ def test_bad_rows_are_named(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "train.csv"
     path.write_text(f"{content}\n" if content else "")
     with pytest.raises(DataError, match=message) as error:
-        load_choices(SWAG, path, "train")
+        workflow_of(SWAG).read(path, "train")
     assert str(path) in str(error.value)
 
 
@@ -184,26 +186,26 @@ def test_labels_counted_from_one_are_refused(
     rows = [",".join(["q", *"abcd"[: columns.count(",") + 1], label]) for label in labels]
     path = write(tmp_path / "train.csv", f"sent1,{columns},label", *rows)
     with pytest.raises(DataError, match=r"train.csv: column 'label': labels seem to be counted from 1: .*" + told):
-        load_choices(SWAG, path, "train", on_error=on_error)
+        workflow_of(SWAG).read(path, "train", on_error=on_error)
 
 
 @pytest.mark.parametrize(("first", "labels"), [(1, "103"), (0, "132"), (0, "3"), (1, "0")])
 def test_labels_counted_from_zero_are_taken(tmp_path: Path, first: int, labels: str) -> None:
     columns = ",".join(f"option{number}" for number in range(first, first + 4))
     path = write(tmp_path / "train.csv", f"sent1,{columns},label", *(f"q,a,b,c,d,{label}" for label in labels))
-    assert [row.label for row in load_choices(SWAG, path, "train")] == [int(label) for label in labels]
+    assert [row.label for row in workflow_of(SWAG).read(path, "train")] == [int(label) for label in labels]
 
 
 def test_a_number_too_large_beside_zero_is_a_bad_row(tmp_path: Path) -> None:
     path = write(tmp_path / "train.csv", "sent1,option1,option2,label", "q,a,b,2", "q,a,b,1", "q,a,b,0")
-    rows = load_choices(SWAG, path, "train", on_error="skip")
+    rows = workflow_of(SWAG).read(path, "train", on_error="skip")
     assert [row.label for row in rows] == [1, 0]
     assert [row.kind for row in rows.skipped] == ["unknown label"]
 
 
 def test_bad_rows_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "train.csv", HEADER, "q,a,b,c,d,A", "q,a,b,c,d,F", "q,a,b,c,d,", "q,a,b,c,d,D")
-    rows = load_choices(SWAG, path, "train", on_error="skip")
+    rows = workflow_of(SWAG).read(path, "train", on_error="skip")
     assert [row.row for row in rows] == [2, 5]
     assert Counter(row.kind for row in rows.skipped) == {"unknown label": 1, "missing label": 1}
 
@@ -212,7 +214,7 @@ def test_all_questions_have_the_same_number_of_choices(tmp_path: Path) -> None:
     records = [{"question": "q", "options": options, "label": 0} for options in (["a", "b"], ["a", "b", "c"])]
     path = write(tmp_path / "train.jsonl", *map(json.dumps, records))
     with pytest.raises(DataError, match=r":2: 3 choices, but 2 in line 1"):
-        load_choices(SWAG, path, "train")
+        workflow_of(SWAG).read(path, "train")
 
 
 @pytest.mark.parametrize("names", [["A", "B", "C"], ["A", "A"], 5, "AB"])
@@ -221,26 +223,26 @@ def test_names_of_choices_must_be_those_of_the_choices(tmp_path: Path, names: An
             for given in (["A", "B"], names)]  # fmt: skip
     path = write(tmp_path / "train.jsonl", *map(json.dumps, rows))
     with pytest.raises(DataError, match=r":2: column 'choices': .* do not name 2 different choices"):
-        load_choices(ARC, path, "train")
-    assert len(load_choices(ARC, path, "train", on_error="skip")) == 1
+        workflow_of(ARC).read(path, "train")
+    assert len(workflow_of(ARC).read(path, "train", on_error="skip")) == 1
 
 
 def test_a_choice_that_only_later_rows_have_is_not_lost(tmp_path: Path) -> None:
     row = {"sent1": "q", "ending0": "a", "ending1": "b", "label": 0}
     path = write(tmp_path / "train.jsonl", json.dumps(row), json.dumps({**row, "ending2": "c"}))
     with pytest.raises(DataError, match=r":2: there is 'ending2' beside ending0, ending1"):
-        load_choices(SWAG, path, "train")
+        workflow_of(SWAG).read(path, "train")
 
 
 def test_a_test_file_has_labels_throughout_or_not_at_all(tmp_path: Path) -> None:
     records = [{"question": "q", "options": ["a", "b"], "label": label} for label in (-1, 0)]
     path = write(tmp_path / "test.jsonl", *map(json.dumps, records))
     with pytest.raises(DataError, match=r":1: no label, but other rows have it \(1 of 2\)"):
-        load_choices(SWAG, path, "test")
+        workflow_of(SWAG).read(path, "test")
     hidden = write(tmp_path / "test.jsonl", json.dumps(records[0]))
-    assert load_choices(SWAG, hidden, "test")[0].label is None
+    assert workflow_of(SWAG).read(hidden, "test")[0].label is None
     with pytest.raises(DataError, match="is not a choice"):
-        load_choices(SWAG, write(tmp_path / "train.jsonl", json.dumps(records[0])), "train")
+        workflow_of(SWAG).read(write(tmp_path / "train.jsonl", json.dumps(records[0])), "train")
 
 
 def test_tasks_come_back_from_json() -> None:

@@ -21,9 +21,10 @@ from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
 from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import entity_scores
-from bertkit.tasks.tokens.reading import load_tagged, ner_task, tagged_files
+from bertkit.tasks.tokens.reading import ner_task, tagged_files
 from bertkit.tasks.tokens.report import PieceCounts, tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, score_tags
+from bertkit.tasks.workflow import workflow_of
 
 ANN = (Entity("PER", 0, 2), Entity("LOC", 3, 4))
 TASK = TokenTask("ner", ("LOC", "PER"))
@@ -35,7 +36,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 
 def read(path: Path, task: TokenTask = TASK, **options: str) -> Examples[TaggedExample]:
-    return load_tagged(task, path, "train", **options)  # type: ignore[arg-type]
+    return workflow_of(task).read(path, "train", **options)  # type: ignore[arg-type]
 
 
 # --------------------------------------------------------------------------------------------------------- formats
@@ -120,16 +121,16 @@ def test_rows_of_words_and_tags(tmp_path: Path) -> None:
     assert task.types == ("LOC", "PER")
     assert [(example.entities, example.row) for example in read(named, task)] == [(ANN, 1), (ANN, 2)]
     test = write(tmp_path / "test.jsonl", '{"tokens": ["Ann", "spoke"]}\n')
-    assert load_tagged(TASK, test, "test")[0].entities is None
+    assert workflow_of(TASK).read(test, "test")[0].entities is None
 
 
 def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
     bare, tagged = '{"tokens": ["Ann"]%s}\n', '{"tokens": ["Ann"], "ner_tags": ["B-PER"]}\n'
     nothing = write(tmp_path / "null.jsonl", bare % ', "ner_tags": null' + bare % "")
-    assert [example.entities for example in load_tagged(TASK, nothing, "test")] == [None, None]
+    assert [example.entities for example in workflow_of(TASK).read(nothing, "test")] == [None, None]
     for text in (bare % "" + tagged, tagged + bare % "", tagged + bare % ', "ner_tags": null'):
         with pytest.raises(DataError, match=r"no 'ner_tags', but line . has them"):
-            load_tagged(TASK, write(tmp_path / "mixed.jsonl", text), "test")
+            workflow_of(TASK).read(write(tmp_path / "mixed.jsonl", text), "test")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_skipping_leaves_out_the_sentence_of_a_bad_line_and_lists_the_line(tmp_p
 def test_running_text_is_not_taken_for_words(tmp_path: Path) -> None:
     for text in ("It was late.\nAnn went home to Rome.\n", "Ann went home.\n"):
         with pytest.raises(DataError, match=r"Is this running text\? bertkit tag --file reads one text a line"):
-            load_tagged(TASK, write(tmp_path / "test.txt", text), "test")
+            workflow_of(TASK).read(write(tmp_path / "test.txt", text), "test")
 
 
 def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
@@ -253,18 +254,18 @@ def test_what_is_not_clear_is_an_error(tmp_path: Path) -> None:
     ):
         tagged_files(tmp_path)
     task = TokenTask("ner", ("PER",))
-    assert load_tagged(task, tmp_path / "a.conll", "test").path == tmp_path / "a.conll"
+    assert workflow_of(task).read(tmp_path / "a.conll", "test").path == tmp_path / "a.conll"
     for name in ("a.train.conll", "b.train.conll"):
         write(tmp_path / name, "Ann B-PER\n")
     with pytest.raises(DataError, match=r"has 2 files for train: 'a.train.conll', 'b.train.conll'"):
         tagged_files(tmp_path)
     with pytest.raises(DataError, match=r"no dev file in .*only train"):
-        load_tagged(task, tmp_path / "a.train.conll", "dev")
+        workflow_of(task).read(tmp_path / "a.train.conll", "dev")
 
 
 def test_a_test_file_may_have_words_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "test.conll", "Ann\nspoke\n\nRome\n")
-    found = load_tagged(TASK, path, "test")
+    found = workflow_of(TASK).read(path, "test")
     assert [example.words for example in found] == [("Ann", "spoke"), ("Rome",)]
     assert found.spelling is None
     with pytest.raises(DataError, match=":1: the sentence has no tags"):
@@ -446,7 +447,7 @@ def test_real_files(
     name: str, split: str, num_sentences: int, num_words: int, scheme: str, entities: dict[str, int], shared: Path
 ) -> None:
     data = shared / "data" / "ner" / name
-    found = load_tagged(ner_task(data), data, split)  # type: ignore[arg-type]
+    found = workflow_of(ner_task(data)).read(data, split)  # type: ignore[arg-type]
     assert len(found) == num_sentences
     assert sum(len(example.words) for example in found) == num_words
     assert found.spelling is not None

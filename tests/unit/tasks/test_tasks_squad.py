@@ -21,9 +21,10 @@ from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans
 from bertkit.tasks.spans.hold_out import hold_out
-from bertkit.tasks.spans.reading import load_questions, question_rules, read_questions
+from bertkit.tasks.spans.reading import question_rules, read_questions
 from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.task import SQUAD, SQUAD2, Answer, SpanExample, score_answers
+from bertkit.tasks.workflow import workflow_of
 
 CONTEXT = "The tower was built in 1889 by Gustave Eiffel. It stands in Paris. It is 330 m high."
 
@@ -49,7 +50,7 @@ def write(path: Path, content) -> Path:
 
 def test_both_versions_of_real_data(shared):
     folder = shared / "data" / "squad"
-    one, two = (load_questions(task, folder, "dev") for task in (SQUAD, SQUAD2))
+    one, two = (workflow_of(task).read(folder, "dev") for task in (SQUAD, SQUAD2))
     assert (one.path.name, len(one)) == ("dev-v1.1-articles-1-28.json.xz", 6715)
     assert (two.path.name, len(two)) == ("dev-v2.0-articles-1-28.json.xz", 6392)
     assert all(example.has_answer for example in one)
@@ -59,16 +60,16 @@ def test_both_versions_of_real_data(shared):
             assert example.context[answer.start : answer.end] == answer.text
     assert one[0].title == "Super_Bowl_50"
     with pytest.raises(DataError, match=r"no train file in .*squad, only dev .*not say dev or test"):
-        load_questions(SQUAD, folder, "train")
+        workflow_of(SQUAD).read(folder, "train")
     with pytest.raises(DataError, match=r"q.*has no answer.*squad2"):
-        load_questions(SQUAD, two.path, "dev")
-    kept = load_questions(SQUAD, two.path, "dev", on_error="skip")
+        workflow_of(SQUAD).read(two.path, "dev")
+    kept = workflow_of(SQUAD).read(two.path, "dev", on_error="skip")
     assert (len(kept), len(kept.skipped)) == (3117, 3275)
 
 
 @pytest.mark.parametrize("task", [SQUAD, SQUAD2], ids=lambda task: task.name)
 def test_perfect_answers_score_one_and_others_less(shared, task):
-    examples = load_questions(task, shared / "data" / "squad", "dev")[:800]
+    examples = workflow_of(task).read(shared / "data" / "squad", "dev")[:800]
     perfect = [example.label for example in examples]
     assert set(score_answers(task, examples, perfect).scores.values()) == {1.0}
     assert score_answers(task, examples, ["x", *perfect[1:]]).scores["f1"] < 1
@@ -97,7 +98,7 @@ def test_rows_of_the_hub_are_read_like_the_json(tmp_path):
     nested = squad_json(*questions, title="T")
     packed = tmp_path / "test.json.gz"
     packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + json.dumps(nested).encode()))
-    found = [load_questions(SQUAD2, tmp_path, split) for split in ("train", "dev", "test")]
+    found = [workflow_of(SQUAD2).read(tmp_path, split) for split in ("train", "dev", "test")]
     plain = [[(e.id, e.question, e.context, e.answers, e.title) for e in examples] for examples in found]
     assert plain[0] == plain[1] == plain[2]
     assert plain[0][0][3] == (Answer("Paris", 60),)
@@ -131,15 +132,15 @@ def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, change, said):
     path = write(tmp_path / "train.json", squad_json(question(1), question(2, **change), question(3)))
     place = r"train.json:2: data\[0\].paragraphs\[0\].qas\[1\]"
     with pytest.raises(DataError, match=f"{place}.*{said}"):
-        load_questions(SQUAD, path, "train")
-    kept = load_questions(SQUAD, path, "train", on_error="skip")
+        workflow_of(SQUAD).read(path, "train")
+    kept = workflow_of(SQUAD).read(path, "train", on_error="skip")
     assert [example.id for example in kept] == ["q1", "q3"]
     assert len(kept.skipped) == 1
 
 
 def test_an_answer_without_offset_is_found_where_it_stands_once(tmp_path):
     path = write(tmp_path / "train.json", squad_json(question(1, answers=[{"text": "330 m"}])))
-    assert load_questions(SQUAD, path, "train")[0].answers == (Answer("330 m", CONTEXT.index("330 m")),)
+    assert workflow_of(SQUAD).read(path, "train")[0].answers == (Answer("330 m", CONTEXT.index("330 m")),)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_a_file_of_another_form_is_refused(tmp_path, content, said):
     path = tmp_path / "train.json"
     path.write_bytes(content)
     with pytest.raises(DataError, match=said):
-        load_questions(SQUAD, path, "train")
+        workflow_of(SQUAD).read(path, "train")
 
 
 def test_files_are_chosen_by_split_and_version(tmp_path):
@@ -181,29 +182,29 @@ def test_files_are_chosen_by_split_and_version(tmp_path):
     with pytest.raises(DataError, match="2 files for train"):
         splits_of(SQUAD2, tmp_path, question_rules(SQUAD2))
     other = write(tmp_path / "own.json", squad_json())
-    assert len(load_questions(SQUAD, other, "dev")) == 2  # a file without a split's name is what it is asked for
+    assert len(workflow_of(SQUAD).read(other, "dev")) == 2  # a file without a split's name is what it is asked for
     with pytest.raises(DataError, match="cannot tell how to read"):
-        load_questions(SQUAD, tmp_path / "notes.txt", "train")
+        workflow_of(SQUAD).read(tmp_path / "notes.txt", "train")
 
 
 def test_a_test_file_may_be_without_answers_but_not_half(tmp_path):
     bare = question(1)
     del bare["answers"]
     path = write(tmp_path / "test.json", squad_json(bare))
-    assert load_questions(SQUAD, path, "test")[0].answers is None
+    assert workflow_of(SQUAD).read(path, "test")[0].answers is None
     write(path, squad_json(question(2), bare))
     with pytest.raises(DataError, match=r"\(id q1\): no 'answers', but other rows have it \(1 of 2\)"):
-        load_questions(SQUAD, path, "test")
+        workflow_of(SQUAD).read(path, "test")
 
 
 @pytest.mark.parametrize("hidden", [[], {"text": [], "answer_start": []}])
 def test_hidden_answers_may_be_empty_lists_where_each_question_has_one(tmp_path, hidden):
     path = write(tmp_path / "test.json", squad_json(question(1, answers=hidden), question(2, answers=hidden)))
-    assert [example.answers for example in load_questions(SQUAD, path, "test")] == [None, None]
-    assert [example.answers for example in load_questions(SQUAD2, path, "test")] == [(), ()], "there it is an answer"
+    assert [example.answers for example in workflow_of(SQUAD).read(path, "test")] == [None, None]
+    assert [example.answers for example in workflow_of(SQUAD2).read(path, "test")] == [(), ()], "there it is an answer"
     write(path, squad_json(question(1, answers=hidden), question(2)))
     with pytest.raises(DataError, match=r"other rows have it \(1 of 2\)"):
-        load_questions(SQUAD, path, "test")
+        workflow_of(SQUAD).read(path, "test")
 
 
 def test_who_only_asks_needs_no_right_answers(tmp_path):
@@ -289,7 +290,7 @@ def test_the_report_says_what_should_make_a_reader_stop(minilm):
 
 
 def test_the_baseline_is_above_chance_and_repeatable(shared):
-    examples = load_questions(SQUAD, shared / "data" / "squad", "dev")
+    examples = workflow_of(SQUAD).read(shared / "data" / "squad", "dev")
     train, dev = hold_out(examples, 0.05, seed=0)
     found = overlap_baseline(train, dev, SQUAD)
     assert 0.15 < found["metrics"]["f1"] < 0.4  # 20 F1 published for the whole dev set, in the same manner

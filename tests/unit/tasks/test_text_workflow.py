@@ -69,10 +69,10 @@ def test_each_window_is_trained_on_with_the_label_of_its_text(tokenizer: BertTok
     workflow = TextWorkflow(TASK)
     examples = [Example(text, None, number % 2) for number, text in enumerate(TEXTS)]
     rows = workflow.encode(examples, tokenizer, settings(), labelled=True)
-    batch = workflow.collate(rows, [2, 0], labelled=True)
+    batch = workflow.collate(rows, [2, 0])
     assert batch.targets["labels"].tolist() == [0] * 8
     assert batch.layout.num_sequences == 8
-    assert workflow.collate(rows, [1, 2], labelled=True).targets["labels"].tolist() == [1, 0, 0, 0]
+    assert workflow.collate(rows, [1, 2]).targets["labels"].tolist() == [1, 0, 0, 0]
     shares = np.array([8, 1]) / 9
     assert label_entropy(TASK, rows) == pytest.approx(float(-(shares * np.log(shares)).sum()))
 

@@ -2,6 +2,10 @@
 
 The index has type, shape, location and CRC-32C of each tensor; the data files contain only values. Reading the index
 allocates nothing that grows with the weights. Layout: ``tensorflow/core/protobuf/tensor_bundle.proto``.
+
+A partitioned variable is one tensor stored as several along one axis: its entry has a shape, a list of slices and no
+bytes. Each slice has an entry of its own, whose key is made of the name and the slice in TensorFlow's order-preserving
+code, which is not text (``core/util/saved_tensor_slice_util.cc``, ``core/lib/strings/ordered_code.cc``).
 Imports no torch.
 """
 
@@ -18,12 +22,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.checkpoints.safetensors_header import ITEM_BYTES, TensorInfo
+from bertkit.checkpoints.safetensors_format import ITEM_BYTES, TensorInfo
 from bertkit.checkpoints.tensorflow.crc import crc32c, masked
 from bertkit.checkpoints.tensorflow.index_table import read_table
-from bertkit.checkpoints.tensorflow.partitions import PREFIX, Extents, part_shapes, read_extents, slice_key
 from bertkit.errors import CheckpointError
-from bertkit.system.protobuf import bytes_of, fields, number_of, varint
+from bertkit.system.protobuf import Value, bytes_of, fields, number_of, varint
 from bertkit.system.untrusted_files import open_regular, read_at
 
 MAX_DATA_FILES = 1_000
@@ -35,6 +38,11 @@ DTYPES = {
 _STRING = 7
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _MAX_GRAPH_BYTES = 64 << 20
+#: What every key of a slice begins with, and no name does.
+_SLICE_PREFIX = b"\0"
+#: First index and number of indices of each axis; -1 stands for a whole axis.
+Extents = tuple[tuple[int, int], ...]
+_WHOLE = (0, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +75,7 @@ class _Entry:
 
 
 def open_bundle(index: Path) -> Bundle:
-    """Read and check the index of a checkpoint, and that its data files exist and are long enough.
-
-    Args:
-        index: a file named ``.index``.
+    """Read and check the ``.index`` of a checkpoint, and that its data files exist and are long enough.
 
     Raises:
         CheckpointError: a damaged index, a big-endian or newer format, a missing data file, or tensors that are not
@@ -80,8 +85,8 @@ def open_bundle(index: Path) -> Bundle:
     try:
         if not entries or entries[0][0]:
             raise ValueError("it does not begin with the header of a checkpoint")
-        files = _data_files(index, _num_shards(entries[0][1]))
-        parts = {key: value for key, value in entries[1:] if key.startswith(PREFIX)}
+        files = _data_files(index, entries[0][1])
+        parts = {key: value for key, value in entries[1:] if key.startswith(_SLICE_PREFIX)}
         names = [(key.decode("utf-8"), value) for key, value in entries[1:] if key not in parts]
         found = {name: _entry(name, value) for name, value in names}
         slices: dict[str, tuple[int, Sequence[TensorInfo]]] = {}
@@ -90,7 +95,7 @@ def open_bundle(index: Path) -> Bundle:
             if not entry.slices:
                 infos[name] = _info(name, entry, files)
                 continue
-            axis, shapes = part_shapes(entry.shape, entry.slices)
+            axis, shapes = _part_shapes(entry.shape, entry.slices)
             inside = []
             for number, (extents, shape) in enumerate(zip(entry.slices, shapes, strict=True), 1):
                 part = f"{name} (slice {number} of {len(shapes)})"
@@ -115,11 +120,7 @@ def _flat(slices: Mapping[str, tuple[int, Sequence[TensorInfo]]]) -> Iterator[Te
 
 
 class BundleReader:
-    """The open data files of a bundle; a context manager. :meth:`read` is safe to call from several threads.
-
-    Args:
-        bundle: what to read from.
-    """
+    """The open data files of a bundle; a context manager. :meth:`read` is safe to call from several threads."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -136,18 +137,15 @@ class BundleReader:
         self._stack.close()
 
     def read(self, name: str, out: npt.NDArray[np.uint8]) -> None:
-        """Fill ``out`` with the bytes of a tensor, little endian, and verify their checksum.
-
-        Args:
-            name: of the tensor.
-            out: flat, with the size of the tensor.
+        """Fill ``out``, flat and of the right size, with the bytes of a tensor, little endian; verify their checksum.
 
         Raises:
             CheckpointError: a wrong checksum, or a truncated file.
         """
         info = self._bundle.tensors[name]
         if name not in self._bundle.slices:
-            return self._read(info, out)
+            self._read(info, out)
+            return
         axis, inside = self._bundle.slices[name]
         whole, start = out.reshape(*info.shape, ITEM_BYTES[info.dtype]), 0
         for part in inside:
@@ -156,7 +154,6 @@ class BundleReader:
             place = (*[slice(None)] * axis, slice(start, start + part.shape[axis]))
             whole[place] = values.reshape(*part.shape, ITEM_BYTES[info.dtype])
             start += part.shape[axis]
-        return None
 
     def _read(self, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
         fill(self._streams[info.file], info, out)
@@ -203,8 +200,8 @@ def fill(stream: BufferedReader, info: TensorInfo, out: npt.NDArray[np.uint8]) -
     read_at(stream, memoryview(out), info.start, repr(info.name))  # type: ignore[arg-type]
 
 
-def _num_shards(header: memoryview) -> int:
-    """Check the header; returns the number of data files."""
+def _data_files(index: Path, header: memoryview) -> list[Path]:
+    """Check the header; the data files, whose names follow from that of the index."""
     shards, endianness, needed = 1, 0, 0
     for number, value in fields(header):
         if number == 1:
@@ -219,13 +216,8 @@ def _num_shards(header: memoryview) -> int:
         raise ValueError(f"it needs version {needed} of the format, only 1 is supported")
     if not 1 <= shards <= MAX_DATA_FILES:
         raise ValueError(f"it should have {shards:,} data files, expected 1 to {MAX_DATA_FILES:,}")
-    return shards
-
-
-def _data_files(index: Path, count: int) -> list[Path]:
-    """The data files, whose names follow from that of the index."""
     stem = index.name.removesuffix(".index")
-    files = [index.with_name(f"{stem}.data-{number:05d}-of-{count:05d}") for number in range(count)]
+    files = [index.with_name(f"{stem}.data-{number:05d}-of-{shards:05d}") for number in range(shards)]
     for file in files:
         if not file.is_file():
             raise ValueError(f"{file.name} is not beside it: the download or copy is incomplete")
@@ -243,7 +235,8 @@ def _entry(name: str, message: memoryview) -> _Entry:
             elif number == 6:
                 numbers[number] = int.from_bytes(bytes_of(value, 4), "little")
             elif number == 7:
-                slices.append(read_extents(value))
+                extents = [fields(bytes_of(extent)) for key, extent in fields(bytes_of(value)) if key == 1]
+                slices.append(tuple(map(_extent, extents)))
             else:
                 numbers[number] = number_of(value)
     except ValueError as error:
@@ -264,12 +257,13 @@ def _shape(message: memoryview) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
-    """The location of a tensor.
+def _extent(message: Iterable[tuple[int, Value]]) -> tuple[int, int]:
+    found = {number: number_of(value) for number, value in message}
+    return found.get(1, 0), found.get(2, -1)
 
-    Raises:
-        ValueError: it is not of weights, has the wrong number of bytes, or exceeds the file.
-    """
+
+def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
+    """The location of a tensor, if it is of weights, has the right number of bytes, and lies within its file."""
     if entry.shard >= len(files):
         raise ValueError(f"tensor {name!r} lies in data file {entry.shard}, but there are only {len(files)}")
     if entry.dtype == _STRING:
@@ -297,3 +291,34 @@ def _check_places(infos: Iterable[TensorInfo]) -> None:
         if before is not None and before.file == info.file and info.start < before.end:
             raise ValueError(f"tensor {info.name!r} overlaps {before.name!r}")
         before = info
+
+
+def slice_key(name: str, extents: Extents) -> bytes:
+    """The key of a slice's own entry."""
+    text = name.encode().replace(b"\0", b"\0\xff") + b"\0\1"
+    numbers = b"".join(_signed(number) for extent in extents for number in extent)
+    return _SLICE_PREFIX + text + bytes([1, len(extents)]) + numbers
+
+
+def _signed(number: int) -> bytes:
+    """A number in as many bytes as there are bits set at its beginning: 7 bits of it in each."""
+    size = (number if number >= 0 else ~number).bit_length() // 7 + 1
+    header = ((1 << size) - 1) << 7 * size
+    return (number % (1 << 8 * size) ^ header).to_bytes(size, "big")
+
+
+def _part_shapes(shape: tuple[int, ...], slices: Sequence[Extents]) -> tuple[int, list[tuple[int, ...]]]:
+    """The axis along which the slices of a tensor lie side by side, in their order, and their shapes."""
+    axes = {at for extents in slices for at, extent in enumerate(extents) if extent != _WHOLE}
+    if len(axes) != 1 or any(len(extents) != len(shape) for extents in slices):
+        raise ValueError(f"{len(slices)} slices of a tensor of shape {list(shape)} do not lie along one axis")
+    (axis,) = axes
+    end = 0
+    for extents in slices:
+        start, length = extents[axis]
+        if start != end or length < 1:
+            raise ValueError(f"its slices leave a gap or overlap at index {end} of axis {axis}")
+        end += length
+    if end != shape[axis]:
+        raise ValueError(f"its slices have {end} of the {shape[axis]} indices of axis {axis}")
+    return axis, [(*shape[:axis], extents[axis][1], *shape[axis + 1 :]) for extents in slices]

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
-from typing import Any
 
-import numpy.typing as npt
+from bertkit.checkpoints.safetensors_format import Values
 
 
 class Layout(Enum):
@@ -40,7 +39,7 @@ class Layout(Enum):
             return (theirs[2], prod(theirs[:2]))
         return (prod(theirs),) if self is Layout.HEADS else theirs
 
-    def apply(self, theirs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def apply(self, theirs: Values) -> Values:
         """The published tensor, as a view if possible."""
         if self is Layout.KERNEL:
             return theirs.T
@@ -50,7 +49,7 @@ class Layout(Enum):
             return theirs.reshape(-1, theirs.shape[-1]).T
         return theirs.reshape(-1) if self is Layout.HEADS else theirs
 
-    def undo(self, published: npt.NDArray[Any], theirs: tuple[int, ...]) -> npt.NDArray[Any]:
+    def undo(self, published: Values, theirs: tuple[int, ...]) -> Values:
         """The variable of shape ``theirs`` from the published tensor."""
         turned = self in (Layout.KERNEL, Layout.TO_HEADS, Layout.FROM_HEADS)
         return (published.T if turned else published).reshape(theirs)
@@ -71,12 +70,9 @@ class Line:
 
 @dataclass(frozen=True)
 class VariableNames:
-    """All names of one implementation.
+    """All names of one implementation, for a family (``model_type``).
 
-    name: for messages.
-    model_type: family of the result.
     anchor: a variable of every such checkpoint; its prefix is that of all names.
-    lines: the table.
     """
 
     name: str
@@ -121,6 +117,19 @@ _LAYER = "bert.encoder.layer.{i}."
 _TRANSFORM = "cls.predictions.transform."
 
 
+def _original(encoder: str, predictions: str, transform: str, pairs: str) -> Iterator[Line]:
+    """What the original codes of BERT and ALBERT have in common."""
+    for kind in ("word", "position", "token_type"):
+        yield Line(f"bert/embeddings/{kind}_embeddings", f"{encoder}embeddings.{kind}_embeddings.weight")
+    yield from _norm("bert/embeddings/LayerNorm", f"{encoder}embeddings.LayerNorm")
+    yield from _dense("cls/predictions/transform/dense", f"{transform}dense")
+    yield from _norm("cls/predictions/transform/LayerNorm", f"{transform}LayerNorm")
+    yield Line("cls/predictions/output_bias", f"{predictions}bias")
+    yield from _head("cls/seq_relationship", pairs)
+    yield from _head("", "classifier")
+    yield from _head("cls/squad", "qa_outputs")
+
+
 def _original_layer(theirs: str) -> Iterator[Line]:
     for part in ("query", "key", "value"):
         yield from _dense(f"{theirs}attention/self/{part}", f"{_LAYER}attention.self.{part}")
@@ -147,19 +156,9 @@ ORIGINAL = VariableNames(
     model_type="bert",
     anchor="bert/embeddings/word_embeddings",
     lines=(
-        *(
-            Line(f"bert/embeddings/{kind}_embeddings", f"{_EMBEDDINGS}{kind}_embeddings.weight")
-            for kind in ("word", "position", "token_type")
-        ),
-        *_norm("bert/embeddings/LayerNorm", f"{_EMBEDDINGS}LayerNorm"),
+        *_original("bert.", "cls.predictions.", _TRANSFORM, "cls.seq_relationship"),
         *_original_layer("bert/encoder/layer_{i}/"),
         *_dense("bert/pooler/dense", "bert.pooler.dense"),
-        *_dense("cls/predictions/transform/dense", f"{_TRANSFORM}dense"),
-        *_norm("cls/predictions/transform/LayerNorm", f"{_TRANSFORM}LayerNorm"),
-        Line("cls/predictions/output_bias", "cls.predictions.bias"),
-        *_head("cls/seq_relationship", "cls.seq_relationship"),
-        *_head("", "classifier"),
-        *_head("cls/squad", "qa_outputs"),
     ),
 )
 
@@ -203,20 +202,10 @@ ALBERT = VariableNames(
     model_type="albert",
     anchor="bert/encoder/embedding_hidden_mapping_in/kernel",
     lines=(
-        *(
-            Line(f"bert/embeddings/{kind}_embeddings", f"albert.embeddings.{kind}_embeddings.weight")
-            for kind in ("word", "position", "token_type")
-        ),
-        *_norm("bert/embeddings/LayerNorm", "albert.embeddings.LayerNorm"),
+        *_original("albert.", "predictions.", "predictions.", "sop_classifier.classifier"),
         *_dense("bert/encoder/embedding_hidden_mapping_in", "albert.encoder.embedding_hidden_mapping_in"),
         *_albert_layer("bert/encoder/transformer/group_{i}/inner_group_{i}/"),
         *_dense("bert/pooler/dense", "albert.pooler"),
-        *_dense("cls/predictions/transform/dense", "predictions.dense"),
-        *_norm("cls/predictions/transform/LayerNorm", "predictions.LayerNorm"),
-        Line("cls/predictions/output_bias", "predictions.bias"),
-        *_head("cls/seq_relationship", "sop_classifier.classifier"),
-        *_head("", "classifier"),
-        *_head("cls/squad", "qa_outputs"),
     ),
 )
 
@@ -241,9 +230,7 @@ _APART = ("optimizer/", "keras_api/metrics/")
 def why_dropped(variable: str, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
     """Why a variable does not belong to the model: "optimizer" or "bookkeeping"; None if it may.
 
-    Args:
-        variable: its name.
-        shapes: of all variables, by name. A slot must have the shape of its variable; a counter must be a scalar.
+    A slot must have the shape of its variable, a counter must be a scalar; ``shapes`` has those of all variables.
     """
     base, _, ending = variable.rpartition("/")
     if ending in _SLOTS and shapes.get(base) == shapes[variable]:

@@ -12,13 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bertkit.checkpoints.explain import printable
-from bertkit.checkpoints.safetensors_header import ITEM_BYTES, TensorInfo
+from bertkit.checkpoints.safetensors_format import ITEM_BYTES, TensorInfo, Values
 from bertkit.checkpoints.tensorflow.bundle import Bundle, BundleReader, open_bundle, read_graph
 from bertkit.checkpoints.tensorflow.variable_names import TABLES, Layout, VariableNames, why_dropped
 from bertkit.errors import CheckpointError, shorten
@@ -29,19 +27,13 @@ _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
 _MAX_STATE_BYTES = 1 << 20
-#: numpy types of values; bfloat16, which numpy lacks, is represented by integers.
+#: numpy types of :data:`Values`.
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The variable behind a published tensor.
-
-    key: its name in the bundle.
-    variable: its name in TensorFlow.
-    layout: of its values.
-    shape: of the variable.
-    """
+    """The variable behind a published tensor: its name in the bundle and in TensorFlow, layout and shape."""
 
     key: str
     variable: str
@@ -55,7 +47,6 @@ class Archive:
 
     names: the table that fits it.
     tensors: of the result, by published name: final shape and type, and the location in the bundle.
-    origins: by published name.
     dropped: variable -> why it is omitted, "optimizer" or "bookkeeping".
     lower_case: what the checkpoint says about its tokenizer; None if nothing.
     """
@@ -76,9 +67,8 @@ class Archive:
 def find_index(path: Path) -> Path | None:
     """The index of the TensorFlow checkpoint at a path; None if there is none.
 
-    Args:
-        path: a folder, the ``.index``, a data file beside it, or the name without these endings (``bert_model.ckpt``).
-            In a folder with several, the latest according to its file ``checkpoint``.
+    A path is a folder, the ``.index``, a data file beside it, or the name without these endings (``bert_model.ckpt``);
+    in a folder with several, the latest according to its file ``checkpoint``.
 
     Raises:
         CheckpointError: a folder with several checkpoints and no such file.
@@ -138,26 +128,15 @@ def open_archive(index: Path) -> Archive:
     return Archive(bundle, names, tensors, origins, dropped, _lower_case(bundle, keys))
 
 
-class ArchiveReader:
-    """The values of an archive; a context manager. :meth:`read` is safe to call from several threads.
-
-    Args:
-        archive: what to read from.
-    """
+class ArchiveReader(BundleReader):
+    """The values of an archive under published names."""
 
     def __init__(self, archive: Archive) -> None:
+        super().__init__(archive.bundle)
         self._archive = archive
-        self._reader = BundleReader(archive.bundle)
 
-    def __enter__(self) -> ArchiveReader:
-        self._reader.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._reader.__exit__(*error)
-
-    def variable(self, name: str) -> npt.NDArray[Any]:
-        """The variable behind a published name in TensorFlow's layout; bfloat16 as 16-bit integers.
+    def variable(self, name: str) -> Values:
+        """The variable behind a published name in TensorFlow's layout.
 
         Raises:
             CheckpointError: damaged, or not of a float type.
@@ -166,15 +145,11 @@ class ArchiveReader:
         if info.dtype not in _NUMPY:
             raise CheckpointError(f"{info.file}: {origin.variable!r} has the type {info.dtype}, but weights are floats")
         values = np.empty(info.num_values * ITEM_BYTES[info.dtype], np.uint8)
-        self._reader.read(origin.key, values)
+        self.read(origin.key, values)
         return values.view(_NUMPY[info.dtype]).reshape(origin.shape)
 
-    def read(self, name: str) -> npt.NDArray[Any]:
-        """The published tensor, contiguous; bfloat16 as 16-bit integers.
-
-        Raises:
-            CheckpointError: as :meth:`variable`.
-        """
+    def tensor(self, name: str) -> Values:
+        """The published tensor, contiguous."""
         return np.ascontiguousarray(self._archive.origins[name].layout.apply(self.variable(name)))
 
 
@@ -188,21 +163,8 @@ def num_heads(archive: Archive) -> int | None:
 
 def _variables(bundle: Bundle) -> dict[str, str]:
     """Variable -> key: equal in TensorFlow 1, related by the object graph in TensorFlow 2."""
-    names = {key: name for key, name in _full_names(bundle).items() if name and _SLOT not in key}
-    keys: dict[str, str] = {}
-    for key in bundle.tensors:
-        plain = key.removesuffix(_VALUE)
-        name = plain if plain.startswith("optimizer/") or _SLOT in key else names.get(key, plain)
-        keys[name if name not in keys else plain] = key
-    return keys
-
-
-def _full_names(bundle: Bundle) -> dict[str, str]:
-    """Key -> name of the variable in the program, from ``TrackableObjectGraph``."""
-    graph = read_graph(bundle)
-    if graph is None:
-        return {}
-    names: dict[str, str] = {}
+    graph = read_graph(bundle) or b""
+    names: dict[str, str] = {}  # key -> name in the program, from ``TrackableObjectGraph``
     try:
         for number, node in fields(memoryview(graph)):
             for part, attribute in fields(bytes_of(node)) if number == 1 else ():
@@ -211,7 +173,12 @@ def _full_names(bundle: Bundle) -> dict[str, str]:
                     names[texts.get(3, "")] = texts.get(2, "").removesuffix(":0")
     except ValueError as error:
         raise CheckpointError(f"{bundle.index}: the description of its objects is damaged: {error}") from None
-    return names
+    keys: dict[str, str] = {}
+    for key in bundle.tensors:
+        plain = key.removesuffix(_VALUE)
+        name = plain if plain.startswith("optimizer/") or _SLOT in key else names.get(key) or plain
+        keys[name if name not in keys else plain] = key
+    return keys
 
 
 def _fitting(keys: Mapping[str, str], index: Path) -> tuple[VariableNames, str]:

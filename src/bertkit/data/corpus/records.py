@@ -74,7 +74,7 @@ def read_parquet(source: Source, column: str | None, policy: Policy) -> Iterator
     number = num_rows = position = 0
     try:
         size = source.path.stat().st_size
-        with pq.ParquetFile(source.path) as file:
+        with source.path.open("rb") as stream, pq.ParquetFile(stream) as file:  # Arrow takes paths in UTF-8 only
             key = _parquet_column(file.schema_arrow, column, source.name, policy)
             if key is None:
                 return

@@ -39,6 +39,7 @@ from bertkit.data.store.store_manifest import (
 from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.ragged import boundaries_of
 from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, replace_file, sha256_file, sync_file
+from bertkit.system.json_files import printable
 from bertkit.tokenization import BertTokenizer
 
 #: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
@@ -97,8 +98,8 @@ class StoreWriter:
         num_read: documents of the corpus in finished shards: skip as many before adding.
 
     Raises:
-        ConfigError: the folder contains a finished store, other files, or an unfinished store of something else; it is
-            a file; another process is writing to it.
+        ConfigError: the path is not UTF-8 or a file; the folder contains a finished store, other files, or an
+            unfinished store of something else; another process is writing to it.
         ResourceError: the folder cannot be written.
     """
 
@@ -113,6 +114,11 @@ class StoreWriter:
         shard_text_bytes: int = SHARD_TEXT_BYTES,
     ) -> None:
         self.path = Path(folder).expanduser()
+        if printable(self.path) != str(self.path):
+            raise ConfigError(
+                f"{printable(self.path)}: a store lies in Parquet files, whose paths must be UTF-8; choose another "
+                "--out, or a UTF-8 locale"
+            )
         self.tokenizer = TokenizerFacts.of(tokenizer)
         self.id_type = id_type_for(len(tokenizer))
         self.settings = {**settings, "shard_text_bytes": shard_text_bytes}

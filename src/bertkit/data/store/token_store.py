@@ -354,7 +354,7 @@ class TokenStore:
                 yield file
         except FileNotFoundError:
             raise DataError(f"{path}, which the manifest names, is missing: {_AGAIN}") from None
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, UnicodeEncodeError, pa.ArrowException) as error:  # Arrow takes paths in UTF-8 only
             raise DataError(f"{path} cannot be read: {_AGAIN} ({error})") from None
 
 

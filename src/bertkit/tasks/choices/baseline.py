@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bertkit.errors import DataError
 from bertkit.metrics.scores import METRICS
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
-from bertkit.tasks.examples import Example
+from bertkit.tasks.examples import Example, Row
 from bertkit.tasks.text.baseline import INVERSE_PENALTY, pair_features
 
 
-def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample], task: ChoiceTask) -> dict[str, Any]:
+def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample], task: ChoiceTask) -> Row:
     """Fit on train, score on dev. The same input gives the same numbers.
 
     Every choice is an example of its own, right or wrong, with the features of a pair of texts (see
     :func:`bertkit.tasks.text.baseline.tfidf_baseline`); of a question the choice is taken that logistic regression
     finds likeliest to be right, of equal ones the first.
-
-    Args:
-        train: labelled questions.
-        dev: labelled questions.
-        task: gives the metrics.
-
-    Returns:
-        ``model`` (in words), ``metrics``, ``chance`` (of a blind guess), ``train_rows``, ``dev_rows``, ``features``,
-        ``seconds``.
 
     Raises:
         DataError: questions without labels.
@@ -38,17 +27,19 @@ def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample]
     from sklearn.linear_model import LogisticRegression
 
     started = time.perf_counter()
-    _labels(train, "train")
-    right_dev = _labels(dev, "dev")
+    for name, rows in (("train", train), ("dev", dev)):
+        if not rows or any(row.label is None for row in rows):
+            raise DataError(f"the baseline needs labelled {name} rows: {len(rows):,} rows, some without a label")
     x_train, x_dev = pair_features(_pairs(train), _pairs(dev))
     is_right = np.concatenate([np.arange(len(e.choices)) == e.label for e in train])
     model = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000).fit(x_train, is_right)
     scores = model.decision_function(x_dev)
     ends = np.cumsum([len(example.choices) for example in dev])
+    right = np.array([row.label for row in dev], dtype=np.int64)
     predicted = np.array([part.argmax() for part in np.split(scores, ends[:-1])])
     return {
         "model": "TF-IDF of words and word pairs, overlap of context and choice; logistic regression",
-        "metrics": {name: METRICS[name](predicted, right_dev) for name in task.metrics},
+        "metrics": {name: METRICS[name](predicted, right) for name in task.metrics},
         "chance": float(np.mean([1 / len(example.choices) for example in dev])),
         "train_rows": len(train),
         "dev_rows": len(dev),
@@ -59,9 +50,3 @@ def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample]
 
 def _pairs(questions: Sequence[ChoiceExample]) -> list[Example]:
     return [Example(first, second) for question in questions for first, second in question.pairs]
-
-
-def _labels(rows: Sequence[ChoiceExample], name: str) -> npt.NDArray[np.int64]:
-    if not rows or any(row.label is None for row in rows):
-        raise DataError(f"the baseline needs labelled {name} rows: {len(rows):,} rows, some without a label")
-    return np.array([row.label for row in rows], dtype=np.int64)

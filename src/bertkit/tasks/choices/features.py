@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 
 from bertkit.errors import ConfigError, InputError
-from bertkit.ragged import GroupSet, Ints, Ragged, boundaries_of, concatenate
+from bertkit.ragged import GroupSet, Ragged, boundaries_of, concatenate
+from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
-class QuestionExample(Protocol):
-    """What :func:`featurize_choices` reads of an example; :class:`bertkit.tasks.choices.task.ChoiceExample` is one."""
-
-    @property
-    def pairs(self) -> Sequence[tuple[str, str]]:
-        """The two texts of each choice."""
-
-    @property
-    def label(self) -> int | None:
-        """Number of the right choice, or None."""
-
-
 def featurize_choices(
-    examples: Sequence[QuestionExample],
+    examples: Sequence[ChoiceExample],
     tokenizer: PreTrainedTokenizer,
     max_length: int | None = None,
     *,
@@ -39,14 +27,10 @@ def featurize_choices(
     original, which always cuts the longer one.
 
     Args:
-        examples: see :class:`bertkit.tasks.choices.task.ChoiceExample`.
+        examples: one or more, each with choices.
         tokenizer: of the model.
         max_length: most tokens of a sequence, special tokens included; None: the tokenizer's ``model_max_length``.
         labelled: keep the labels, which all examples must then have, or none.
-
-    Raises:
-        InputError: no examples, a question without choices, labels on some only.
-        ConfigError: a ``max_length`` that leaves no room.
     """
     if not examples:
         raise InputError("no examples to turn into features")
@@ -57,12 +41,15 @@ def featurize_choices(
     limit = tokenizer.model_max_length if max_length is None else max_length
     sequences = _pairs_that_fit(list(first), list(second), tokenizer, limit)
     groups = boundaries_of(sizes)
+    known = [example.label for example in examples if example.label is not None] if labelled else []
+    if known and len(known) != len(examples):
+        raise InputError(f"{len(known):,} of {len(examples):,} examples have a label; all must, or none")
     return GroupSet(
         sequences,
         groups,
         np.add.reduceat(sequences.num_tokens_before, groups[:-1]),
         np.logical_or.reduceat(sequences.truncated, groups[:-1]),
-        _labels_of([example.label for example in examples]) if labelled else None,
+        np.asarray(known, dtype=np.int64) if known else None,
     )
 
 
@@ -87,10 +74,3 @@ def _pairs_that_fit(first: list[str], second: list[str], tokenizer: PreTrainedTo
             chosen = [texts[place] for place in places], [choices[place] for place in places]
             parts.append(tokenizer.encode_ragged(*chosen, max_length=limit, truncation=truncation))
     return concatenate(parts).select(order)
-
-
-def _labels_of(labels: Sequence[int | None]) -> Ints | None:
-    known = [label for label in labels if label is not None]
-    if known and len(known) != len(labels):
-        raise InputError(f"{len(known):,} of {len(labels):,} examples have a label; all must, or none")
-    return np.asarray(known, dtype=np.int64) if known else None

@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
 
 from bertkit.errors import DataError, shorten
-from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
+from bertkit.system.untrusted_files import Json
+from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
 from bertkit.tasks.reading.cells import is_missing, text_in, whole_text
-from bertkit.tasks.reading.splits import kind_of, split_path
+from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
@@ -53,14 +53,11 @@ class ChoiceColumns:
     label: str | None
 
 
-def load_choices(
-    task: ChoiceTask, data: str | Path, split: Split, *, on_error: OnError = "raise"
-) -> Examples[ChoiceExample]:
-    """Read one split of a multiple-choice task.
+def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
+    """The questions of one file.
 
     Args:
-        task: names the folders to look in.
-        data: a file, the task's folder, a folder that contains it, or the common beginning of the files' names.
+        path: the file, whatever its name says.
         split: train, dev or test. Labels may be absent from test alone (no column, or -1 throughout).
         on_error: "raise" refuses a file with bad rows; "skip" leaves them out and lists them in ``.skipped``.
 
@@ -68,14 +65,9 @@ def load_choices(
         The examples, in the file's order, all with the same number of choices.
 
     Raises:
-        DataError: no such split, a missing column, no rows, labels counted from 1, or a bad row: named with file, line,
-            what was found, what was expected.
+        DataError: a missing column, no rows, labels counted from 1, or a bad row: named with file, line, what was
+            found, what was expected.
     """
-    return read_choices(split_path(task, data, split), split, on_error=on_error)
-
-
-def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
-    """The questions of one file, whatever its name says; as :func:`load_choices`."""
     bad = BadRows(on_error, gather=True)
     table = _open(path, bad)
     columns = find_columns(path, table.columns, split)
@@ -99,11 +91,7 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
 
 
 def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> ChoiceColumns:
-    """Read off the column names where the questions are.
-
-    Raises:
-        DataError: no context, no choices, or no label where the split must have one; lists what was looked for.
-    """
+    """Read off the column names where the questions are; a DataError lists what was looked for and not found."""
     context = next((name for name in CONTEXTS if name in columns), None)
     if context is None:
         raise DataError(
@@ -172,50 +160,41 @@ class _Rows:
         self._numbers: set[int] = set()  # the labels that are numbers
         self._letters = False  # whether labels are names of choices
 
-    def example(self, line: int, values: Mapping[str, Any]) -> ChoiceExample:
+    def example(self, line: int, values: Mapping[str, Json]) -> ChoiceExample:
         columns = self._columns
         context, start = text_in(f"column {columns.context!r}", values[columns.context]), ""
         if columns.start is not None and not is_missing(values[columns.start]):
             start = text_in(f"column {columns.start!r}", values[columns.start])
         choices, keys = self._choices(values)
-        self._same_number(len(choices), line)
+        if self._num_choices is None:
+            self._num_choices = len(choices), line
+        expected, first = self._num_choices
+        if len(choices) != expected:
+            message = f"{len(choices)} choices, but {expected} in line {first}: all rows must have the same number"
+            raise RowError("number of choices", message)
         label = None if columns.label is None else self._label(values[columns.label], keys)
         return ChoiceExample(context, start, choices, label, line, str(self._path))
 
-    def _choices(self, values: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _choices(self, values: Mapping[str, Json]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The choices, and the letter or number that names each."""
         columns = self._columns
         if not columns.listed:
             texts = tuple(text_in(f"column {name!r}", values[name]) for name in columns.choices)
             return texts, columns.choices if columns.lettered else ()
         column = columns.choices[0]
-        value: Any = values[column]
-        keys: Any = ()
+        value, keys = values[column], None
         if isinstance(value, dict):  # ARC and CommonsenseQA on the Hub
-            keys = value.get("label") or ()
+            keys = value.get("label")
             value = value.get("text")
         if not isinstance(value, list) or len(value) < 2:
             raise RowError("no choices", f"column {column!r} holds {value!r:.60}, expected a list of two texts or more")
         if keys and not (isinstance(keys, list) and len({*map(str, keys)}) == len(keys) == len(value)):
             raise RowError("no choices", f"column {column!r}: {keys!r:.60} do not name {len(value)} different choices")
-        return tuple(text_in(f"column {column!r}", text) for text in value), tuple(str(key) for key in keys)
-
-    def _same_number(self, count: int, line: int) -> None:
-        if self._num_choices is None:
-            self._num_choices = count, line
-        expected, first = self._num_choices
-        if count != expected:
-            raise RowError(
-                "number of choices",
-                f"{count} choices, but {expected} in line {first}: all rows must have the same number",
-            )
+        names = keys if isinstance(keys, list) else []
+        return tuple(text_in(f"column {column!r}", text) for text in value), tuple(map(str, names))
 
     def check_count_of_labels(self) -> None:
-        """Once all rows are read, see that numbers are not those of choices that count from 1.
-
-        Raises:
-            DataError: no label is 0, and the columns of the choices are numbered from 1.
-        """
+        """Once all rows are read, a DataError if no label is 0 and the columns of the choices count from 1."""
         columns = self._columns
         if self._numbers and 0 not in self._numbers and not columns.listed and columns.choices[0].endswith("1"):
             first, last = columns.choices[0], columns.choices[-1]
@@ -236,7 +215,7 @@ class _Rows:
             "the choices from 0"
         )
 
-    def _label(self, value: Any, keys: tuple[str, ...]) -> int | None:
+    def _label(self, value: Json, keys: tuple[str, ...]) -> int | None:
         assert self._num_choices is not None
         count, text = self._num_choices[0], whole_text(value) if value is not None else ""
         if not text or (text == "-1" and self._split == "test"):

@@ -40,12 +40,12 @@ class ChoiceExample:
 
     @property
     def text(self) -> str:
-        """The context: the first of the two texts by which rows are compared and hashed."""
+        """The first of the two texts by which rows are compared."""
         return self.context
 
     @property
     def text_pair(self) -> str:
-        """Start and choices, a line each: the second text by which rows are compared and hashed."""
+        """The second of them: start and choices, a line each."""
         return "\n".join((self.start, *self.choices))
 
 
@@ -95,4 +95,3 @@ ARC = ChoiceTask(
     about="science questions of school exams, four answers each (Clark et al. 2018)",
     folders=("arc", "ARC-Easy", "ARC-Challenge"),
 )
-CHOICE_TASKS = (SWAG, CODAH, ARC)

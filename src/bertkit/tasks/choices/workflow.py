@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from torch import Tensor
 
 from bertkit.batch import Batch, collate_groups
 from bertkit.engine.scoring import Check, row_outputs, stop_nothing
-from bertkit.errors import DataError
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
 from bertkit.model.models import BertForMultipleChoice
+from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
-from bertkit.tasks.choices.reading import load_choices, read_choices
+from bertkit.tasks.choices.reading import read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Columns, Examples, Split
+from bertkit.tasks.examples import Columns, Examples, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading.splits import splits_of
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.workflow import Card, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
 
 ChoicesPredicted = Predicted[ChoiceExample, GroupSet, Floats]
@@ -45,14 +44,8 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     task: ChoiceTask
     model_class = BertForMultipleChoice
 
-    def splits(self, data: str | Path) -> Collection[Split]:
-        return splits_of(self.task, data)
-
-    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
-        return load_choices(self.task, data, split, on_error=on_error)
-
-    def read_unlabelled(self, path: Path) -> Examples[ChoiceExample]:
-        return read_choices(path, "test")
+    def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
+        return read_choices(path, split, on_error=on_error)
 
     def texts_of(self, example: ChoiceExample) -> Sequence[str]:
         return (example.context,)  # not the right choice, which would tell the label, nor wrong ones, which mislead
@@ -68,10 +61,8 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def has_labels(self, examples: Sequence[ChoiceExample]) -> bool:
         return examples[0].label is not None
 
-    def check_train(self, train: Examples[ChoiceExample]) -> None:
-        if len(train) < 2:
-            name = "" if train.path is None else train.path.name
-            raise DataError(f"{name}: {len(train)} training question; training needs at least two")
+    def train_fault(self, train: Examples[ChoiceExample]) -> str:
+        return "" if len(train) > 1 else f"{len(train)} training question; training needs at least two"
 
     def report(
         self,
@@ -99,24 +90,20 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     ) -> GroupSet:
         return featurize_choices(examples, tokenizer, settings.max_length, labelled=labelled)
 
-    def collate(self, encoded: GroupSet, rows: Sequence[int], *, labelled: bool) -> Batch:
-        return collate_groups(encoded, rows, labelled=labelled)
+    def collate(self, encoded: GroupSet, rows: Sequence[int]) -> Batch:
+        return collate_groups(encoded, rows, labelled=True)
 
-    def loss_floor(self, model: BertForMultipleChoice, train: GroupSet) -> float:
+    def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:
         return float(np.log(train.sizes).mean())
 
-    def outputs(
-        self, model: BertForMultipleChoice, encoded: GroupSet, *, check: Check = stop_nothing, label: str
-    ) -> Floats:
-        def forward(net: BertForMultipleChoice, batch: Batch) -> torch.Tensor:
-            logits = net.forward_packed(batch).logits
-            assert logits is not None
-            return logits.view(-1, 1)
+    def outputs(self, model: PackedModel, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
+        def forward(net: PackedModel, batch: Batch) -> Tensor:
+            return logits_of(net, batch).view(-1, 1)
 
         scores = row_outputs(model, encoded.sequences, forward, check=check, label=label)
         return scores.reshape(len(encoded), -1)
 
-    def decide(self, given: ChoicesPredicted, settings: ReadingSettings) -> dict[str, Any]:
+    def decide(self, given: ChoicesPredicted, settings: ReadingSettings) -> Row:
         return {"max_length": settings.max_length}
 
     def score(self, given: ChoicesPredicted) -> dict[str, float]:
@@ -125,7 +112,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         scores = {name: METRICS[name](predicted, given.encoded.labels) for name in self.task.metrics}
         return {**scores, "loss": log_loss(given.outputs, given.encoded.labels)}
 
-    def prediction_rows(self, given: ChoicesPredicted) -> list[dict[str, Any]]:
+    def prediction_rows(self, given: ChoicesPredicted) -> list[Row]:
         shares, cut = softmax(given.outputs.astype(np.float64)), given.encoded.truncated.tolist()
         return [
             {
@@ -149,9 +136,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         metric, predicted = METRICS[self.task.main_metric], given.outputs.argmax(axis=1)
         return np.array([metric(predicted[draw], given.encoded.labels[draw]) for draw in draws])
 
-    def baseline(
-        self, train: Examples[ChoiceExample], dev: Examples[ChoiceExample], seed: int
-    ) -> dict[str, Any] | None:
+    def baseline(self, train: Examples[ChoiceExample], dev: Examples[ChoiceExample]) -> Row:
         return {"name": "TF-IDF + linear", **choice_baseline(train, dev, self.task)}
 
     def card(self) -> Card:
@@ -162,7 +147,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
             limits="A context and one choice are cut together after {max_length} word pieces; the context first.",
         )
 
-    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> Row:
         return {
             "what_it_predicts": "choice",
             "text_pairs": True,

@@ -18,7 +18,7 @@ Values = tuple[int, tuple[Any, ...]]
 def _source(path: Path) -> Any:
     """What a reader can open: the path, or the content of a compressed file."""
     if path.suffix.casefold() not in COMPRESSIONS:
-        return path
+        return path.open("rb")  # Arrow takes paths in UTF-8 only
     with open_binary(path) as stream:
         return io.BytesIO(stream.read())
 

@@ -18,13 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError
-from bertkit.ragged import Ints
+from bertkit.ragged import Flags, Ints
 from bertkit.tasks.pieces import Pieces, end_of_marks
 from bertkit.tasks.spans.features import SpanWindows
 
 Floats = npt.NDArray[np.float64]
-
-
 #: Sums of exponentials below this are near the end of floating point, where digits are lost.
 EXACT_ABOVE = 1e-250
 
@@ -105,9 +103,6 @@ def find_answers(
         start_logits: ``(T,)``, rows end to end.
         end_logits: ``(T,)``.
         search: what to look for; None means the 20 best spans of up to 30 tokens.
-
-    Raises:
-        InputError: logits of another number than the tokens.
     """
     starts, ends = np.asarray(start_logits, dtype=np.float64), np.asarray(end_logits, dtype=np.float64)
     total = int(windows.lengths.sum())
@@ -123,22 +118,18 @@ def find_answers(
         masses = [-np.inf, *(_mass(*part.logits, part.may_start, search.max_answer_length) for part in shown)]
         norm = _log_sum(np.array([*masses, *([null_score] if search.with_null else [])]))
         spans = _distinct(windows.contexts, context, shown, norm, search)
-        if search.with_null:
-            found.append(Answers(spans, null_score, float(np.exp(null_score - norm))))
-        else:
-            found.append(Answers(spans, -np.inf, 0.0))
+        null = (null_score, float(np.exp(null_score - norm))) if search.with_null else (-np.inf, 0.0)
+        found.append(Answers(spans, *null))
     return found
 
 
-def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[npt.NDArray[np.bool_]]:
+def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[Flags]:
     """For each window which of its tokens no other window shows with more on both sides.
 
     The measure is the original's: the smaller number of neighbours on either side, plus 0.01 for each token of the
     window; of equal ones the first window.
 
-    Args:
-        first: ``(W,)``, number in the context of each window's first token.
-        size: ``(W,)``, tokens of each window.
+    ``first`` is the number in the context of each window's first token ``(W,)``, ``size`` its tokens ``(W,)``.
 
     Returns:
         W arrays of bool; over all windows each token of the context is True exactly once.
@@ -148,16 +139,14 @@ def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[npt.NDArray[n
         return [np.ones(int(sizes[0]), dtype=bool)]
     count = int((begins + sizes).max())
     best, owner = np.full(count, -np.inf), np.full(count, -1, dtype=np.int64)
-    for number, (begin, width) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+    windows = list(zip(begins.tolist(), sizes.tolist(), strict=True))
+    for number, (begin, width) in enumerate(windows):
         place = np.arange(width)
         value = np.minimum(place, width - 1 - place) + 0.01 * width
         better = value > best[begin : begin + width]
         best[begin : begin + width][better] = value[better]
         owner[begin : begin + width][better] = number
-    return [
-        owner[begin : begin + width] == number
-        for number, (begin, width) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True))
-    ]
+    return [owner[begin : begin + width] == number for number, (begin, width) in enumerate(windows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +159,7 @@ class _Shown:
 
     begin: int
     logits: tuple[Floats, Floats]
-    may_start: npt.NDArray[np.bool_]
+    may_start: Flags
 
 
 def _shown(windows: SpanWindows, rows: slice, row_starts: Ints, starts: Floats, ends: Floats) -> list[_Shown]:
@@ -220,7 +209,7 @@ def _distinct(
 
 
 def _best_of_window(
-    starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width: int, wanted: int
+    starts: Floats, ends: Floats, may_start: Flags, width: int, wanted: int
 ) -> list[tuple[float, int, int]]:
     """The ``wanted`` best ``(score, first, last)`` of one window; of equal ones those that begin, then end, first."""
     width = min(width, len(starts))
@@ -240,7 +229,7 @@ def _best_of_window(
     ]
 
 
-def _mass(starts: Floats, ends: Floats, may_start: npt.NDArray[np.bool_], width: int) -> float:
+def _mass(starts: Floats, ends: Floats, may_start: Flags, width: int) -> float:
     """Log of the sum of ``exp(score)`` over all spans of a window; -inf where none may start."""
     if not may_start.any():
         return -np.inf

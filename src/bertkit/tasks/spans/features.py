@@ -9,31 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bertkit.errors import ConfigError, InputError
-from bertkit.ragged import Ids, Ints, Ragged, Segments, rows_from_parts
+from bertkit.ragged import Ints, rows_from_parts
 from bertkit.tasks.pieces import Pieces, find_pieces
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.windows import WindowRows, cut_windows
+
+
+class Marked(Protocol):
+    """Where an answer is: characters of its context."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
 
 
 class Question(Protocol):
     """What :func:`featurize_spans` reads of an example; :class:`bertkit.tasks.spans.task.SpanExample` is one."""
 
     @property
-    def question(self) -> str:
-        """The question."""
+    def question(self) -> str: ...
 
     @property
-    def context(self) -> str:
-        """The text that may hold the answer."""
+    def context(self) -> str: ...
 
     @property
-    def answers(self) -> Sequence[Any] | None:
-        """Right answers, each with ``start`` and ``end`` (characters of the context); the first one is learned."""
+    def answers(self) -> Sequence[Marked] | None:
+        """Right answers, of which the first one is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +136,12 @@ def featurize_spans(
         )
     cut = cut_windows(np.diff(contexts.boundaries)[context], rooms, settings.doc_stride)
     question = cut.owners
-    ids, types = _sources(questions, contexts, tokenizer)
-    between = tokenizer.template.between
+    # What rows are made of: [CLS], [SEP]s between texts, the last [SEP], questions, contexts; and their segments.
+    between, sep, second = tokenizer.template.between, tokenizer.sep_token_id, int(tokenizer.template.segments)
+    special = np.array([tokenizer.cls_token_id, *[sep] * between, sep], dtype=np.int32)
+    ids = np.concatenate([special, questions.ids, contexts.ids])
+    parts = (1 + between, 1, len(questions.ids), len(contexts.ids))
+    types = np.repeat(np.array([0, second, 0, second], dtype=np.int8), parts)
     first_context_token = 2 + between + len(questions.ids)  # behind [CLS], the [SEP]s and the questions
     zero = np.zeros_like(question)
     starts = (
@@ -153,16 +165,6 @@ def featurize_spans(
         settings=settings,
     )
     return _with_targets(windows, examples) if labelled else windows
-
-
-def _sources(questions: Ragged, contexts: Pieces, tokenizer: PreTrainedTokenizer) -> tuple[Ids, Segments]:
-    """What rows are made of and its segments: [CLS], [SEP]s between texts, the last [SEP], questions, contexts."""
-    template, sep = tokenizer.template, tokenizer.sep_token_id
-    special = np.array([tokenizer.cls_token_id, *[sep] * template.between, sep], dtype=np.int32)
-    second = int(template.segments)
-    sizes = (1 + template.between, 1, len(questions.ids), len(contexts.ids))
-    types = np.repeat(np.array([0, second, 0, second], dtype=np.int8), sizes)
-    return np.concatenate([special, questions.ids, contexts.ids]), types
 
 
 def _with_targets(windows: SpanWindows, examples: Sequence[Question]) -> SpanWindows:

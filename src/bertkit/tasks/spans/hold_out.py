@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from bertkit.errors import DataError
 from bertkit.tasks.examples import Examples
-from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
+from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
 from bertkit.tasks.spans.task import SpanExample
 
 
@@ -20,13 +18,7 @@ def hold_out(
     So no context has questions on both sides: articles that share one stay together. A context without a title is an
     article by itself. A pure function of its arguments.
 
-    Args:
-        examples: labelled questions.
-        share: of the questions to hold out, above 0 and at most 0.5; reached as nearly as groups allow.
-        seed: chooses the groups.
-
-    Returns:
-        The questions that stay, and those held out, both in their order.
+    The result is as near to the share as groups allow. Both parts keep the order of the questions.
 
     Raises:
         ConfigError: a share out of bounds.
@@ -41,8 +33,7 @@ def hold_out(
         groups = _groups(examples, by_title=False)
     if len(groups) < 2:
         raise DataError(f"{len(examples):,} questions about one context: none can be held out for evaluation")
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(groups)).tolist()
-    return part(examples, take_groups([groups[number] for number in order], share, first_always=True))
+    return part(examples, take_groups(shuffled(groups, seed), share, first_always=True))
 
 
 def _groups(examples: Sequence[SpanExample], *, by_title: bool) -> list[list[int]]:

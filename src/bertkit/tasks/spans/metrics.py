@@ -197,10 +197,8 @@ def _word_f1(said: list[str], right: list[str], *, empty_counts: bool) -> float:
 def _official_best(gains: Floats, never: int, nulls: Floats) -> tuple[float, float]:
     """Best score in percent and its threshold by the script's rule.
 
-    Args:
-        gains: what answering each question adds, in the order of the null scores.
-        never: points of never answering.
-        nulls: the null scores, in order.
+    ``gains`` is what answering each question adds, in the order of the null scores ``nulls``; ``never`` has the points
+    of never answering.
     """
     totals = np.cumsum([never, *gains])
     cut = int(np.argmax(totals))

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertkit.errors import DataError, shorten
-from bertkit.system.untrusted_files import half_pair_at
+from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
 from bertkit.tasks.reading.cells import text_in
-from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable, split_path
+from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
 from bertkit.tasks.reading.tables import HALF_PAIR, find_column, open_table, read_json
 from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
 
@@ -32,44 +32,26 @@ class Raw(NamedTuple):
 
     row: int
     place: str
-    title: Any
-    context: Any
-    fields: Mapping[str, Any]
-
-
-def load_questions(
-    task: SpanTask, data: str | Path, split: Split, *, on_error: OnError = "raise"
-) -> Examples[SpanExample]:
-    """Read one split.
-
-    Args:
-        task: says whether questions may have no answer.
-        data: a file, or a folder with files whose names contain train, dev or test (and of 1.1 or 2.0, where both
-            versions lie there).
-        split: train, dev or test. Answers may be absent from test alone.
-        on_error: "raise" refuses a file with bad questions; "skip" leaves them out and lists them in ``.skipped``.
-
-    Returns:
-        The questions, in the file's order.
-
-    Raises:
-        DataError: no such split, a file of another form, or a bad question: named with file, place and id, what was
-            found, what was expected.
-    """
-    return read_questions(task, split_path(task, data, split, question_rules(task)), split, on_error=on_error)
+    title: Json
+    context: Json
+    fields: Mapping[str, Json]
 
 
 def read_questions(
     task: SpanTask, path: Path, split: Split, *, on_error: OnError = "raise", labelled: bool = True
 ) -> Examples[SpanExample]:
-    """The questions of one file, whatever its name says; as :func:`load_questions`.
+    """The questions of one file, in its order.
 
     Args:
-        task: see there.
-        path: the file.
-        split: see there.
-        on_error: see there.
+        task: says whether questions may have no answer.
+        path: the file, whatever its name says.
+        split: train, dev or test. Answers may be absent from test alone.
+        on_error: "raise" refuses a file with bad questions; "skip" leaves them out and lists them in ``.skipped``.
         labelled: False ignores the answers.
+
+    Raises:
+        DataError: a file of another form, or a bad question: named with file, place and id, what was found, what was
+            expected.
     """
     must_be_readable(path, question_rules(task))
     bad = BadRows(on_error, gather=True)
@@ -106,23 +88,26 @@ def _json_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
         raise DataError(f'{path}: expected SQuAD\'s format {{"data": [{{"paragraphs": ...}}]}}, got {got}')
     row = 0
     for a, article in enumerate(articles):
-        for p, paragraph in enumerate(_list_of(article, "paragraphs", f"data[{a}]", path)):
+        title, paragraphs = _list_of(article, "paragraphs", f"data[{a}]", path, "title")
+        for p, paragraph in enumerate(paragraphs):
             place = f"data[{a}].paragraphs[{p}]"
-            for q, question in enumerate(_list_of(paragraph, "qas", place, path)):
+            context, questions = _list_of(paragraph, "qas", place, path, "context")
+            for q, question in enumerate(questions):
                 row += 1
-                if not isinstance(question, dict):
+                if isinstance(question, dict):
+                    yield Raw(row, f"{place}.qas[{q}]", title, context, question)
+                else:
                     what = f"{place}.qas[{q}]: expected an object, got a {type(question).__name__}"
                     bad.report(path, row, "not an object", what)
-                    continue
-                yield Raw(row, f"{place}.qas[{q}]", article.get("title"), paragraph.get("context"), question)
 
 
-def _list_of(parent: Any, key: str, place: str, path: Path) -> list[Any]:
+def _list_of(parent: Json, key: str, place: str, path: Path, beside: str) -> tuple[Json, list[Json]]:
+    """What an object has under ``beside``, and its list under ``key``."""
     found = parent.get(key) if isinstance(parent, dict) else None
-    if not isinstance(found, list):
+    if not isinstance(parent, dict) or not isinstance(found, list):
         got = f"{key!r} is a {type(found).__name__}" if isinstance(parent, dict) else f"a {type(parent).__name__}"
         raise DataError(f"{path}: {place}: expected an object with a list {key!r}, got {got}")
-    return found
+    return parent.get(beside), found
 
 
 def _row_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
@@ -135,25 +120,25 @@ def _row_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
 
 
 def _read(task: SpanTask, raw: Raw, source: str, split: Split, *, labelled: bool) -> SpanExample:
-    fields = raw.fields
-    identity = fields.get("id")
+    identity = raw.fields.get("id")
     identity = str(identity) if isinstance(identity, int) else identity
-    question, context = fields.get("question"), raw.context
-    for name, value in (("id", identity), ("question", question), ("context", context)):
-        if half_pair_at(text_in(repr(name), value)) is not None:
+    texts = {}
+    for name, value in (("id", identity), ("question", raw.fields.get("question")), ("context", raw.context)):
+        texts[name] = text_in(repr(name), value)
+        if half_pair_at(texts[name]) is not None:
             raise RowError("half a character", f"{name!r}: {HALF_PAIR}")
     return SpanExample(
-        id=text_in("id", identity),
-        question=text_in("question", question),
-        context=context,
-        answers=_read_answers(task, fields, context, split) if labelled else None,
+        id=texts["id"],
+        question=texts["question"],
+        context=texts["context"],
+        answers=_read_answers(task, raw.fields, texts["context"], split) if labelled else None,
         row=raw.row,
         source=source,
         title=raw.title if isinstance(raw.title, str) else "",
     )
 
 
-def _read_answers(task: SpanTask, fields: Mapping[str, Any], context: str, split: Split) -> tuple[Answer, ...] | None:
+def _read_answers(task: SpanTask, fields: Mapping[str, Json], context: str, split: Split) -> tuple[Answer, ...] | None:
     given = fields.get("answers")
     impossible = bool(fields.get("is_impossible"))
     if given is None and not impossible:
@@ -174,7 +159,7 @@ def _read_answers(task: SpanTask, fields: Mapping[str, Any], context: str, split
     return found
 
 
-def _answers_in(given: Any) -> Sequence[Mapping[str, Any]]:
+def _answers_in(given: Json) -> Sequence[Mapping[str, Json]]:
     """One object an answer, from the JSON's list of objects or the Hub's object of lists."""
     if isinstance(given, dict):
         texts, starts = given.get("text"), given.get("answer_start")
@@ -182,8 +167,10 @@ def _answers_in(given: Any) -> Sequence[Mapping[str, Any]]:
             starts = [None] * len(texts)
         if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
             return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    elif isinstance(given, list) and all(isinstance(answer, dict) for answer in given):
-        return given
+    elif isinstance(given, list):
+        answers = [answer for answer in given if isinstance(answer, dict)]
+        if len(answers) == len(given):
+            return answers
     raise RowError(
         "wrong answers",
         f'\'answers\' is {given!r:.60}; expected [{{"text": ..., "answer_start": ...}}] or '
@@ -191,7 +178,7 @@ def _answers_in(given: Any) -> Sequence[Mapping[str, Any]]:
     )
 
 
-def _read_answer(answer: Mapping[str, Any], context: str) -> Answer:
+def _read_answer(answer: Mapping[str, Json], context: str) -> Answer:
     text, start = answer.get("text"), answer.get("answer_start")
     if not isinstance(text, str) or not text.strip():
         raise RowError("empty answer", f"the answer {text!r:.60} is no text; leave 'answers' empty for no answer")

@@ -16,13 +16,7 @@ from bertkit.tasks.spans.task import SpanExample, SpanTask
 def question_report(
     task: SpanTask, splits: Mapping[str, Sequence[SpanExample]], windows: Mapping[str, SpanWindows]
 ) -> DataReport:
-    """Count questions, answers, windows, and what train shares with the other splits.
-
-    Args:
-        task: named in the report.
-        splits: questions by split name; "train" is what the others are compared with.
-        windows: the same, encoded with labels.
-    """
+    """Count questions, answers, windows (encoded with labels), and what train shares with the other splits."""
     contexts = {plain_text(example.context) for example in splits.get("train", ())}
 
     def about_contexts(name: str) -> str:

@@ -15,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import DataError, InputError
-from bertkit.tasks.spans.metrics import AnswerPoints, answer_points, best_threshold, with_threshold
-
-Floats = npt.NDArray[np.float64]
+from bertkit.tasks.spans.metrics import answer_points, best_threshold, with_threshold
 
 
 class Answer(NamedTuple):
@@ -116,8 +114,7 @@ SQUAD2 = SpanTask(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerScores:
+class AnswerScores(NamedTuple):
     """Scores of predicted answers, from 0 to 1, and the threshold they were made with.
 
     scores: by the names in :attr:`SpanTask.metrics`; a half without a question is absent.
@@ -144,10 +141,6 @@ def score_answers(
         null_scores: ``(n,)``, how much "no answer" is preferred to that text; only for a task with such questions.
         threshold: above it "no answer" is taken; None takes the one that gives these questions the highest F1, as the
             paper does on dev (Devlin et al. 2019, section 4.3).
-
-    Raises:
-        InputError: nothing to score, different lengths.
-        DataError: a question without a label.
     """
     if not examples:
         raise InputError("nothing to score: no questions")
@@ -163,15 +156,8 @@ def score_answers(
             threshold, _ = best_threshold(points.f1, has_answer, nulls)
         points = with_threshold(points, has_answer, nulls, threshold)
     found = {"f1": float(points.f1.mean()), "exact_match": float(points.exact.mean())}
-    if task.no_answers:
-        found |= _halves(points, has_answer)
-    return AnswerScores(found, threshold if task.no_answers else None)
-
-
-def _halves(points: AnswerPoints, has_answer: npt.NDArray[np.bool_]) -> dict[str, float]:
-    found = {}
     for prefix, chosen in (("HasAns", has_answer), ("NoAns", ~has_answer)):
-        if chosen.any():
+        if task.no_answers and chosen.any():
             found[f"{prefix}_exact"] = float(points.exact[chosen].mean())
             found[f"{prefix}_f1"] = float(points.f1[chosen].mean())
-    return found
+    return AnswerScores(found, threshold if task.no_answers else None)

@@ -6,28 +6,30 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from bertkit.batch import Batch, collate
 from bertkit.engine.scoring import Check, stop_nothing, token_outputs
-from bertkit.errors import DataError
+from bertkit.errors import CheckpointError
 from bertkit.model.models import BertForQuestionAnswering
+from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading.splits import splits_of
+from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
 from bertkit.tasks.spans.hold_out import hold_out
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
-from bertkit.tasks.spans.reading import load_questions, question_rules, read_questions
+from bertkit.tasks.spans.reading import question_rules, read_questions
 from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
@@ -74,14 +76,12 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("doc_stride", "max_query_length", "max_answer_length")
 
-    def splits(self, data: str | Path) -> Collection[Split]:
-        return splits_of(self.task, data, question_rules(self.task))
+    @property
+    def sources(self) -> tuple[NamedTask, FileRules]:
+        return self.task, question_rules(self.task)
 
-    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
-        return load_questions(self.task, data, split, on_error=on_error)
-
-    def read_unlabelled(self, path: Path) -> Examples[SpanExample]:
-        return read_questions(self.task, path, "test")
+    def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
+        return read_questions(self.task, path, split, on_error=on_error)
 
     def hold_out(
         self, train: Examples[SpanExample], share: float, seed: int
@@ -98,10 +98,10 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def has_labels(self, examples: Sequence[SpanExample]) -> bool:
         return examples[0].answers is not None
 
-    def check_train(self, train: Examples[SpanExample]) -> None:
-        if not any(example.answers for example in train):
-            name = "" if train.path is None else train.path.name
-            raise DataError(f"{name}: none of {len(train):,} training questions has an answer to learn from")
+    def train_fault(self, train: Examples[SpanExample]) -> str:
+        if any(example.answers for example in train):
+            return ""
+        return f"none of {len(train):,} training questions has an answer to learn from"
 
     def report(
         self, splits: Mapping[str, Examples[SpanExample]], encoded: Mapping[str, SpanWindows], settings: ReadingSettings
@@ -118,11 +118,10 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     ) -> SpanWindows:
         return featurize_spans(examples, tokenizer, _span_settings(settings), labelled=labelled)
 
-    def collate(self, encoded: SpanWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
-        targets = {"start_positions": encoded.starts, "end_positions": encoded.ends}
-        return collate(encoded.rows, rows, targets if labelled else None)
+    def collate(self, encoded: SpanWindows, rows: Sequence[int]) -> Batch:
+        return collate(encoded.rows, rows, {"start_positions": encoded.starts, "end_positions": encoded.ends})
 
-    def loss_floor(self, model: BertForQuestionAnswering, train: SpanWindows) -> float:
+    def loss_floor(self, train: SpanWindows, settings: ReadingSettings) -> float:
         """The share of windows without the answer is known; where they have one, each context token is as likely."""
         assert train.ends is not None
         holds = train.ends > 0
@@ -132,9 +131,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return entropy + float(places.sum()) / len(train)
 
     def outputs(
-        self, model: BertForQuestionAnswering, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
+        self, model: PackedModel, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
     ) -> SpanOutputs:
-        def forward(net: BertForQuestionAnswering, batch: Batch) -> torch.Tensor:
+        def forward(net: PackedModel, batch: Batch) -> Tensor:
             out = net.forward_packed(batch)
             assert out.start_logits is not None
             assert out.end_logits is not None
@@ -144,8 +143,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
         return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
 
-    def decide(self, given: AnswersPredicted, settings: ReadingSettings) -> dict[str, Any]:
-        decision: dict[str, Any] = asdict(given.encoded.settings)
+    def decide(self, given: AnswersPredicted, settings: ReadingSettings) -> Row:
+        decision: Row = asdict(given.encoded.settings)
         if self.task.no_answers:
             texts, margins = _best_texts(given), _margins(given.outputs)
             decision["null_threshold"] = score_answers(self.task, given.examples, texts, margins).threshold
@@ -166,12 +165,12 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         scores = score_answers(self.task, given.examples, texts, nulls, self._threshold(given.decision)).scores
         return {**scores, "loss": span_loss_of(given.encoded, given.outputs.logits)}
 
-    def prediction_rows(self, given: AnswersPredicted) -> list[dict[str, Any]]:
+    def prediction_rows(self, given: AnswersPredicted) -> list[Row]:
         points = self._points(given) if self.has_labels(given.examples) else None
         windows = np.diff(given.encoded.first_rows).tolist()
         rows = []
         for number, (example, final) in enumerate(zip(given.examples, self._finals(given), strict=True)):
-            row: dict[str, Any] = {
+            row: Row = {
                 "row": example.row,
                 "id": example.id,
                 "question": example.question,
@@ -202,7 +201,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def files(self, given: AnswersPredicted, split: str) -> dict[str, str]:
         """What the official scripts read, and the n best answers of each question."""
         pairs = list(zip(given.examples, given.outputs.answers, strict=True))
-        written: dict[str, Any] = {
+        written: Row = {
             f"answers-{split}.json": {
                 example.id: final.text for example, final in zip(given.examples, self._finals(given), strict=True)
             },
@@ -212,7 +211,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             written[f"null-odds-{split}.json"] = {example.id: _finite(found.margin) for example, found in pairs}
         return {name: json.dumps(content, ensure_ascii=False) + "\n" for name, content in written.items()}
 
-    def baseline(self, train: Examples[SpanExample], dev: Examples[SpanExample], seed: int) -> dict[str, Any] | None:
+    def baseline(self, train: Examples[SpanExample], dev: Examples[SpanExample]) -> Row:
         return overlap_baseline(train, dev, self.task)
 
     def card(self) -> Card:
@@ -224,7 +223,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
             limits="Contexts of any length are read in windows of {max_length} word pieces that overlap.",
         )
 
-    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> Row:
         known = asdict(_span_settings(settings))
         del known["max_length"]
         tuned = {"null_threshold": "tuned on dev for the highest F1"} if self.task.no_answers else {}
@@ -232,7 +231,10 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
     def _threshold(self, decision: Decision) -> float:
         """What was tuned on dev; of a model without a decision the original's default."""
-        return float(decision.get("null_threshold", 0.0))
+        value = decision.get("null_threshold", 0.0)
+        if not isinstance(value, (int, float)):
+            raise CheckpointError(f"decision.json of the model has null_threshold={value!r}; expected a number")
+        return float(value)
 
     def _finals(self, given: AnswersPredicted) -> list[Final]:
         """The answer of each question that counts: the best span, or "no answer"."""
@@ -250,15 +252,20 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         references = [[answer.text for answer in example.answers or ()] for example in given.examples]
         return answer_points(final, references, no_answers=self.task.no_answers)
 
-    def _n_best(self, example: SpanExample, found: Answers) -> list[dict[str, Any]]:
-        told = [
-            {"text": example.context[span.start : span.end], "start": span.start, "end": span.end}
-            | {"probability": span.probability, "score": span.score}
+    def _n_best(self, example: SpanExample, found: Answers) -> list[Row]:
+        told: list[Row] = [
+            {
+                "text": example.context[span.start : span.end],
+                "start": span.start,
+                "end": span.end,
+                "probability": span.probability,
+                "score": span.score,
+            }
             for span in found.spans
         ]
         if self.task.no_answers:
-            null = {"text": "", "start": 0, "end": 0}
-            told.append(null | {"probability": found.null_probability, "score": found.null_score})
+            null = {"probability": found.null_probability, "score": found.null_score}
+            told.append({"text": "", "start": 0, "end": 0, **null})
         return told
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from bertkit.errors import ConfigError, DataError, did_you_mean, shorten
+from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
 from bertkit.tasks.examples import Columns, Quoting
 from bertkit.tasks.reading.bad_rows import BadRows, OnError
 from bertkit.tasks.reading.cells import is_missing, looks_missing, whole_text
@@ -186,7 +186,7 @@ def _listed_names(file: Path, table: Table, column: str, separator: str) -> list
     for _, (value,) in table.rows([column]):
         found.update([] if value is None else listed_labels(value, separator))
     if len(found) < 2:
-        count = f"{len(found)} label{'' if len(found) == 1 else 's'}"
+        count = counted(len(found), "label")
         raise DataError(f"{file}: column {column!r} holds {count}; expected two different ones or more")
     return sorted(found, key=_natural)
 
@@ -276,13 +276,13 @@ def _labels_from(
     if numbers and gaps and len(gaps) == len(others):
         raise DataError(
             f"{file}: column {column!r} holds numbers and {counts[gaps[0]]:,} times {gaps[0]!r}, which looks like a "
-            "missing value. Remove those rows, or give the labels (labels=) if it is one"
+            "missing value. Remove those rows, or give the labels (labels= in Python) if it is one"
         )
     endless = [text for text in others if text.lstrip("+-").casefold() in ("inf", "infinity")]
     if numbers and problem is None and endless and len(endless) == len(others):
         raise DataError(
             f"{file}: column {column!r} holds numbers and {counts[endless[0]]:,} times {endless[0]!r}, which is no "
-            "score to learn. Remove those rows, or say problem='classification' if it is a label"
+            "score to learn. Remove those rows, or pass problem='classification' to csv_task in Python if it is a label"
         )
     fractions = any(not text.lstrip("+-").isdigit() for text in numbers)
     if problem == "regression" or (problem is None and fractions and not others):
@@ -297,7 +297,8 @@ def _labels_from(
     if len(counts) > MANY_LABELS and len(counts) > rows / 2:
         raise DataError(
             f"{file}: column {column!r} has {len(counts):,} different labels in {rows:,} rows, such as "
-            f"{shorten(counts, limit=3)}. Is it the label? Choose another with --label, or say problem='regression'"
+            f"{shorten(counts, limit=3)}. Is it the label? Choose another with --label, or, for scores, pass "
+            "problem='regression' to csv_task in Python"
         )
     ordered = sorted(counts, key=float) if not others else sorted(counts, key=_natural)
     notes.append(f"{len(ordered)} labels, in this order: {shorten(ordered, limit=12)}")
@@ -306,8 +307,9 @@ def _labels_from(
 
 def _check_spread(file: Path, column: str, counts: Counter[str], what: str) -> None:
     if len(counts) == 1:
+        rows = "its only row" if counts.total() == 1 else f"all {counts.total():,} rows"
         raise DataError(
-            f"{file}: column {column!r} holds the one {what} {next(iter(counts))!r} in all {counts.total():,} rows; "
+            f"{file}: column {column!r} holds the one {what} {next(iter(counts))!r} in {rows}; "
             "there is nothing to learn. Choose another column with --label, or add rows of other labels"
         )
 

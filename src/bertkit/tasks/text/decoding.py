@@ -1,16 +1,17 @@
-"""From logits to labels under a decision that was made on dev: a temperature, thresholds. In numpy; for evaluation,
-files and pipelines alike.
+"""From logits to labels, and to rows of files, under a decision that was made on dev: a temperature, thresholds.
+
+In numpy; for evaluation, files and pipelines alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
 from bertkit.metrics.calibration import (
     Floats,
@@ -23,6 +24,8 @@ from bertkit.metrics.calibration import (
     probabilities_at,
 )
 from bertkit.metrics.probabilities import predictions_of, scores_of
+from bertkit.ragged import Flags, Ints
+from bertkit.tasks.examples import Example, Fact, Row
 
 #: Metrics that a threshold between two labels can be chosen for.
 TUNABLE = ("f1", "accuracy", "matthews")
@@ -41,23 +44,25 @@ class LabelDecision:
     thresholds: tuple[float, ...] | None = None
 
     @classmethod
-    def of(cls, decision: Mapping[str, Any], names: Sequence[str]) -> LabelDecision:
+    def of(cls, decision: Mapping[str, Fact], names: Sequence[str]) -> LabelDecision:
         """What ``decision.json`` says for labels of these names.
 
         Raises:
             CheckpointError: it is of other labels, or holds something else than numbers.
         """
-        given: Any = decision.get("thresholds")
-        try:
-            temperature = float(decision.get("temperature", 1.0))
-            thresholds = None if given is None else tuple(float(given[name]) for name in names if name in given)
-        except (TypeError, ValueError, AttributeError):
-            raise CheckpointError(f"the decision of this model cannot be read: {dict(decision)!r:.200}") from None
-        if thresholds is not None and len(thresholds) not in (len(names), 1 if len(names) == 2 else -1):
+        temperature, given = decision.get("temperature", 1.0), decision.get("thresholds")
+        by_label = {} if given is None else given
+        if not isinstance(temperature, (int, float)) or not isinstance(by_label, Mapping):
+            raise CheckpointError(f"the decision of this model cannot be read: {dict(decision)!r:.200}")
+        chosen = [by_label[name] for name in names if name in by_label]
+        thresholds = tuple(float(value) for value in chosen if isinstance(value, (int, float)))
+        if len(thresholds) != len(chosen):
+            raise CheckpointError(f"the decision of this model cannot be read: {dict(decision)!r:.200}")
+        if given is not None and len(thresholds) not in (len(names), 1 if len(names) == 2 else -1):
             raise CheckpointError(
-                f"the decision of this model is of the labels {list(given)}, the model has {list(names)}"
+                f"the decision of this model is of the labels {list(by_label)}, the model has {list(names)}"
             )
-        return cls(temperature, thresholds)
+        return cls(float(temperature), None if given is None else thresholds)
 
     def probabilities(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.floating]:
         """``(n, C)`` of logits ``(n, C)``; ``several``: of labels that do not exclude each other."""
@@ -85,7 +90,7 @@ def decide_labels(
     metric: str,
     calibrate: bool,
     tune: bool,
-) -> dict[str, Any]:
+) -> Row:
     """Fit a decision on labelled rows, and say what it is worth on rows that it was not fitted on.
 
     Args:
@@ -100,11 +105,11 @@ def decide_labels(
         For ``decision.json``: ``temperature``, ``thresholds`` (by label), and under ``measured`` the calibration error
         and the log loss as trained, fitted, and cross-fitted: each fifth of the rows by a fit on the others.
     """
-    found: dict[str, Any] = {}
+    found: Row = {}
+    temperature = fit_temperature(logits, labels) if calibrate else 1.0
     if calibrate:
-        found["temperature"] = fit_temperature(logits, labels)
-        found["measured"] = _measured(logits, labels, found["temperature"])
-    thresholds = fit_thresholds(logits, labels, metric, found.get("temperature", 1.0)) if tune else None
+        found = {"temperature": temperature, "measured": _measured(logits, labels, temperature)}
+    thresholds = fit_thresholds(logits, labels, metric, temperature) if tune else None
     if thresholds is not None:
         tuned = names if labels.ndim == 2 else names[1:]
         found["thresholds"] = dict(zip(tuned, thresholds.tolist(), strict=True))
@@ -114,9 +119,7 @@ def decide_labels(
 def fit_thresholds(
     logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], metric: str, temperature: float = 1.0
 ) -> Floats | None:
-    """The best thresholds, ``(C,)`` or of two labels ``(1,)``; None where none can be chosen; see
-    :func:`decide_labels`.
-    """
+    """The best thresholds, ``(C,)`` or of two labels ``(1,)``; None where none can be chosen."""
     if labels.ndim == 2:
         return best_thresholds(probabilities_at(logits, temperature, several=True), labels)
     if logits.shape[1] == 2 and metric in TUNABLE:
@@ -133,7 +136,7 @@ def cross_fitted_labels(
     """
     several = labels.ndim == 2
 
-    def fit_and_apply(fit_on: npt.NDArray[np.int64], apply_to: npt.NDArray[np.int64]) -> npt.NDArray[np.number]:
+    def fit_and_apply(fit_on: Ints, apply_to: Ints) -> npt.NDArray[np.number]:
         thresholds = fit_thresholds(logits[fit_on], labels[fit_on], metric)
         chosen = None if thresholds is None else tuple(thresholds.tolist())
         return LabelDecision(thresholds=chosen).labels(logits[apply_to], several=several)
@@ -141,16 +144,76 @@ def cross_fitted_labels(
     return cross_fit(len(logits), fit_and_apply)
 
 
-def _measured(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], temperature: float) -> dict[str, Any]:
+def _measured(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], temperature: float) -> Row:
     several = labels.ndim == 2
 
     def of_scaled(scaled: npt.NDArray[np.floating]) -> dict[str, float]:
         error = calibration_error(probabilities_at(scaled, 1.0, several=several), labels)
         return {"calibration_error": error, "log_loss": log_loss(scaled, labels)}
 
-    measured = {"rows": len(logits), "as_trained": of_scaled(logits), "fitted": of_scaled(logits / temperature)}
+    measured: Row = {"rows": len(logits), "as_trained": of_scaled(logits), "fitted": of_scaled(logits / temperature)}
     if len(logits) > 1:
         measured["cross_fitted"] = of_scaled(
             cross_fit(len(logits), lambda fit_on, rows: logits[rows] / fit_temperature(logits[fit_on], labels[fit_on]))
         )
     return measured
+
+
+def prediction_rows(
+    logits: npt.NDArray[np.floating], config: BertConfig, truncated: Flags, decision: LabelDecision | None = None
+) -> list[Row]:
+    """``predicted`` and, for labels, ``probabilities`` of every row.
+
+    Args:
+        logits: ``(n, C)``.
+        config: names the labels and says whether this is regression.
+        truncated: rows whose text did not fit, ``(n,)``.
+        decision: made on dev, or None.
+
+    Returns:
+        n dictionaries: ``predicted`` (label name, list of names where a row may have several, or number),
+        ``probabilities`` (label name to probability; absent for regression), ``truncated``.
+    """
+    if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
+        values = predictions_of(logits, config.problem_type).tolist()
+        return [{"predicted": value, "truncated": cut} for value, cut in zip(values, truncated.tolist(), strict=True)]
+    names = [config.id2label[number] for number in range(config.num_labels)]
+    several, chosen = config.problem_type == "multi_label_classification", decision or LabelDecision()
+    shares = chosen.probabilities(logits, several=several).tolist()
+    labels = chosen.labels(logits, several=several).tolist()
+    return [
+        {
+            "predicted": [name for name, yes in zip(names, label, strict=True) if yes] if several else names[label],
+            "probabilities": dict(zip(names, share, strict=True)),
+            "truncated": cut,
+        }
+        for label, share, cut in zip(labels, shares, truncated.tolist(), strict=True)
+    ]
+
+
+def with_texts(rows: Iterable[Row], texts: Sequence[str], pairs: Sequence[str] | None) -> list[Row]:
+    """The rows with ``text`` (and ``text_pair``) in front; those without any text are marked as ``empty``."""
+    second: Sequence[str | None] = pairs if pairs is not None else [None] * len(texts)
+    return [
+        {
+            "text": text,
+            **({} if pair is None else {"text_pair": pair}),
+            **row,
+            **({} if text.strip() else {"empty": True}),
+        }
+        for row, text, pair in zip(rows, texts, second, strict=True)
+    ]
+
+
+def with_examples(rows: Iterable[Row], examples: Sequence[Example], names: Mapping[int, str]) -> list[Row]:
+    """The rows with line number, text and ``gold`` (label name or names, score, or None) in front."""
+    told = []
+    for row, example in zip(rows, examples, strict=True):
+        gold: Fact = example.label
+        if isinstance(example.label, tuple):
+            gold = [names[number] for number in example.label]
+        elif isinstance(example.label, int) and "probabilities" in row:
+            gold = names[example.label]
+        pair = {} if example.text_pair is None else {"text_pair": example.text_pair}
+        told.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
+    return told

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from bertkit.ragged import Ints
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, grouped, label_warnings, shares
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import text_key
 from bertkit.tasks.text.task import TextTask
-
-Ints = npt.NDArray[np.int64]
-
-
-class _Ragged(Protocol):
-    @property
-    def num_tokens_before(self) -> Ints: ...
-
-
-class LengthCounter(Protocol):
-    """What this module needs of a tokenizer."""
-
-    def encode_ragged(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> _Ragged:
-        """Token ids of texts or pairs, not cut."""
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 def data_report(
     task: TextTask,
     splits: Mapping[str, Sequence[Example]],
-    tokenizer: LengthCounter | None = None,
+    tokenizer: PreTrainedTokenizer | None = None,
     *,
     lengths: Mapping[str, Ints] | None = None,
     max_length: int | None = None,

@@ -5,46 +5,40 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.scoring import Check, row_outputs, stop_nothing
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.probabilities import predictions_of
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
-from bertkit.tasks import (
-    DataReport,
-    Example,
-    Examples,
-    Split,
-    TextTask,
-    data_report,
-    diagnose,
-    load_split,
-    score,
-    splits_of,
-)
+from bertkit.tasks import DataReport, Example, Examples, Split, TextTask, data_report, diagnose, load_split, score
+from bertkit.tasks.examples import Row
 from bertkit.tasks.hold_out import carve
-from bertkit.tasks.prediction_rows import prediction_rows, with_examples
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
 from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.tasks.text.baseline import tfidf_baseline
-from bertkit.tasks.text.decoding import TUNABLE, LabelDecision, cross_fitted_labels, decide_labels
+from bertkit.tasks.text.decoding import (
+    TUNABLE,
+    LabelDecision,
+    cross_fitted_labels,
+    decide_labels,
+    prediction_rows,
+    with_examples,
+)
 from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
 from bertkit.tasks.text.label_weights import class_weights, label_entropy
 from bertkit.tasks.text.reading import read_examples
-from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
 
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
@@ -77,14 +71,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             own += ["long_texts", *(["overlap"] if settings.long_texts == "windows" else [])]
         return own
 
-    def splits(self, data: str | Path) -> Collection[Split]:
-        return splits_of(self.task, data)
-
-    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
-        return load_split(self.task, data, split, on_error=on_error)
-
-    def read_unlabelled(self, path: Path) -> Examples[Example]:
-        return read_examples(self.task, path, "test")
+    def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[Example]:
+        return read_examples(self.task, path, split, on_error=on_error)
 
     def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[Example]]:
         files = {name: beside(self.task, data, "dev", name) for name in self.task.more_dev}
@@ -105,12 +93,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def has_labels(self, examples: Sequence[Example]) -> bool:
         return examples[0].label is not None
 
-    def check_train(self, train: Examples[Example]) -> None:
-        if len({example.label for example in train}) < 2:
-            name = "" if train.path is None else train.path.name
-            raise DataError(
-                f"{name}: all {len(train):,} training rows have the same label; training needs at least two labels"
-            )
+    def train_fault(self, train: Examples[Example]) -> str:
+        if len({example.label for example in train}) > 1:
+            return ""
+        return f"all {len(train):,} training rows have the same label; training needs at least two labels"
 
     def report(
         self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], settings: ReadingSettings
@@ -128,12 +114,12 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             return rows
         return replace(rows, labels=self.task.label_array([example.label for example in examples]))
 
-    def collate(self, encoded: TextRows, rows: Sequence[int], *, labelled: bool) -> Batch:
+    def collate(self, encoded: TextRows, rows: Sequence[int]) -> Batch:
         if isinstance(encoded, GroupSet):
-            return collate_groups(encoded, rows, labelled=labelled, label_each=True)
-        return collate(encoded, rows, {"labels": encoded.labels} if labelled else None)
+            return collate_groups(encoded, rows, labelled=True, label_each=True)
+        return collate(encoded, rows, {"labels": encoded.labels})
 
-    def head(self) -> dict[str, Any]:
+    def head(self) -> Head:
         return {"id2label": self.task.id2label, "problem_type": self.task.problem_type}
 
     def check_model(self, model: PackedModel, name: str) -> None:
@@ -146,18 +132,17 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
                 f"{list(self.task.id2label.values())[:10]}; both must be the same, in the same order"
             )
 
-    def set_up(self, model: BertForSequenceClassification, train: TextRows, settings: ReadingSettings) -> None:
+    def set_up(self, model: PackedModel, train: TextRows, settings: ReadingSettings) -> None:
+        assert isinstance(model, BertForSequenceClassification)
         model.class_weights = class_weights(self.task, train, settings)
 
-    def loss_floor(self, model: BertForSequenceClassification, train: TextRows) -> float:
-        return label_entropy(self.task, train, model.class_weights)
+    def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float:
+        return label_entropy(self.task, train, class_weights(self.task, train, settings))
 
-    def outputs(
-        self, model: BertForSequenceClassification, encoded: TextRows, *, check: Check = stop_nothing, label: str
-    ) -> Floats:
+    def outputs(self, model: PackedModel, encoded: TextRows, *, check: Check = stop_nothing, label: str) -> Floats:
         return text_logits(model, encoded, check=check, label=label)
 
-    def decide(self, given: TextsPredicted, settings: ReadingSettings) -> dict[str, Any]:
+    def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
         reading = reading_of(settings)
         if self.task.is_regression or not (settings.calibrate or settings.tune_thresholds):
             return reading
@@ -178,7 +163,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
 
     def notes_on(self, decision: Decision) -> list[str]:
         tuned = decision.get("tuned")
-        if tuned is None:
+        if not isinstance(tuned, Mapping):
             return []
         metric, others = tuned["metric"], tuned.get("cross_fitted")
         apart = "" if others is None else f", {others:.4f} by thresholds that were chosen on other rows (cross-fitted)"
@@ -191,9 +176,10 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         assert given.encoded.labels is not None
         return score_logits(self.task, given.outputs, given.encoded.labels, self._labels(given))
 
-    def prediction_rows(self, given: TextsPredicted) -> list[dict[str, Any]]:
+    def prediction_rows(self, given: TextsPredicted) -> list[Row]:
+        shape = BertConfig(id2label=self.task.id2label, problem_type=self.task.problem_type)
         chosen = LabelDecision.of(given.decision, self._names)
-        rows = prediction_rows(given.outputs, self._shape(), given.encoded.truncated, chosen)
+        rows = prediction_rows(given.outputs, shape, given.encoded.truncated, chosen)
         return with_examples(rows, given.examples, self.task.id2label)
 
     def diagnose(self, given: TextsPredicted) -> list[str]:
@@ -210,7 +196,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         found = [score(only, predicted[draw], given.encoded.labels[draw])[self.task.main_metric] for draw in draws]
         return np.array(found)
 
-    def baseline(self, train: Examples[Example], dev: Examples[Example], seed: int) -> dict[str, Any] | None:
+    def baseline(self, train: Examples[Example], dev: Examples[Example]) -> Row:
         return tfidf_baseline(train, dev, self.task)
 
     def card(self) -> Card:
@@ -225,7 +211,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             "`metrics.json` (`long_texts`).",
         )
 
-    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> Row:
         what = {"regression": "score", "classification": "label", "multi_label": "any number of labels"}
         return {
             "what_it_predicts": what[self.task.kind],
@@ -254,21 +240,17 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def _names(self) -> list[str]:
         return list(self.task.id2label.values())
 
-    def _labels(self, given: TextsPredicted) -> npt.NDArray[Any]:
+    def _labels(self, given: TextsPredicted) -> npt.NDArray[np.number]:
         """What is predicted: labels under the decision, or scores."""
         if self.task.is_regression:
             return predictions_of(given.outputs, self.task.problem_type)
         return LabelDecision.of(given.decision, self._names).labels(given.outputs, several=self.task.multi_label)
 
-    def _shape(self) -> BertConfig:
-        """The labels as :func:`bertkit.tasks.prediction_rows.prediction_rows` reads them."""
-        return BertConfig(id2label=self.task.id2label, problem_type=self.task.problem_type)
 
-
-def reading_of(settings: ReadingSettings) -> dict[str, Any]:
+def reading_of(settings: ReadingSettings) -> Row:
     """How texts are read, for ``decision.json``; a pipeline reads them the same way by default."""
     windows = settings.long_texts == "windows" and settings.overlap is not None
-    known = {"max_length": settings.max_length, "long_texts": settings.long_texts}
+    known: Row = {"max_length": settings.max_length, "long_texts": settings.long_texts}
     return {**known, "overlap": settings.overlap} if windows else known
 
 
@@ -300,19 +282,11 @@ def encode_texts(
     return featurize_texts(texts, pairs, tokenizer, max_length=settings.max_length, truncation=truncation)
 
 
-def text_logits(
-    model: BertForSequenceClassification, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring"
-) -> Floats:
+def text_logits(model: PackedModel, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring") -> Floats:
     """Logits of every text ``(R, C)``, of one in windows their mean; see :func:`bertkit.engine.scoring.row_outputs`."""
     if isinstance(rows, GroupSet):
         return rows.mean(text_logits(model, rows.sequences, check=check, label=label))
-
-    def forward(net: BertForSequenceClassification, batch: Batch) -> Tensor:
-        logits = net.forward_packed(batch).logits
-        assert logits is not None
-        return logits
-
-    return row_outputs(model, rows, forward, check=check, label=label)
+    return row_outputs(model, rows, logits_of, check=check, label=label)
 
 
 def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np.float64]:
@@ -325,7 +299,7 @@ def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np
 
 
 def score_logits(
-    task: TextTask, logits: Floats, labels: Labels, predicted: npt.NDArray[Any] | None = None
+    task: TextTask, logits: Floats, labels: Labels, predicted: npt.NDArray[np.number] | None = None
 ) -> dict[str, float]:
     """Every metric of the task, and ``loss``, the mean loss without class weights.
 

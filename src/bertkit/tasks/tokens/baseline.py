@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from bertkit.errors import DataError
 from bertkit.metrics.tags import OUTSIDE
+from bertkit.tasks.examples import Row
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 
 
@@ -25,20 +25,15 @@ class MajorityTagger:
             for word, tag in zip(example.words, example.tags, strict=True):
                 exact.setdefault(word, Counter())[tag] += 1
                 folded.setdefault(word.casefold(), Counter())[tag] += 1
-        self._exact = {word: _most_frequent(counts) for word, counts in exact.items()}
+        self.most_frequent = {word: _most_frequent(counts) for word, counts in exact.items()}
         self._folded = {word: _most_frequent(counts) for word, counts in folded.items()}
-
-    @property
-    def num_words(self) -> int:
-        """Different words it knows."""
-        return len(self._exact)
 
     def tag(self, words: Sequence[str]) -> list[str]:
         """A tag for each word."""
-        return [self._exact.get(word) or self._folded.get(word.casefold(), OUTSIDE) for word in words]
+        return [self.most_frequent.get(word) or self._folded.get(word.casefold(), OUTSIDE) for word in words]
 
 
-def majority_baseline(train: Sequence[TaggedExample], dev: Sequence[TaggedExample], task: TokenTask) -> dict[str, Any]:
+def majority_baseline(train: Sequence[TaggedExample], dev: Sequence[TaggedExample], task: TokenTask) -> Row:
     """Fit on train, score on dev. The same input gives the same numbers.
 
     Returns:
@@ -58,7 +53,7 @@ def majority_baseline(train: Sequence[TaggedExample], dev: Sequence[TaggedExampl
         "metrics": score_tags(task, predictions, [example.tags for example in dev]),
         "train_rows": len(train),
         "dev_rows": len(dev),
-        "features": tagger.num_words,
+        "features": len(tagger.most_frequent),
         "seconds": time.perf_counter() - started,
     }
 

@@ -70,9 +70,6 @@ def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
         columns: the columns of words and tags.
         bad: collects bad lines; the whole sentence of a bad line is left out.
         tagged: whether tags are required; None: a file with a single column has none.
-
-    Raises:
-        DataError: a bad line where they are not to be skipped, a file that cannot be read.
     """
     lines = Lines(path, bad, columns.encoding)
     parser = _Parser(path, columns, bad, tagged)
@@ -112,8 +109,12 @@ class _Parser:
             self._documents += 1
             self._sentence.document = self._documents
             return ended
-        if self._sentence.words or self.spoiled or not self._is_comment(text):
-            self._add(line, text)
+        if text.startswith("# ") and not self._sentence.words and not self.spoiled:
+            fields = self._fields(text)
+            looks_tagged = fields[-1] in self._tags_seen or _TAG.fullmatch(fields[-1])
+            if len(fields) < 2 or len(fields) != self._width > 0 or not looks_tagged:
+                return None  # a comment
+        self._add(line, text)
         return None
 
     def finish(self) -> Sentence | None:
@@ -121,14 +122,6 @@ class _Parser:
         ended, spoiled = self._sentence, self.spoiled
         self._sentence, self.spoiled = Sentence([], [], [], self._documents), False
         return ended if ended.words and not spoiled else None
-
-    def _is_comment(self, text: str) -> bool:
-        if not text.startswith("# "):
-            return False
-        fields = self._fields(text)
-        if len(fields) < 2 or len(fields) != self._width > 0:
-            return True
-        return fields[-1] not in self._tags_seen and _TAG.fullmatch(fields[-1]) is None
 
     def _fields(self, text: str) -> list[str]:
         tabs = "\t" in text if self._delimiter is None else self._delimiter == "\t"

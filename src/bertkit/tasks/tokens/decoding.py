@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.metrics.tags import OUTSIDE, Notation, notation_of
+from bertkit.ragged import Flags, Ints
 from bertkit.tasks.pieces import Pieces, end_of_marks
 from bertkit.tasks.tokens.features import TokenWindows
 
 Strategy = Literal["none", "simple", "first", "average", "max"]
 STRATEGIES: tuple[Strategy, ...] = ("none", "simple", "first", "average", "max")
 Floats = npt.NDArray[np.floating]
+FoundEntity = dict[str, str | int | float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,9 @@ class TextPieces:
     """The pieces of one text: characters ``(p,)`` each, and which go on with the word before them."""
 
     text: str
-    starts: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    inside: npt.NDArray[np.bool_]
+    starts: Ints
+    ends: Ints
+    inside: Flags
 
     @classmethod
     def of(cls, text: str, pieces: Pieces, begin: int, end: int) -> TextPieces:
@@ -53,17 +55,17 @@ class TextPieces:
         inside = (words >= 0) & (np.diff(words, prepend=-1) == 0)
         return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], inside)
 
-    def visible(self) -> npt.NDArray[np.int64]:
+    def visible(self) -> Ints:
         """Numbers of the pieces with any character; some tokenizers have pieces of nothing but white space."""
         return np.flatnonzero(self.ends > self.starts)
 
-    def select(self, numbers: npt.NDArray[np.int64]) -> TextPieces:
+    def select(self, numbers: Ints) -> TextPieces:
         """Some pieces of the text, one or more."""
         words = np.cumsum(~self.inside)[numbers]
         inside = np.concatenate([[False], words[1:] == words[:-1]])
         return TextPieces(self.text, self.starts[numbers], self.ends[numbers], inside)
 
-    def characters(self) -> npt.NDArray[np.int64]:
+    def characters(self) -> Ints:
         """Numbers of the pieces that begin something new, and not the next byte of the same character."""
         before = np.maximum.accumulate(np.concatenate([[0], self.ends[:-1]]))
         return np.flatnonzero(self.starts >= before)
@@ -76,11 +78,7 @@ class TextPieces:
 
 
 def check_strategy(strategy: str) -> Strategy:
-    """The strategy, if it is one.
-
-    Raises:
-        InputError: it is not.
-    """
+    """The strategy; an InputError if there is none of that name."""
     for known in STRATEGIES:
         if strategy == known:
             return known
@@ -96,8 +94,8 @@ def find_entities(
     id2label: Mapping[int, str],
     strategy: Strategy = "simple",
     ignore_labels: Collection[str] = (OUTSIDE,),
-) -> list[dict[str, Any]]:
-    """What the model found in one text.
+) -> list[FoundEntity]:
+    """What the model found in one text, in its order.
 
     Args:
         pieces: of the text.
@@ -110,9 +108,9 @@ def find_entities(
         ignore_labels: labels ("none") or types (else) that are left out.
 
     Returns:
-        Dicts in the order of the text. "none": ``entity`` (label), ``score``, ``index`` (of the token, from 1, as [CLS]
-        is 0), ``word``, ``start``, ``end``. Else: ``entity_group`` (type), ``score`` (mean over its words or pieces),
-        ``word``, ``start``, ``end``. Always ``word == text[start:end]``.
+        Under "none": ``entity`` (label), ``score``, ``index`` (of the token, from 1, as [CLS] is 0), ``word``,
+        ``start``, ``end``. Else: ``entity_group`` (type), ``score`` (mean over its words or pieces), ``word``,
+        ``start``, ``end``. Always ``word == text[start:end]``.
     """
     visible = pieces.visible()
     if not len(visible):
@@ -123,20 +121,14 @@ def find_entities(
     firsts = pieces.characters() if strategy == "simple" else np.flatnonzero(~pieces.inside)
     labelled = _labelled(probabilities_PC, firsts, strategy, id2label)
     notation = notation_of(id2label.values())
-    found = []
+    found: list[FoundEntity] = []
     for kind, members in group_labels(labelled, notation):
         if kind in ignore_labels:
             continue
         start, end = pieces.span(members[0].first, members[-1].last)
-        found.append(
-            {
-                "entity_group": kind,
-                "score": float(np.mean([member.score for member in members])),
-                "word": pieces.text[start:end],
-                "start": start,
-                "end": end,
-            }
-        )
+        place: FoundEntity = {"word": pieces.text[start:end], "start": start, "end": end}
+        score = float(np.mean([member.score for member in members]))
+        found.append({"entity_group": kind, "score": score, **place})
     return found
 
 
@@ -157,17 +149,14 @@ def group_labels(labelled: Sequence[Labelled], notation: Notation) -> list[tuple
 
 def word_labels(
     logits_PC: Floats, windows: TokenWindows, outside: int = 0, inner: Sequence[int] | None = None
-) -> list[npt.NDArray[np.int64]]:
+) -> list[Ints]:
     """Label number of each word of each text: that of its first piece; ``outside`` for a word without a piece.
 
     Words that begin in one piece (no-space scripts, unknown text) have one label between them, so that those after the
     first go on with what it begins. A word without a piece between two words of an entity belongs to it.
 
-    Args:
-        logits_PC: of all pieces, ``(P, C)``.
-        windows: made with words.
-        outside: number of the label ``O``.
-        inner: for each label that of a further word, ``I-PER`` for ``B-PER`` and for itself; None repeats the label.
+    ``outside`` is the number of the label ``O``; ``inner`` has for each label that of a further word, ``I-PER`` for
+    ``B-PER`` and for itself; None repeats the label. ``logits_PC``: of all pieces, ``(P, C)``.
     """
     assert windows.first_pieces is not None, "windows were made without words"
     assert windows.word_boundaries is not None, "windows were made without words"
@@ -179,69 +168,53 @@ def word_labels(
     return np.split(labels, windows.word_boundaries[1:-1])
 
 
-def shares_piece(first_pieces_W: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def shares_piece(first_pieces_W: Ints) -> Flags:
     """Whether each word begins in the same piece as the word before."""
     same = (first_pieces_W[1:] == first_pieces_W[:-1]) & (first_pieces_W[1:] >= 0)
     return np.concatenate([np.zeros(min(1, len(first_pieces_W)), dtype=bool), same])
 
 
 def _go_on(
-    labels_W: npt.NDArray[np.int64],
-    first_pieces_W: npt.NDArray[np.int64],
+    labels_W: Ints,
+    first_pieces_W: Ints,
     begins: Collection[int],
-    inner_C: npt.NDArray[np.int64],
+    inner_C: Ints,
 ) -> None:
     """Label, in place, words that share a piece with the word before, and words without one in an entity."""
     shared = shares_piece(first_pieces_W)
     labels_W[shared] = inner_C[labels_W[shared]]
-    missing = np.flatnonzero(first_pieces_W < 0)
-    for word in missing[::-1].tolist():  # backwards, for several of them in a row
+    for word in np.flatnonzero(first_pieces_W < 0)[::-1].tolist():  # backwards, for several of them in a row
         after = labels_W[word + 1] if word + 1 < len(labels_W) and word + 1 not in begins else None
-        if after is not None and after == inner_C[after]:
-            before = _labelled_before(first_pieces_W, word, begins)
-            if before is not None and inner_C[labels_W[before]] == after:
-                labels_W[word] = after
-
-
-def _labelled_before(first_pieces_W: npt.NDArray[np.int64], word: int, begins: Collection[int]) -> int | None:
-    """The nearest word before with a piece, in the same text."""
-    while word not in begins:
-        word -= 1
-        if first_pieces_W[word] >= 0:
-            return word
-    return None
+        if after is None or after != inner_C[after]:
+            continue
+        before = word
+        while before not in begins and first_pieces_W[before] < 0:  # the nearest word with a piece, in the same text
+            before -= 1
+        if first_pieces_W[before] >= 0 and inner_C[labels_W[before]] == after:
+            labels_W[word] = after
 
 
 def _single_pieces(
     pieces: TextPieces,
-    visible: npt.NDArray[np.int64],
+    visible: Ints,
     probabilities_PC: Floats,
     id2label: Mapping[int, str],
     ignore_labels: Collection[str],
-) -> list[dict[str, Any]]:
-    found = []
+) -> list[FoundEntity]:
+    found: list[FoundEntity] = []
     best = probabilities_PC.argmax(axis=-1)
     for place in visible.tolist():
-        number = int(best[place])
-        label = id2label[number]
+        label = id2label[int(best[place])]
         if label in ignore_labels:
             continue
         start, end = int(pieces.starts[place]), int(pieces.ends[place])
-        found.append(
-            {
-                "entity": label,
-                "score": float(probabilities_PC[place, number]),
-                "index": place + 1,
-                "word": pieces.text[start:end],
-                "start": start,
-                "end": end,
-            }
-        )
+        where: FoundEntity = {"index": place + 1, "word": pieces.text[start:end], "start": start, "end": end}
+        found.append({"entity": label, "score": float(probabilities_PC[place, best[place]]), **where})
     return found
 
 
 def _labelled(
-    probabilities_PC: Floats, firsts: npt.NDArray[np.int64], strategy: Strategy, id2label: Mapping[int, str]
+    probabilities_PC: Floats, firsts: Ints, strategy: Strategy, id2label: Mapping[int, str]
 ) -> list[Labelled]:
     """The label of each run of pieces; runs begin at ``firsts`` and end where the next one begins."""
     lasts = np.append(firsts[1:], len(probabilities_PC)) - 1

@@ -27,8 +27,6 @@ IGNORED = -100
 #: Of the pieces of a window, the share that the next window repeats.
 OVERLAP = 0.25
 
-Words = Sequence[tuple[int, int]]
-
 
 @dataclass(frozen=True, slots=True)
 class TokenWindows(WindowRows):
@@ -49,11 +47,6 @@ class TokenWindows(WindowRows):
     first_pieces: Ints | None = None
     word_boundaries: Ints | None = None
     labels: Ints | None = None
-
-    @property
-    def text_tokens(self) -> Ints:
-        """Tokens that each text would have in one row, special tokens included, int64 ``(E,)``."""
-        return np.diff(self.pieces.boundaries) + 2
 
 
 def windows_of_texts(
@@ -100,7 +93,7 @@ def windows_of_texts(
 
 def windows_of_words(
     texts: Sequence[str],
-    words: Sequence[Words],
+    words: Sequence[Sequence[tuple[int, int]]],
     tokenizer: PreTrainedTokenizer,
     *,
     max_length: int,
@@ -109,6 +102,9 @@ def windows_of_words(
     inner_labels: Sequence[int] | None = None,
 ) -> TokenWindows:
     """The same for texts whose words are known, with a label for the first piece of each word.
+
+    Each word is labelled in one row only, the one in which it is read. A piece that begins several words (where they
+    are written without blanks) has the label of the first.
 
     Args:
         texts: E texts.
@@ -119,10 +115,6 @@ def windows_of_words(
         labels: label numbers of the words of each text; None for prediction.
         inner_labels: for each label number the one that the further pieces of a word get (``I-PER`` for ``B-PER``);
             None leaves them out of the loss.
-
-    Returns:
-        Each word is labelled in one row only, the one in which it is read. A piece that begins several words (where
-        they are written without blanks) has the label of the first.
     """
     windows = windows_of_texts(texts, tokenizer, max_length=max_length, overlap=overlap)
     pieces = windows.pieces
@@ -152,8 +144,6 @@ def _rows(pieces: Pieces, windows: Windows, tokenizer: PreTrainedTokenizer, num_
 
 def _first_pieces(pieces: Pieces, begin: int, end: int, spans_W2: Ints) -> Ints:
     """For each word of a text the first of its pieces that shares a character with it, or -1."""
-    if begin == end or not len(spans_W2):
-        return np.full(len(spans_W2), -1, dtype=np.int64)
     starts, ends = pieces.starts[begin:end], pieces.ends[begin:end]
     real = np.flatnonzero(ends > starts)  # a piece without a character shares none with any word
     if not len(real):
@@ -176,17 +166,10 @@ def _token_labels(
     if inner_labels is not None:
         inner = np.array([*inner_labels, IGNORED], dtype=np.int64)  # what -100 is followed by stays -100
         for begin, end in windows.pieces.spans():
-            _fill_in(labels_P[begin:end], inner)
+            of_text = labels_P[begin:end]
+            last = np.maximum.accumulate(np.where(of_text != IGNORED, np.arange(len(of_text)), -1))
+            fill = (of_text == IGNORED) & (last >= 0)
+            of_text[fill] = inner[of_text[last[fill]]]
     labels = np.full(len(windows.rows.ids), IGNORED, dtype=np.int64)
     labels[windows.places] = labels_P
     return labels
-
-
-def _fill_in(labels_P: Ints, inner: Ints) -> None:
-    """Give each piece without a label the inner label of the labelled one before it, in place."""
-    labelled = labels_P != IGNORED
-    if not labelled.any():
-        return
-    last = np.maximum.accumulate(np.where(labelled, np.arange(len(labels_P)), -1))
-    fill = ~labelled & (last >= 0)
-    labels_P[fill] = inner[labels_P[last[fill]]]

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bertkit.errors import InputError, did_you_mean
-from bertkit.metrics.tags import Entity, Notation, notation_of, read_entities, read_strictly
+from bertkit.metrics.tags import notation_of, read_entities, read_strictly
+from bertkit.tasks.examples import Row
 
 Mode = Literal["default", "strict"]
 MODES: tuple[Mode, ...] = ("default", "strict")
@@ -48,7 +49,7 @@ class Found:
         precision, recall = self.precision, self.recall
         return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, float]:
         """The three scores, and ``support``."""
         return {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": self.support}
 
@@ -79,7 +80,7 @@ class EntityScores:
         support = sum(found.support for found in self.by_type.values())
         return sum(found.f1 * found.support for found in self.by_type.values()) / support if support else 0.0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Row:
         """Plain data for JSON: ``by_type`` and ``micro`` (see :meth:`Found.to_dict`), ``macro_f1``, ``weighted_f1``."""
         return {
             "by_type": {kind: found.to_dict() for kind, found in self.by_type.items()},
@@ -116,19 +117,19 @@ def entity_scores(
         scheme: of strict mode; ``seqeval``'s ``IOB2`` and ``IOBES``.
 
     Raises:
-        InputError: an unknown mode or scheme, sentences of different lengths, a flat list of tags, nothing to score; in
-            strict mode a tag that does not belong to the scheme.
+        InputError: an unknown mode or scheme, tags that cannot be compared, nothing to score; in strict mode a tag that
+            does not belong to the scheme.
     """
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}{did_you_mean(str(mode), MODES)}; use default or strict")
     check_tags(predictions, references)
     notation = notation_of({tag for side in (predictions, references) for tags in side for tag in tags})
-    read = _strict_reader(scheme) if mode == "strict" else read_entities
-    right: Counter[str] = Counter()
-    predicted: Counter[str] = Counter()
-    support: Counter[str] = Counter()
+    right, predicted, support = Counter[str](), Counter[str](), Counter[str]()
     for guessed, correct in zip(predictions, references, strict=True):
-        ours, theirs = set(read(guessed, notation)), set(read(correct, notation))
+        if mode == "strict":
+            ours, theirs = (set(read_strictly(tags, scheme, notation)) for tags in (guessed, correct))
+        else:
+            ours, theirs = (set(read_entities(tags, notation)) for tags in (guessed, correct))
         predicted.update(entity.type for entity in ours)
         support.update(entity.type for entity in theirs)
         right.update(entity.type for entity in ours & theirs)
@@ -137,11 +138,7 @@ def entity_scores(
 
 
 def tag_accuracy(predictions: Sentences, references: Sentences) -> float:
-    """Share of the words whose tag is right. Most words are ``O``, so it is high for a model that finds nothing.
-
-    Raises:
-        InputError: as :func:`entity_scores`.
-    """
+    """Share of the words whose tag is right. Most words are ``O``, so it is high for a model that finds nothing."""
     check_tags(predictions, references)
     pairs = [
         pair for ours, theirs in zip(predictions, references, strict=True) for pair in zip(ours, theirs, strict=True)
@@ -150,11 +147,7 @@ def tag_accuracy(predictions: Sentences, references: Sentences) -> float:
 
 
 def check_tags(predictions: Sentences, references: Sentences) -> None:
-    """Refuse tags that cannot be compared.
-
-    Raises:
-        InputError: as :func:`entity_scores`.
-    """
+    """Refuse tags that cannot be compared, with an InputError."""
     for name, side in (("predictions", predictions), ("references", references)):
         if any(isinstance(tags, str) for tags in side):
             raise InputError(f"{name} must be a list of sentences, each a list of tags; got a flat list of tags")
@@ -168,10 +161,3 @@ def check_tags(predictions: Sentences, references: Sentences) -> None:
             raise InputError(f"sentence {number} has {len(theirs)} words, but {len(ours)} predicted tags")
     if not any(len(tags) for tags in references):
         raise InputError("nothing to score: no words")
-
-
-def _strict_reader(scheme: Literal["BIO", "BIOES"]) -> Any:
-    def read(tags: Sequence[str], notation: Notation) -> list[Entity]:
-        return read_strictly(tags, scheme, notation)
-
-    return read

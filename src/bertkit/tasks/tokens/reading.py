@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, did_you_mean, shorten
-from bertkit.metrics.tags import OUTSIDE, Entity, Spelling, read_entities, spelling_of
+from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
 from bertkit.tasks.examples import Columns, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
-from bertkit.tasks.reading.splits import FileRules, kind_of, split_path, splits_of
+from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
 from bertkit.tasks.reading.tables import JsonTable, names_of, open_table
 from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
@@ -43,11 +43,15 @@ class _Ner(NamedTuple):
     folders: tuple[str, ...] = ()
 
 
+#: Under which a folder of tagged files is looked for, whatever its task is called.
+NER = _Ner()
+
+
 def tagged_files(data: str | Path) -> dict[Split, Path]:
     """The files of a dataset by split: those of a folder with the split in their names (``train.conll``, ``eng.testb``,
     ``wnut17train.conll.xz``), or one file. Raises as :func:`bertkit.tasks.splits_of`.
     """
-    return splits_of(_Ner(), data, RULES)
+    return splits_of(NER, data, RULES)
 
 
 def ner_task(
@@ -96,24 +100,19 @@ def ner_task(
     return TokenTask(name, tuple(sorted(found)), columns, joiner, about=about, notes=tuple(notes))
 
 
-def load_tagged(task: TokenTask, data: str | Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
-    """Read one split. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
+def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
+    """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
 
     Args:
         task: from :func:`ner_task`.
-        data: a folder or a file.
+        path: the file, whatever its name says.
         split: train, dev or test; a test file may have words alone.
         on_error: "raise" refuses a file with bad lines and names them; "skip" leaves out the sentences that hold bad
             lines, and lists the lines, each with its reason, in ``.skipped`` of the result.
 
     Raises:
-        DataError: no such split, no sentence, or bad lines: each with file, line, found, expected.
+        DataError: no sentence, or bad lines: each with file, line, found, expected.
     """
-    return read_tagged(task, split_path(_Ner(), data, split, RULES), split, on_error=on_error)
-
-
-def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
-    """The sentences of one file, whatever its name says; as :func:`load_tagged`."""
     bad = BadRows(on_error, gather=True)
     sentences = _sentences(path, task.columns, bad, tagged=None if split == "test" else True)
     spelling = spelling_of([sentence.tags for sentence in sentences]) if sentences[0].tags else None
@@ -122,8 +121,11 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
         entities = None if spelling is None else tuple(read_entities(sentence.tags, spelling.notation))
         unknown = next((entity for entity in entities or () if entity.type not in task.types), None)
         if unknown is not None:
-            advice = RUNNING_TEXT if split == "test" else ""
-            bad.report(path, sentence.lines[unknown.start], "unknown type", _unknown(task, sentence, unknown) + advice)
+            message = (
+                f"tag {sentence.tags[unknown.start]!r} is of no known type{did_you_mean(unknown.type, task.types)}; "
+                f"the types are {shorten(task.types, limit=12)}{RUNNING_TEXT if split == 'test' else ''}"
+            )
+            bad.report(path, sentence.lines[unknown.start], "unknown type", message)
             continue
         place = sentence.lines[0], str(path), sentence.document
         rows.append(TaggedExample(tuple(sentence.words), entities, *place, task.joiner))
@@ -228,10 +230,3 @@ def _check_types(path: Path, spelling: Spelling, num_words: int) -> None:
             f"{shorten(spelling.types, limit=4)}. Is this the column of the tags? Choose it with --tag-column "
             "(tag_column=)"
         )
-
-
-def _unknown(task: TokenTask, sentence: Sentence, entity: Entity) -> str:
-    return (
-        f"tag {sentence.tags[entity.start]!r} is of no known type{did_you_mean(entity.type, task.types)}; the types "
-        f"are {shorten(task.types, limit=12)}"
-    )

@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from bertkit.errors import counted
-from bertkit.metrics.tags import Spelling
+from bertkit.ragged import Ints
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, label_warnings, shares
 from bertkit.tasks.hold_out import plain_text
-from bertkit.tasks.tokens.task import TaggedExample, TokenTask
-
-Name = tuple[str, str]
+from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class PieceCounts:
     num_words_shared: words that begin in the same piece as the word before, and can only go on with what that is.
     """
 
-    tokens: npt.NDArray[np.int64]
+    tokens: Ints
     num_windows: int
     num_words_without: int
     num_words_shared: int = 0
@@ -41,14 +38,7 @@ def tagged_report(
     *,
     max_length: int,
 ) -> DataReport:
-    """Count sentences, entities, windows, duplicates and overlap.
-
-    Args:
-        task: names the types.
-        splits: sentences by split name; "train" is what the others are compared with.
-        pieces: what the tokenizer made of each split.
-        max_length: tokens of a window.
-    """
+    """Count sentences, entities, windows of ``max_length`` tokens, duplicates and what train shares with the others."""
     known = set(_names(splits.get("train", ())))
     reports = {}
     for name, rows in splits.items():
@@ -75,7 +65,7 @@ def _tell_entities(facts: SplitFacts, task: TokenTask, rows: Sequence[TaggedExam
     absent = [kind for kind, count in entities.items() if not count]
     facts.tell(f"NO ENTITY of type {', '.join(map(repr, absent[:5]))}" if absent and not untagged else "")
     facts.count("untagged", untagged, "sentence", "without tags")
-    spelling: Spelling | None = getattr(rows, "spelling", None)
+    spelling = rows.spelling if isinstance(rows, TaggedExamples) else None
     scheme, repaired = ("", 0) if spelling is None else (spelling.scheme, spelling.repaired)
     facts.tell("", scheme=scheme)
     facts.count("repaired", repaired, "tag", f"outside the scheme {scheme}", mark="REPAIRED")
@@ -91,7 +81,7 @@ def _tell_pieces(facts: SplitFacts, num_sentences: int, pieces: PieceCounts, max
     facts.count("words_shared", pieces.num_words_shared, "word", "in the piece of the word before, with its entity")
 
 
-def _names(rows: Sequence[TaggedExample]) -> list[Name]:
+def _names(rows: Sequence[TaggedExample]) -> list[tuple[str, str]]:
     """Type and words of every entity."""
     return [
         (entity.type, " ".join(row.words[entity.start : entity.end]).casefold())

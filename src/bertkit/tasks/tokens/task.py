@@ -56,11 +56,7 @@ class TaggedExample:
 
     @property
     def tags(self) -> list[str]:
-        """The right tag of each word, in BIO.
-
-        Raises:
-            DataError: the example has none.
-        """
+        """The right tag of each word, in BIO; a DataError if the example has none."""
         if self.entities is None:
             raise DataError(f"{self.where}: the sentence has no tags")
         return write_tags(self.entities, len(self.words))
@@ -134,11 +130,7 @@ class TokenTask:
 def score_tags(
     task: TokenTask, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Every metric of the task, in its order, of the tags of n sentences.
-
-    Raises:
-        InputError: as :func:`bertkit.tasks.tokens.metrics.entity_scores`.
-    """
+    """Every metric of the task, in its order, of the tags of n sentences."""
     scores = entity_scores(predictions, references)
     values = {
         "f1": scores.micro.f1,

@@ -6,37 +6,31 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from bertkit.batch import Batch, collate
 from bertkit.engine.scoring import Check, stop_nothing, token_outputs
-from bertkit.errors import ConfigError, DataError, shorten
+from bertkit.errors import ConfigError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, Split
+from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import shares_piece, word_labels
-from bertkit.tasks.tokens.features import (
-    IGNORED,
-    OVERLAP,
-    TokenWindows,
-    windows_of_words,
-)
+from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
 from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
-from bertkit.tasks.tokens.reading import load_tagged, read_tagged, tagged_files
+from bertkit.tasks.tokens.reading import NER, RULES, read_tagged
 from bertkit.tasks.tokens.report import PieceCounts, tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
-from bertkit.tasks.workflow import Card, Predicted, Workflow
+from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
 
 TagsPredicted = Predicted[TaggedExample, TokenWindows, Floats]
@@ -56,14 +50,12 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("label_all_pieces",)
 
-    def splits(self, data: str | Path) -> Collection[Split]:
-        return tagged_files(data)
+    @property
+    def sources(self) -> tuple[NamedTask, FileRules]:
+        return NER, RULES
 
-    def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
-        return load_tagged(self.task, data, split, on_error=on_error)
-
-    def read_unlabelled(self, path: Path) -> Examples[TaggedExample]:
-        return read_tagged(self.task, path, "test")
+    def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
+        return read_tagged(self.task, path, split, on_error=on_error)
 
     def hold_out(
         self, train: Examples[TaggedExample], share: float, seed: int
@@ -80,12 +72,10 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def has_labels(self, examples: Sequence[TaggedExample]) -> bool:
         return examples[0].entities is not None
 
-    def check_train(self, train: Examples[TaggedExample]) -> None:
-        if not any(example.entities for example in train):
-            name = "" if train.path is None else train.path.name
-            raise DataError(
-                f"{name}: none of {len(train):,} training sentences has an entity; there is nothing to learn"
-            )
+    def train_fault(self, train: Examples[TaggedExample]) -> str:
+        if any(example.entities for example in train):
+            return ""
+        return f"none of {len(train):,} training sentences has an entity; there is nothing to learn"
 
     def report(
         self,
@@ -96,7 +86,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         assert settings.max_length is not None
         counts = {
             name: PieceCounts(
-                windows.text_tokens,
+                np.diff(windows.pieces.boundaries) + 2,
                 len(windows),
                 int((_first_pieces(windows) < 0).sum()),
                 int(shares_piece(_first_pieces(windows)).sum()),
@@ -129,12 +119,12 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         """``I-PER`` for ``B-PER``: what the further pieces of a word with that label get."""
         return self.task.numbers_of([re.sub("^B-", "I-", label) for label in self.task.labels])
 
-    def collate(self, encoded: TokenWindows, rows: Sequence[int], *, labelled: bool) -> Batch:
-        return collate(encoded.rows, rows, token_targets={"labels": encoded.labels} if labelled else None)
+    def collate(self, encoded: TokenWindows, rows: Sequence[int]) -> Batch:
+        return collate(encoded.rows, rows, token_targets={"labels": encoded.labels})
 
     # ----------------------------------------------------------------------------------------------------- model
 
-    def head(self) -> dict[str, Any]:
+    def head(self) -> Head:
         return {"id2label": self.task.id2label}
 
     def check_model(self, model: PackedModel, name: str) -> None:
@@ -145,7 +135,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
                 f"{shorten(self.task.labels, limit=9)}. Both must have the same types, tagged in BIO"
             )
 
-    def loss_floor(self, model: BertForTokenClassification, train: TokenWindows) -> float:
+    def loss_floor(self, train: TokenWindows, settings: ReadingSettings) -> float:
         assert train.labels is not None
         counts = np.bincount(train.labels[train.labels != IGNORED]).astype(np.float64)
         shares = counts[counts > 0] / counts.sum()
@@ -153,19 +143,12 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     # ------------------------------------------------------------------------------------------ outputs and scores
 
-    def outputs(
-        self, model: BertForTokenClassification, encoded: TokenWindows, *, check: Check = stop_nothing, label: str
-    ) -> Floats:
-        def forward(net: BertForTokenClassification, batch: Batch) -> torch.Tensor:
-            logits = net.forward_packed(batch).logits
-            assert logits is not None
-            return logits
-
-        logits_TC = token_outputs(model, encoded.rows, forward, check=check, label=label)
+    def outputs(self, model: PackedModel, encoded: TokenWindows, *, check: Check = stop_nothing, label: str) -> Floats:
+        logits_TC = token_outputs(model, encoded.rows, logits_of, check=check, label=label)
         number = {name: index for index, name in model.config.id2label.items()}
         return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
 
-    def decide(self, given: TagsPredicted, settings: ReadingSettings) -> dict[str, Any]:
+    def decide(self, given: TagsPredicted, settings: ReadingSettings) -> Row:
         return {"max_length": settings.max_length}
 
     def score(self, given: TagsPredicted) -> dict[str, float]:
@@ -173,7 +156,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         losses, targets = _piece_losses(given)
         return {**score_tags(self.task, predicted, right), "loss": float(losses[targets].mean())}
 
-    def prediction_rows(self, given: TagsPredicted) -> list[dict[str, Any]]:
+    def prediction_rows(self, given: TagsPredicted) -> list[Row]:
         return [
             {
                 "row": example.row,
@@ -217,20 +200,17 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
             "default": entity_scores(predicted, right).to_dict(),
             "strict": entity_scores(predicted, right, mode="strict").to_dict(),
         }
-        lines = (
-            "".join(
-                f"{_one_field(word)}\t{gold}\t{tag}\n" for word, gold, tag in zip(e.words, e.tags, tags, strict=True)
-            )
-            for e, tags in zip(given.examples, predicted, strict=True)
-        )
+        sentences = []  # a column holds no tab, and is not empty
+        for example, tags in zip(given.examples, predicted, strict=True):
+            words = [re.sub(r"\s+", " ", word) or " " for word in example.words]
+            rows = zip(words, example.tags, tags, strict=True)
+            sentences.append("".join("\t".join(row) + "\n" for row in rows))
         return {
             f"entities-{split}.json": json.dumps(table, indent=2, ensure_ascii=False) + "\n",
-            f"predictions-{split}.conll": "\n".join(lines),
+            f"predictions-{split}.conll": "\n".join(sentences),
         }
 
-    def baseline(
-        self, train: Examples[TaggedExample], dev: Examples[TaggedExample], seed: int
-    ) -> dict[str, Any] | None:
+    def baseline(self, train: Examples[TaggedExample], dev: Examples[TaggedExample]) -> Row:
         return majority_baseline(train, dev, self.task)
 
     # ----------------------------------------------------------------------------------------------------- words
@@ -251,7 +231,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         visualize.scores_by_type(table["by_type"], folder / "types.png")
         return ("types.png",)
 
-    def facts(self, settings: ReadingSettings) -> dict[str, Any]:
+    def facts(self, settings: ReadingSettings) -> Row:
         return {
             "what_it_predicts": "entities",
             "tagging": "BIO",
@@ -285,16 +265,11 @@ def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.ND
     return losses, targets
 
 
-def _in_text(example: TaggedExample, tags: Sequence[str]) -> list[dict[str, Any]]:
+def _in_text(example: TaggedExample, tags: Sequence[str]) -> list[Row]:
     """The entities with their places in the text."""
     text, spans = example.text, example.spans
-    found = []
+    found: list[Row] = []
     for kind, first, end in read_entities(tags):
         start, stop = spans[first][0], spans[end - 1][1]
         found.append({"type": kind, "start": start, "end": stop, "word": text[start:stop]})
     return found
-
-
-def _one_field(word: str) -> str:
-    """A word that may stand in a column: without tabs and line ends, and not empty."""
-    return re.sub(r"\s+", " ", word) or " "

@@ -197,7 +197,7 @@ def _finish(job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found
     """Baseline, mean and sd, the chosen model at the top of the folder, pictures and card; ``metrics.json`` last."""
     workflow, config, rows, run = job.workflow, job.config, job.data.rows, job.run
     task: Task = workflow.task
-    baseline = workflow.baseline(rows.train, rows.dev, config.seed) if config.baseline else None
+    baseline = workflow.baseline(rows.train, rows.dev) if config.baseline else None
     mean, sd, median = summarize(seeds)
     chosen = choose_seed(seeds, task.main_metric)
     decision = read_decision(run.seed(chosen.seed) / "best")

@@ -134,7 +134,7 @@ def fit(
         options: see :class:`FitOptions`.
     """
     workflow.set_up(model, train, config)
-    floor = workflow.loss_floor(model, train)
+    floor = workflow.loss_floor(train, config)
     seed_generators(seed)
     if config.freeze_encoder and workflow.reads_vectors:
         parts = _frozen_parts(model, train, dev, config, seed, options.cache)
@@ -192,7 +192,7 @@ def _full_parts(
 ) -> _Parts:
     plan = EpochPlan(
         train.lengths.tolist(),
-        lambda rows: workflow.collate(train, rows, labelled=True),
+        lambda rows: workflow.collate(train, rows),
         step_size=config.batch_size * config.accumulation,
         max_tokens=config.max_tokens,
         seed=seed,

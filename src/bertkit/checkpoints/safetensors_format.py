@@ -1,0 +1,191 @@
+"""The safetensors format: a header that is checked before any weight is read, values that are finite, and a writer.
+
+Format: 8 bytes little endian with the length N of the header, N bytes of JSON, then the bytes of the tensors
+(https://huggingface.co/docs/safetensors, "Format"). Deviation: headers are limited to 8 MiB (some 50,000 tensors)
+instead of 100 MB, so that a damaged length cannot exhaust memory. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.errors import CheckpointError
+from bertkit.system.atomic_files import disk_guard
+from bertkit.system.untrusted_files import Json, open_regular, strict_json
+
+MAX_HEADER_BYTES = 8 << 20
+#: Size of one value by type.
+ITEM_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E5M2FNUZ", "F8_E4M3FNUZ"), 1),
+}
+#: Float type -> unsigned integer of its size, and the bits of the exponent, which are all set in NaN and infinity.
+_EXPONENT = {
+    "F64": ("<u8", 0x7FF << 52),
+    "F32": ("<u4", 0xFF << 23),
+    "F16": ("<u2", 0x1F << 10),
+    "BF16": ("<u2", 0xFF << 7),
+}
+#: Values of a tensor as numpy has them; bfloat16, which numpy lacks, as 16-bit integers.
+Values = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    end: int
+
+    @property
+    def num_values(self) -> int:
+        """Product of the sizes."""
+        return prod(self.shape)
+
+
+def read_header(file: Path) -> dict[str, TensorInfo]:
+    """The tensors of a safetensors file by name, from its checked header; the cost does not grow with the weights.
+
+    Raises:
+        CheckpointError: not a regular file, unreadable, truncated or with extra bytes; a header that is not valid JSON
+            of this format, has a tensor twice, or tensors that overlap, leave gaps or have the wrong number of bytes.
+            Names file and tensor.
+    """
+    with open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size < 8:
+            raise _damaged(file, f"it has {size} bytes, a header alone needs more than 8")
+        length = int.from_bytes(_read(stream, 8, file), "little")
+        if length > size - 8:
+            raise _damaged(file, f"its header should have {length:,} bytes, but only {size - 8:,} follow")
+        if length > MAX_HEADER_BYTES:
+            raise _damaged(file, f"its header should have {length:,} bytes, more than the limit {MAX_HEADER_BYTES:,}")
+        text = _read(stream, length, file)
+    try:
+        content = strict_json(text)
+    except ValueError as error:
+        raise _damaged(file, f"its header is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise _damaged(file, f"its header is a JSON {type(content).__name__}, expected an object of tensors")
+    metadata = content.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _damaged(file, "__metadata__ of its header is not an object of texts")
+    tensors = {name: _info(name, entry, file, 8 + length) for name, entry in content.items()}
+    _check_cover(tensors, file, 8 + length, size)
+    return tensors
+
+
+def _read(stream: BufferedReader, count: int, file: Path) -> bytes:
+    content = stream.read(count)
+    if len(content) != count:
+        raise _damaged(file, f"it ended {count - len(content)} bytes too early while being read")
+    return content
+
+
+def _info(name: str, entry: Json, file: Path, base: int) -> TensorInfo:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise _damaged(file, f"tensor {name[:160]!r} is not described by exactly dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], _counts(entry["shape"]), _counts(entry["data_offsets"])
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise _damaged(file, f"tensor {name[:160]!r} has the unknown type {str(dtype)[:40]!r}")
+    if shape is None or len(shape) > 8:
+        raise _damaged(file, f"tensor {name[:160]!r} has no proper shape: {str(entry['shape'])[:60]}")
+    if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise _damaged(file, f"tensor {name[:160]!r} has no proper data_offsets: {str(entry['data_offsets'])[:60]}")
+    needed, given = prod(shape) * ITEM_BYTES[dtype], offsets[1] - offsets[0]
+    if needed != given:
+        raise _damaged(
+            file, f"tensor {name[:160]!r} of shape {list(shape)} and type {dtype} needs {needed} bytes, has {given}"
+        )
+    return TensorInfo(name, dtype, shape, file, base + offsets[0], base + offsets[1])
+
+
+def _counts(values: Json) -> tuple[int, ...] | None:
+    """A list of whole numbers that are possible in a file (and quick to multiply); None if it is something else."""
+    if not isinstance(values, list):
+        return None
+    counts = tuple(value for value in values if type(value) is int and 0 <= value < 1 << 60)
+    return counts if len(counts) == len(values) else None
+
+
+def _check_cover(tensors: Mapping[str, TensorInfo], file: Path, base: int, size: int) -> None:
+    """Tensors must cover the file from the end of the header without gaps."""
+    end, before = base, "the header"
+    for info in sorted(tensors.values(), key=lambda info: (info.start, info.end)):
+        if info.start != end:
+            what = "overlaps" if info.start < end else f"leaves {info.start - end} unused bytes after"
+            raise _damaged(file, f"tensor {info.name[:160]!r} {what} {before}")
+        end, before = info.end, repr(info.name[:160])
+    if end > size:
+        raise _damaged(file, f"it is cut off: its tensors need {end:,} bytes, it has {size:,}")
+    if end < size:
+        raise _damaged(file, f"{size - end:,} bytes follow the last tensor")
+
+
+def _damaged(file: Path, what: str) -> CheckpointError:
+    return CheckpointError(f"{file} is not a whole safetensors file: {what}. Fetch or save it again")
+
+
+def first_not_finite(values: npt.NDArray[np.uint8], dtype: str) -> int | None:
+    """The number of the first infinite value or NaN in the flat bytes of whole values; None if all are finite.
+
+    Integers always are. Runs on one thread: on a busy machine a parallel sum waits longer than it saves.
+    """
+    if dtype not in _EXPONENT or not len(values):
+        return None
+    if dtype in ("F32", "F64"):
+        with np.errstate(all="ignore"):  # any such value makes the sum infinite or NaN; large values may too
+            if np.isfinite(values.view("<f4" if dtype == "F32" else "<f8").sum()):
+                return None
+    kind, mask = _EXPONENT[dtype]
+    bits = values.view(kind)
+    wrong = (bits & bits.dtype.type(mask)) == mask
+    place = int(wrong.argmax())
+    return place if wrong[place] else None
+
+
+def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[[str], Values]) -> None:
+    """Write a new file tensor by tensor and flush it to disk, with the memory of one tensor.
+
+    The ``safetensors`` package needs all tensors at once.
+
+    Args:
+        file: its path.
+        tensors: type and shape by name; locations are ignored.
+        read: gives the values of a tensor: contiguous, little endian, of the right size.
+
+    Raises:
+        ResourceError: the disk is full. The caller removes the partial file.
+    """
+    names = sorted(tensors, key=lambda name: (-ITEM_BYTES[tensors[name].dtype], name))  # keeps every tensor aligned
+    header: dict[str, Json] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in names:
+        start, end = end, end + tensors[name].num_values * ITEM_BYTES[tensors[name].dtype]
+        header[name] = {"dtype": tensors[name].dtype, "shape": [*tensors[name].shape], "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    with disk_guard(file.parent, len(text) + end, what=file.name), file.open("xb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            values = read(name)
+            assert values.flags.c_contiguous
+            assert values.nbytes == tensors[name].num_values * ITEM_BYTES[tensors[name].dtype], name
+            out.write(values.data)
+        out.flush()
+        os.fsync(out.fileno())
