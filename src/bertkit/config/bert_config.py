@@ -25,7 +25,6 @@ from bertkit.system.validated_settings import Settings
 CONFIG = "config.json"
 #: Most files have a thousand bytes; many labels take more.
 MAX_CONFIG_BYTES = 4_000_000
-MODEL_TYPES = tuple(FAMILIES)
 #: Before the ``model_type`` in the file of a model that other software would load and compute otherwise, so that it
 #: refuses: one whose classifier reads the mean or maximum of the tokens.
 OWN_MODEL_TYPE = "bertkit-"
@@ -43,8 +42,8 @@ class BertConfig(Settings):
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
-            labels that are not numbered ``0 ... n-1`` or that contradict each
-            other, a field that the family does not have.
+            labels that are not numbered ``0 ... n-1`` or that contradict each other, a field that the family does not
+            have.
     """
 
     model_type: Annotated[
@@ -135,9 +134,8 @@ class BertConfig(Settings):
         for name in self.family.absent:
             fixed = self.family.defaults.get(name, type(self).model_fields[name].default)
             if getattr(self, name) != fixed:
-                raise ValueError(
-                    f"{name} is {fixed!r} in the {self.model_type} family, got {getattr(self, name)!r:.80}"
-                )
+                got = getattr(self, name)
+                raise ValueError(f"{name} is {fixed!r} in the {self.model_type} family, got {got!r:.80}")
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
         if self.max_input_length < 1:
@@ -213,11 +211,7 @@ class BertConfig(Settings):
         return self.hidden_dropout_prob if rate is None else float(rate)
 
     def check_heads(self) -> None:
-        """See that a model can be built: the original's own tests make configs of which none can.
-
-        Raises:
-            ConfigError: the heads do not divide the width.
-        """
+        """See that the heads divide the width, or no model can be built: the original's own tests make such configs."""
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
@@ -233,10 +227,8 @@ class BertConfig(Settings):
 
     def replace(self, **changes: Any) -> BertConfig:
         """A copy with some fields changed; ``num_labels`` and ``label2id`` are accepted as in the constructor."""
-        values = self.model_dump()
-        if changes.keys() & {"num_labels", "label2id", "id2label"}:
-            values.pop("id2label")
-        return BertConfig(**{**values, **changes})
+        replaced = {"id2label"} if changes.keys() & {"num_labels", "label2id", "id2label"} else None
+        return BertConfig(**{**self.model_dump(exclude=replaced), **changes})
 
     def to_dict(self) -> dict[str, Any]:
         """The content of a ``config.json`` that other software of the family reads."""
@@ -246,12 +238,11 @@ class BertConfig(Settings):
         values["label2id"] = self.label2id
         if self.model_type == "bert":
             values["position_embedding_type"] = "absolute"
-        if self.pooling == "cls":
-            del values["pooling"]  # everybody's default
-        else:
+        if self.pooling != "cls":
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
-        if self.tie_word_embeddings:
-            del values["tie_word_embeddings"]  # everybody's default
+        for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
+            if values[name] == default:  # everybody's
+                del values[name]
         if self.architectures is not None:
             values["architectures"] = [family.their_class(name) for name in self.architectures]
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
@@ -279,13 +270,10 @@ class BertConfig(Settings):
                 )
         passive = IGNORED_KEYS | required.keys() | family.ignored
         read = {fields.get(key, key): value for key, value in values.items() if key not in passive}
-        act = read.get("hidden_act")
-        if isinstance(act, str):
+        if isinstance(act := read.get("hidden_act"), str):
             read["hidden_act"] = SAME_ACTIVATIONS.get(act, act)
-        if isinstance(read.get("architectures"), list):
-            read["architectures"] = [
-                family.our_class(each) if isinstance(each, str) else each for each in read["architectures"]
-            ]
+        if isinstance(names := read.get("architectures"), list):
+            read["architectures"] = [family.our_class(name) if isinstance(name, str) else name for name in names]
         return cls(**read)
 
     @classmethod
@@ -362,9 +350,8 @@ _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 def _family(model_type: Any) -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
-        raise ConfigError(
-            f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {', '.join(FAMILIES)}"
-        )
+        known = ", ".join(FAMILIES)
+        raise ConfigError(f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {known}")
     return FAMILIES[model_type]
 
 
@@ -373,13 +360,10 @@ AutoConfig = BertConfig
 
 
 def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
-    """``id2label`` from whichever of the three are given; None if none is.
+    """``id2label`` from whichever of the three forms are given; None if none is. A contradiction is a ValueError.
 
     If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
     files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
-
-    Raises:
-        ValueError: a wrong type, a number twice, another count than ``num_labels``, a contradiction.
     """
     if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
         raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
@@ -387,11 +371,10 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
         if given is not None and not isinstance(given, dict):
             raise ValueError(f"{name} must be an object, got {given!r:.80}")
     numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
-    if id2label is None:
-        if not numbers:
-            return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
-        pairs = [(number, label) for label, number in numbers.items()]
-    else:
+    if id2label is None and not numbers:
+        return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
+    pairs = [(number, label) for label, number in numbers.items()]
+    if id2label is not None:
         pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
     labels = dict(pairs)
     if len(labels) != len(pairs):
