@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertkit.errors import DataError
-from bertkit.tasks.reading.hub_datasets import HubData, is_hub_name, label_names, local_data, splits_by_subset
+from bertkit.tasks.reading.hub_datasets import HubData, label_names, local_data, splits_by_subset
 from hub_helpers import COMMIT, NO_FILE, NO_REPOSITORY, NO_REVISION, Answer, HubServer, client, file_of
 
 CONVERTED = "fedcba9876543210fedcba9876543210fedcba98"
@@ -197,7 +197,7 @@ def test_names_and_files() -> None:
     for wrong in ("hub:a", "hub:a/b/c", "hub:a/b:", "hub:../b", "hub:a/b@"):
         with pytest.raises(DataError):
             local_data(wrong)
-    assert not is_hub_name("a/b")
+    assert local_data("a/b") == Path("a/b")
     assert local_data("some/path") == Path("some/path")
     files = ["train.parquet", "x/validation_matched-00000-of-00001.parquet", "x/test/0001.parquet",
              "x/test/0000.parquet", "other.parquet", "data/y/dev.parquet", "train.csv", "../train.parquet",

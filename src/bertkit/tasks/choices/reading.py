@@ -236,6 +236,5 @@ class _Rows:
                 return number
         expected = shorten(letters or range(count), limit=8)
         raise RowError(
-            "unknown label",
-            f"column {self._columns.label!r}: {value!r} is not a choice; expected one of {expected}",
+            "unknown label", f"column {self._columns.label!r}: {value!r} is not a choice; expected one of {expected}"
         )

@@ -65,10 +65,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         return "" if len(train) > 1 else f"{len(train)} training question; training needs at least two"
 
     def report(
-        self,
-        splits: Mapping[str, Examples[ChoiceExample]],
-        encoded: Mapping[str, GroupSet],
-        settings: ReadingSettings,
+        self, splits: Mapping[str, Examples[ChoiceExample]], encoded: Mapping[str, GroupSet], settings: ReadingSettings
     ) -> DataReport:
         most = max(len(example.choices) for examples in splits.values() for example in examples)
         lengths = {name: features.sequences.num_tokens_before for name, features in encoded.items()}

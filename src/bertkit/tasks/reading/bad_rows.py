@@ -44,26 +44,16 @@ class BadRows:
         self.at_once = self._raises and not gather
 
     def report(self, path: Path, row: int, kind: str, message: str) -> None:
-        """Note a row that cannot be used.
-
-        Raises:
-            DataError: the first bad row is to raise.
-        """
+        """Note a row that cannot be used, or raise DataError if the first one is to raise."""
         found = SkippedRow(f"{path}:{row}", kind, f"{path}:{row}: {message}")
         if self.at_once:
             raise DataError(found.message)
         self.skipped.append(found)
 
     def finish(self, path: Path, usable: int, nothing: str) -> None:
-        """See, at the end of a file, that it can be used.
+        """At the end of a file raise DataError if there are bad rows that are not to be skipped, or no usable ones.
 
-        Args:
-            path: the file.
-            usable: how many rows can be used.
-            nothing: what to say of a file without any row, good or bad.
-
-        Raises:
-            DataError: bad rows that are not to be skipped, or no usable row.
+        ``nothing`` is what to say of a file without any row, good or bad.
         """
         count = len(self.skipped)
         if self.skipped and self._raises:
@@ -80,11 +70,7 @@ class BadRows:
 
 
 def all_or_none(examples: Iterable[Located], labelled: Iterable[bool], what: str = "label") -> None:
-    """See that a test file has labels in all rows, or in none.
-
-    Raises:
-        DataError: it has them in some; names the first row without one.
-    """
+    """Raise DataError if a test file has labels in some rows only; names the first row without one."""
     flags = list(labelled)
     if 0 < sum(flags) < len(flags):
         first = next(example for example, has in zip(examples, flags, strict=True) if not has)

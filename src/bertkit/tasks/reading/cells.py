@@ -22,11 +22,7 @@ def is_missing(value: object) -> bool:
 
 
 def text_in(place: str, value: object) -> str:
-    """The text of a cell; ``place`` names it in messages, as in ``column 'text'``.
-
-    Raises:
-        RowError: there is none, or it is something else.
-    """
+    """The text of a cell, else RowError; ``place`` names it in messages, as in ``column 'text'``."""
     if is_missing(value):
         raise RowError("empty text", f"{place} is empty")
     if not isinstance(value, str):

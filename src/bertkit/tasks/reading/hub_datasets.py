@@ -14,11 +14,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TypedDict
 
 from bertkit.errors import BertkitError, CheckpointError, DataError, ResourceError, counted, did_you_mean, shorten
 from bertkit.system.console import say
@@ -50,11 +50,7 @@ class HubData:
 
     @classmethod
     def parse(cls, text: str) -> HubData:
-        """Parse a name.
-
-        Raises:
-            DataError: it has another form.
-        """
+        """Parse a name; a DataError if it has another form."""
         found = _NAME.fullmatch(text)
         if found is None:
             raise DataError(
@@ -62,11 +58,6 @@ class HubData:
                 "hub:owner/name@revision"
             )
         return cls(**found.groupdict())
-
-
-def is_hub_name(data: str | Path) -> bool:
-    """Whether ``data`` is the name of a dataset on the Hub."""
-    return str(data).startswith(PREFIX)
 
 
 def local_data(data: str | Path, prefer: Iterable[str] = ()) -> Path:
@@ -80,7 +71,16 @@ def local_data(data: str | Path, prefer: Iterable[str] = ()) -> Path:
         DataError: no such dataset, no Parquet file, or several subsets and none chosen.
         ResourceError: no connection and no earlier download; disk full.
     """
-    return fetch_dataset(str(data), tuple(prefer)) if is_hub_name(data) else Path(data)
+    return fetch_dataset(str(data), tuple(prefer)) if str(data).startswith(PREFIX) else Path(data)
+
+
+class _Source(TypedDict):
+    """Where the files of a folder came from: Parquet files by split."""
+
+    repository: str
+    commit: str
+    subset: str
+    splits: dict[str, list[str]]
 
 
 @lru_cache(maxsize=64)
@@ -102,9 +102,13 @@ def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
         return kept
     subset, splits = _choose(wanted, files, prefer)
     folder = home / subset
-    source = {"repository": wanted.name, "commit": commit, "subset": subset, "splits": splits}
-    if _read_source(folder) != source:
-        _fetch(wanted.name, commit, splits, folder, source)
+    source: _Source = {"repository": wanted.name, "commit": commit, "subset": subset, "splits": splits}
+    try:
+        before = json.loads((folder / SOURCE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        before = None
+    if before != source:
+        _fetch(source, folder)
     return folder
 
 
@@ -197,14 +201,13 @@ def _preferred(subsets: Iterable[str], prefer: Sequence[str]) -> str | None:
     return next(iter(plain.values())) if len(plain) == 1 else None
 
 
-def _fetch(
-    name: str, commit: str, splits: Mapping[str, Sequence[str]], folder: Path, source: Mapping[str, Any]
-) -> None:
+def _fetch(source: _Source, folder: Path) -> None:
     """Download the files of all splits, then move the complete folder into place."""
     from huggingface_hub import hf_hub_download
 
-    count = sum(map(len, splits.values()))
-    say(f"downloading {name} ({', '.join(splits)}; {count} file{'s' if count > 1 else ''}) from the Hub")
+    name, commit, splits = source["repository"], source["commit"], source["splits"]
+    files_told = counted(sum(map(len, splits.values())), "file")
+    say(f"downloading {name} ({', '.join(splits)}; {files_told}) from the Hub")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as unfinished:
@@ -243,13 +246,6 @@ def _join(parts: Sequence[Path], target: Path) -> None:
                         writer.write_table(file.read_row_group(group).cast(schema))
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{parts[0].name} and its sibling files cannot be concatenated: {error}") from None
-
-
-def _read_source(folder: Path) -> Any:
-    try:
-        return json.loads((folder / SOURCE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _kept(home: Path, subset: str | None, prefer: Sequence[str]) -> Path | None:

@@ -26,11 +26,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """The bytes of a file, decompressed by its name.
-
-    Raises:
-        DataError: it cannot be opened. Damage inside a compressed file shows while reading.
-    """
+    """The bytes of a file, decompressed by its name. Damage inside a compressed file shows while reading."""
     opener = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.casefold(), open)
     try:
         return cast(BinaryIO, opener(path, "rb"))  # type: ignore[operator]
@@ -39,11 +35,7 @@ def open_binary(path: Path) -> BinaryIO:
 
 
 def check_encoding(encoding: str | None) -> None:
-    """Check that Python knows a text encoding of that name; None means UTF-8.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Refuse an encoding of which Python knows nothing, with a ConfigError; None means UTF-8."""
     try:
         b"a".decode(encoding or "utf-8", "replace")
     except (LookupError, ValueError):
@@ -70,16 +62,7 @@ def _explain(error: UnicodeDecodeError, encoding: str, start: int) -> str:
 
 
 def read_text(path: Path, encoding: str | None = None) -> str:
-    """A whole file, decompressed and decoded, without a byte order mark.
-
-    Args:
-        path: the file.
-        encoding: see :class:`Lines`.
-
-    Raises:
-        DataError: it cannot be read or decoded.
-        ConfigError: an unknown encoding.
-    """
+    """A whole file, decompressed and decoded, without a byte order mark; errors and ``encoding`` as :class:`Lines`."""
     check_encoding(encoding)
     try:
         with open_binary(path) as stream:

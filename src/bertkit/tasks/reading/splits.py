@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -122,11 +121,7 @@ def own_folder(task: NamedTask, data: str | Path) -> Path | None:
 def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules = TABLES) -> Path:
     """The file of one split. A file without a split in its name serves as any split.
 
-    Args:
-        task: see :func:`splits_of`.
-        data: see :func:`splits_of`.
-        split: the one wanted.
-        rules: see :func:`splits_of`.
+    Arguments as of :func:`splits_of`.
 
     Raises:
         DataError: the split has no file. The message says which splits there are and how to get one held out.
@@ -164,11 +159,7 @@ def beside(task: NamedTask, data: str | Path, split: Split, word: str) -> Path |
 
 
 def must_be_readable(path: Path, rules: FileRules = TABLES) -> None:
-    """Check that the suffix of a file is one that can be read.
-
-    Raises:
-        DataError: it does not.
-    """
+    """Raise DataError if the suffix of a file is not one that can be read."""
     if kind_of(path, rules.suffixes) is None and not rules.loose:
         old = path.suffix.casefold() in (".xls", ".ods", ".xlsb")
         raise DataError(
@@ -189,7 +180,13 @@ def _candidates(task: NamedTask, data: Path) -> list[Path]:
 
 def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Split, Path]:
     """The best file of each split; with ``beginning``, of the files whose names begin so (``-`` counts as ``_``)."""
-    files = list(_files_in(folder, rules, beginning.replace("-", "_")))
+    files, beginning = [], beginning.replace("-", "_")
+    for path in sorted(folder.iterdir()):
+        suffix = Path(_bare_name(path)).suffix
+        known = kind_of(path, rules.suffixes) or (rules.loose and any(suffix[1:] in n for n in SPLIT_NAMES.values()))
+        other = any(version in path.name for version in rules.other_versions)
+        if known and not other and path.is_file() and path.name.casefold().replace("-", "_").startswith(beginning):
+            files.append(path)
     ranked: dict[Split, list[tuple[int, str, Path]]] = {}
     for path in files:
         found = _rank(path, rules, at_end=True)
@@ -213,24 +210,14 @@ def _splits_in(folder: Path, rules: FileRules, beginning: str = "") -> dict[Spli
     return chosen
 
 
-def _files_in(folder: Path, rules: FileRules, beginning: str) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        suffix = Path(_bare_name(path)).suffix
-        known = kind_of(path, rules.suffixes) or (rules.loose and any(suffix[1:] in n for n in SPLIT_NAMES.values()))
-        other = any(version in path.name for version in rules.other_versions)
-        if known and not other and path.is_file() and path.name.casefold().replace("-", "_").startswith(beginning):
-            yield path
-
-
 def _rank(path: Path, rules: FileRules, *, at_end: bool = False) -> tuple[Split, int] | None:
     """Split, and how directly the name says so (0 best).
 
     With ``at_end`` a name may also end with the split's; of a file that a user names, that says too little.
     """
-    return _loose_rank(path) if rules.loose else _strict_rank(_stem(path, rules.suffixes), at_end=at_end)
-
-
-def _strict_rank(stem: str, *, at_end: bool) -> tuple[Split, int] | None:
+    if rules.loose:
+        return _loose_rank(path)
+    stem = _stem(path, rules.suffixes)
     for split, names in SPLIT_NAMES.items():
         if stem in names:
             return split, names.index(stem)

@@ -7,15 +7,16 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bertkit.errors import DataError
 from bertkit.tasks.reading.lines import COMPRESSIONS, DAMAGED, open_binary
 
+#: Line and cells of a row; Parquet may hold anything.
 Values = tuple[int, tuple[Any, ...]]
 
 
-def _source(path: Path) -> Any:
+def _source(path: Path) -> BinaryIO:
     """What a reader can open: the path, or the content of a compressed file."""
     if path.suffix.casefold() not in COMPRESSIONS:
         return path.open("rb")  # Arrow takes paths in UTF-8 only

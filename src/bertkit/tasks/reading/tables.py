@@ -12,10 +12,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from bertkit.errors import DataError, did_you_mean, shorten
-from bertkit.system.untrusted_files import half_pair_at
+from bertkit.errors import DataError, counted, did_you_mean, shorten
+from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines, read_text
@@ -89,7 +89,7 @@ def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
     return table
 
 
-def records(table: Table) -> Iterator[tuple[int, dict[str, Any]]]:
+def records(table: Table) -> Iterator[tuple[int, dict[str, Json]]]:
     """``(line, values by column)`` of each row, with all that the file holds; see :meth:`Table.rows`."""
     if isinstance(table, JsonTable):  # an object may have more keys than the first one
         yield from table.objects()
@@ -104,11 +104,7 @@ def names_of(columns: Sequence[str]) -> str:
 
 
 def find_column(path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, option: str) -> str:
-    """The first of ``wanted`` that the file has.
-
-    Raises:
-        DataError: none of them; the message lists the file's columns and the nearest one.
-    """
+    """The first of ``wanted`` that the file has; else a DataError lists the file's columns and the nearest one."""
     for name in wanted:
         if name in columns:
             return name
@@ -159,8 +155,12 @@ class DelimitedTable:
                 self._bad.report(self.path, line, "ragged row", self._ragged(fields))
                 continue
             values = tuple(fields[column] for column in wanted)
-            if self._suspect_quotes:
-                self._check_unquoted(line, values)
+            if self._suspect_quotes and any(text[:1] == '"' and _QUOTED.fullmatch(text) for text in values):
+                raise DataError(
+                    f"{self.path}:{line}: a field is enclosed in quotes with doubled quotes inside, as CSV writers do, "
+                    "in a file of tab-separated values. Give quoting='csv' (--quoting csv) to remove the quotes, "
+                    "quoting='none' (--quoting none) to keep them"
+                )
             yield line, values
 
     def _look_for_delimiter(self) -> str:
@@ -171,9 +171,9 @@ class DelimitedTable:
 
     def _records(self, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
         lines = Lines(self.path, bad, self._encoding)
-        return self._quoted_records(lines) if self._quoted else self._plain_records(lines)
-
-    def _plain_records(self, lines: Lines) -> Iterator[tuple[int, list[str]]]:
+        if self._quoted:
+            yield from self._quoted_records(lines)
+            return
         for text in lines:
             text = text.removesuffix("\n").removesuffix("\r")
             if text and not (lines.damaged and lines.report_damage(lines.number, lines.number)):
@@ -223,17 +223,9 @@ class DelimitedTable:
                 f"not {self.delimiter!r}. Give delimiter={other!r} (--delimiter {_TYPED.get(other, other)})"
             )
 
-    def _check_unquoted(self, line: int, values: tuple[str, ...]) -> None:
-        if any(text[:1] == '"' and _QUOTED.fullmatch(text) for text in values):
-            raise DataError(
-                f"{self.path}:{line}: a field is enclosed in quotes with doubled quotes inside, as CSV writers do, in "
-                "a file of tab-separated values. Give quoting='csv' (--quoting csv) to remove the quotes, "
-                "quoting='none' (--quoting none) to keep them"
-            )
-
     def _ragged(self, fields: list[str]) -> str:
         hint = "a tab inside a text, or a line broken in two?" if self.delimiter == "\t" else "a text without quotes?"
-        count = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
+        count = counted(len(fields), "field")
         return f"the row has {count}, expected {len(self.columns)}: {names_of(self.columns)}. {hint.capitalize()}"
 
 
@@ -256,11 +248,11 @@ class JsonTable:
         for line, record in self._objects(self._bad):
             yield line, tuple(record.get(name) for name in names)
 
-    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def objects(self) -> Iterator[tuple[int, dict[str, Json]]]:
         """The whole object of each row."""
         return self._objects(self._bad)
 
-    def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _objects(self, bad: BadRows) -> Iterator[tuple[int, dict[str, Json]]]:
         for row, is_suspect, record in self._records(bad):
             if is_suspect and half_pair_at(json.dumps(record, ensure_ascii=False)) is not None:
                 bad.report(self.path, row, "half a character", HALF_PAIR)
@@ -270,7 +262,7 @@ class JsonTable:
                 message = f'expected a JSON object such as {{"text": ...}}, got a {type(record).__name__}'
                 bad.report(self.path, row, "not an object", message)
 
-    def _lines(self, bad: BadRows) -> Iterator[tuple[int, bool, Any]]:
+    def _lines(self, bad: BadRows) -> Iterator[tuple[int, bool, Json]]:
         """Line of each record, whether it may hold half of a surrogate pair, and the record."""
         lines = Lines(self.path, bad, self._encoding)
         for text in lines:
@@ -282,7 +274,7 @@ class JsonTable:
                 why = "; give one whole object a line, or name the file .json" if lines.number == 1 else ""
                 bad.report(self.path, lines.number, "not JSON", f"not a JSON object: {_explain(error)}{why}")
 
-    def _array(self, bad: BadRows) -> Iterator[tuple[int, bool, Any]]:
+    def _array(self, bad: BadRows) -> Iterator[tuple[int, bool, Json]]:
         content = read_json(self.path, self._encoding)
         if not isinstance(content, list):
             got = f"an object with {shorten(content)}" if isinstance(content, dict) else f"a {type(content).__name__}"
@@ -290,20 +282,17 @@ class JsonTable:
         yield from ((number, True, record) for number, record in enumerate(content, start=1))
 
 
-def read_json(path: Path, encoding: str | None = None) -> Any:
-    """The content of a file that is JSON as a whole.
-
-    Raises:
-        DataError: it is not, or cannot be read.
-    """
+def read_json(path: Path, encoding: str | None = None) -> Json:
+    """The content of a file that is JSON as a whole; a DataError if it is not, or cannot be read."""
     text = read_text(path, encoding)
     try:
-        return json.loads(text)
+        content: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
         empty = " (the file is empty)" if not text.strip() else ""
         raise DataError(
             f"{path} is not JSON: {_explain(error)}{empty}. One object a line needs the suffix .jsonl"
         ) from None
+    return content
 
 
 def _explain(error: Exception) -> str:

@@ -91,10 +91,7 @@ class SpanSearch:
 
 
 def find_answers(
-    windows: SpanWindows,
-    start_logits: npt.ArrayLike,
-    end_logits: npt.ArrayLike,
-    search: SpanSearch | None = None,
+    windows: SpanWindows, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike, search: SpanSearch | None = None
 ) -> list[Answers]:
     """The best answers of every question.
 

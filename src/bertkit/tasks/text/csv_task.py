@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,9 +16,8 @@ from bertkit.tasks.reading.cells import is_missing, looks_missing, whole_text
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
 from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table
-from bertkit.tasks.text.multi_label import listed_labels
 from bertkit.tasks.text.reading import read_examples
-from bertkit.tasks.text.task import TextTask
+from bertkit.tasks.text.task import TextTask, listed_labels
 
 #: Column names taken for the text when none is given, the likeliest first; compared without case.
 TEXT_NAMES = (
@@ -45,14 +44,6 @@ LABEL_NAMES = (
 MANY_LABELS = 20
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 Problem = Literal["classification", "regression", "multi_label"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A column, and whether it was guessed."""
-
-    name: str
-    guessed: bool
 
 
 def csv_task(
@@ -96,64 +87,47 @@ def csv_task(
             label only, labels that are as good as unique.
     """
     columns = Columns(("",), (), (), (), quoting, delimiter, label_separator=label_separator, encoding=encoding)
-    file = _file_to_look_at(path, columns)
+    anything = TextTask("csv", None, ("pearson",), "pearson", columns)
+    file = next(iter(splits_of(anything, path).values()))  # of train; of dev or test where there is no train file
     bad = BadRows("skip")
     table = open_table(file, columns, bad)
-    flags = None if label is None or isinstance(label, str) else _flag_columns(file, table, label)
-    wanted = flags[0] if flags is not None else label if isinstance(label, str) else None
-    chosen = _choose_columns(file, table.columns, text, text_pair, wanted, flags or ())
-    notes = [_note(what, choice) for what, choice in chosen.items() if flags is None or what != "label"]
+    flags: tuple[str, ...] = ()
+    if label is not None and not isinstance(label, str):
+        if len(set(label)) < 2:
+            raise ConfigError(f"label={list(label)}: several labels need two columns or more; one is named by a str")
+        flags = tuple(find_column(file, table.columns, [name], "label", "--label") for name in label)
+        label = flags[0]
+    chosen, notes = _choose_columns(file, table.columns, text, text_pair, label, flags)
     if isinstance(table, DelimitedTable) and delimiter is None and table.delimiter == ";":
         notes.append("fields are separated by ';', as in the header")
-    target = chosen["label"].name
-    columns = replace(
-        columns,
-        text=(chosen["text"].name,),
-        text_pair=(chosen["second text"].name,) if "second text" in chosen else (),
-        label=flags or (target,),
-        label_columns=flags or (),
-    )
+    target = chosen["label"]
+    second = (chosen["second text"],) if "second text" in chosen else ()
+    columns = replace(columns, text=(chosen["text"],), text_pair=second, label=flags or (target,), label_columns=flags)
     named = label_names(file, target) if kind_of(file) == ".parquet" and problem != "regression" else None
-    several = flags is not None or problem == "multi_label" or (problem is None and _holds_lists(table, target))
+    several = bool(flags) or problem == "multi_label" or (problem is None and _holds_lists(table, target))
     names: tuple[str, ...] | None
-    if flags is not None:
-        names = flags
-        notes.append(f"{len(names)} labels, a column each: {shorten(names, limit=12)}")
-    elif several:
-        names = tuple(labels or named or _listed_names(file, table, target, label_separator))
-        notes.append(f"{len(names)} labels, any number of them a row: {shorten(names, limit=12)}")
-    else:
-        if labels is not None and problem == "regression":
+    if several:
+        names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
+        how = "a column each" if flags else "any number of them a row"
+        notes.append(f"{len(names)} labels, {how}: {shorten(names, limit=12)}")
+    elif labels is not None:
+        if problem == "regression":
             raise ConfigError("labels= is for classification; a regression task has none")
-        names = _known_names(labels, named, notes)
-        if names is None:
-            names = _labels_from(file, target, _count_labels(file, table, target, bad), problem, notes)
+        names = tuple(labels)
+        notes.append(f"labels: {shorten(labels, limit=12)}, in the order given")
+    elif named is not None:
+        names = named
+        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
+    else:
+        names = _labels_from(file, target, _count_labels(file, table, target, bad), problem, notes)
     task = _make_task(file, columns, names, notes, several=several, numbered=named is not None and names == named)
     if bad.skipped and on_error == "raise":
         read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
     return task
 
 
-def _known_names(
-    given: Sequence[str] | None, named: tuple[str, ...] | None, notes: list[str]
-) -> tuple[str, ...] | None:
-    """The labels where the caller or the file names them."""
-    if given is not None:
-        notes.append(f"labels: {shorten(given, limit=12)}, in the order given")
-        return tuple(given)
-    if named is not None:
-        notes.append(f"{len(named)} labels, named by the file: {shorten(named, limit=12)}")
-    return named
-
-
 def _make_task(
-    file: Path,
-    columns: Columns,
-    names: tuple[str, ...] | None,
-    notes: Sequence[str],
-    *,
-    several: bool,
-    numbered: bool,
+    file: Path, columns: Columns, names: tuple[str, ...] | None, notes: Sequence[str], *, several: bool, numbered: bool
 ) -> TextTask:
     """The task, with the metrics of its kind; ``numbered``: the file holds the labels' numbers."""
     metrics = ("micro_f1", "macro_f1", "exact_match") if several else ("accuracy", "macro_f1")
@@ -173,13 +147,6 @@ def _make_task(
     )
 
 
-def _flag_columns(file: Path, table: Table, labels: Sequence[str]) -> tuple[str, ...]:
-    """The columns of labels that have one each."""
-    if len(set(labels)) < 2:
-        raise ConfigError(f"label={list(labels)}: several labels need two columns or more; one is named by a str")
-    return tuple(find_column(file, table.columns, [name], "label", "--label") for name in labels)
-
-
 def _listed_names(file: Path, table: Table, column: str, separator: str) -> list[str]:
     """The labels of a column that holds several per row."""
     found: set[str] = set()
@@ -196,60 +163,44 @@ def _holds_lists(table: Table, column: str) -> bool:
     return first is not None and isinstance(first[1][0], list)
 
 
-def _file_to_look_at(path: str | Path, columns: Columns) -> Path:
-    """The train file; dev or test where there is no train file."""
-    anything = TextTask("csv", None, ("pearson",), "pearson", columns)
-    return next(iter(splits_of(anything, path).values()))
-
-
 def _choose_columns(
-    file: Path,
-    columns: Sequence[str],
-    text: str | None,
-    text_pair: str | None,
-    label: str | None,
-    flags: Sequence[str],
-) -> dict[str, _Choice]:
-    """The columns by what they are: text, perhaps second text, label."""
+    file: Path, columns: Sequence[str], text: str | None, text_pair: str | None, label: str | None, flags: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The columns by what they are: text, perhaps second text, label; and a note on each, but for ``flags``."""
     known = {name.casefold(): name for name in reversed(columns)}
-    if label is not None:
-        target = _Choice(find_column(file, columns, [label], "label", "--label"), False)
+    guessed: set[str] = set()
+
+    def find(what: str, given: str | None, option: str, usual: Sequence[str] = ()) -> str:
+        if given is not None:
+            return find_column(file, columns, [given], what, option)
+        guessed.add(what)
+        for name in usual:
+            if name in known:
+                return known[name]
+        near = next((column for column in columns[:1000] if did_you_mean(column.casefold(), usual)), None)
+        hint = "" if near is None else f" (is it {near!r}?)"
+        raise DataError(
+            f"{file}: cannot tell which column is the {what}{hint}. The columns are {names_of(columns)}; name it with "
+            f"{option}"
+        )
+
+    target = find("label", label, "--label", LABEL_NAMES)
+    second = None if text_pair is None else find("second text", text_pair, "--text-pair")
+    pair = next(((a, b) for a, b in PAIR_NAMES if a in known and b in known), None)
+    if text is None and second is None and pair is not None:
+        first, second = known[pair[0]], known[pair[1]]
+        guessed |= {"text", "second text"}
     else:
-        target = _Choice(_guess(file, columns, known, LABEL_NAMES, "label", "--label"), True)
-    second = None
-    if text_pair is not None:
-        second = _Choice(find_column(file, columns, [text_pair], "second text", "--text-pair"), False)
-    if text is not None:
-        first = _Choice(find_column(file, columns, [text], "text", "--text"), False)
-    else:
-        pairs = [(a, b) for a, b in PAIR_NAMES if a in known and b in known]
-        if pairs and second is None:
-            first, second = _Choice(known[pairs[0][0]], True), _Choice(known[pairs[0][1]], True)
-        else:
-            first = _Choice(_guess(file, columns, known, TEXT_NAMES, "text", "--text"), True)
+        first = find("text", text, "--text", TEXT_NAMES)
     used = {"text": first, **({"second text": second} if second else {}), "label": target}
-    names = [choice.name for choice in used.values()] + list(flags[1:])
+    names = [*used.values(), *flags[1:]]
     if len(set(names)) != len(names):
         raise ConfigError(f"{file}: one column cannot be two things: {', '.join(used)} are {shorten(names)}")
-    return used
-
-
-def _guess(
-    file: Path, columns: Sequence[str], known: dict[str, str], names: Sequence[str], what: str, option: str
-) -> str:
-    for name in names:
-        if name in known:
-            return known[name]
-    near = next((column for column in columns[:1000] if did_you_mean(column.casefold(), names)), None)
-    hint = "" if near is None else f" (is it {near!r}?)"
-    raise DataError(
-        f"{file}: cannot tell which column is the {what}{hint}. The columns are {names_of(columns)}; name it with "
-        f"{option}"
-    )
-
-
-def _note(what: str, choice: _Choice) -> str:
-    return f"{what} column: {choice.name!r}" + (" (inferred from its name)" if choice.guessed else "")
+    return used, [
+        f"{what} column: {name!r}" + (" (inferred from its name)" if what in guessed else "")
+        for what, name in used.items()
+        if what != "label" or not flags
+    ]
 
 
 def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counter[str]:

@@ -16,9 +16,10 @@ from bertkit.metrics.scores import METRICS, accuracy
 from bertkit.ragged import Labels
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.cells import is_missing, whole_text
-from bertkit.tasks.text.multi_label import flagged_labels, indicators, label_numbers
 
 _LARGEST = float(np.finfo(np.float32).max)
+#: How a yes and a no are written in a column of a label's own.
+_YES, _NO = frozenset({"1", "1.0", "true", "yes"}), frozenset({"0", "0.0", "false", "no", ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +131,9 @@ class TextTask:
         assert self.labels is not None
         written = self.raw_labels or self.labels
         for text in (str(value).strip(), whole_text(value)):
-            for names in (written, self.labels):
-                if text in names:
-                    return names.index(text)
+            number = _number_in(text, written, self.labels)
+            if number is not None:
+                return number
         if self.hub_labels and isinstance(value, int) and 0 <= value < len(self.labels):
             return int(value)
         expected = shorten(dict.fromkeys(written), limit=12)
@@ -246,3 +247,50 @@ def _label_numbers(task: TextTask, values: npt.ArrayLike) -> npt.NDArray[np.gene
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def listed_labels(value: object, separator: str) -> list[str]:
+    """The labels in one cell: a list (JSON, Parquet), or text with a separator between them; blanks around are not
+    part of a label, and an empty cell has none.
+    """
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [str(part).strip() for part in value]
+    return [part.strip() for part in str(value).split(separator) if part.strip()]
+
+
+def label_numbers(value: object, labels: Sequence[str], written: Sequence[str], separator: str) -> tuple[int, ...]:
+    """The numbers of the labels in one cell, in order; ``written`` is what a file holds for each."""
+    numbers = set()
+    for text in listed_labels(value, separator):
+        number = _number_in(text, written, labels)
+        if number is None:
+            raise DataError(
+                f"label {text!r} is not one of {shorten(written, limit=12)}{did_you_mean(text, written)}. Correct the "
+                f"row, or choose the separator of labels (label_separator=, now {separator!r})"
+            )
+        numbers.add(number)
+    return tuple(sorted(numbers))
+
+
+def _number_in(text: str, *kinds_of_names: Sequence[str]) -> int | None:
+    return next((names.index(text) for names in kinds_of_names if text in names), None)
+
+
+def flagged_labels(cells: Sequence[object], labels: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of the labels whose own column says yes: a cell for each, 1 or 0, true or false, yes or no."""
+    numbers = []
+    for number, (cell, name) in enumerate(zip(cells, labels, strict=True)):
+        text = "" if cell is None else str(cell).strip().casefold()
+        if text in _YES:
+            numbers.append(number)
+        elif text not in _NO:
+            raise DataError(f"column {name!r} holds {cell!r:.40}, expected 1 or 0: whether the label applies")
+    return tuple(numbers)
+
+
+def indicators(labels: Sequence[tuple[int, ...]], num_labels: int) -> npt.NDArray[np.float32]:
+    """1 where a row has a label, else 0: float32 ``(n, C)``, as the loss takes it."""
+    found = np.zeros((len(labels), num_labels), dtype=np.float32)
+    for row, numbers in enumerate(labels):
+        found[row, list(numbers)] = 1.0
+    return found

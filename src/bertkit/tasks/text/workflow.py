@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
@@ -36,7 +37,6 @@ from bertkit.tasks.text.decoding import (
     with_examples,
 )
 from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
-from bertkit.tasks.text.label_weights import class_weights, label_entropy
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
@@ -313,3 +313,40 @@ def score_logits(
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
     scores = score(task, predictions_of(logits, task.problem_type) if predicted is None else predicted, labels)
     return {**scores, "loss": float(term.total) / term.num_targets}
+
+
+def class_weights(task: TextTask, train: TextRows, settings: ReadingSettings) -> Tensor | None:
+    """``n / (C * count)`` for each label under ``class_weights="balanced"`` (scikit-learn's rule), else None.
+
+    Of several labels a row it is how many rows do not have the label for each that has it. A label that no training row
+    has, or of several that all have, gets 1: the rule would give it an infinite weight, or none.
+    """
+    if settings.class_weights == "none" or task.is_regression:
+        return None
+    if task.multi_label:
+        have = np.asarray(train.labels).sum(axis=0)
+        lack = len(train) - have
+        return torch.tensor(np.where(have * lack > 0, lack / np.maximum(have, 1), 1.0), dtype=torch.float32)
+    counts = np.bincount(np.asarray(train.labels), minlength=task.num_labels)
+    weights = len(train) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    return torch.tensor(np.where(counts > 0, weights, 1.0), dtype=torch.float32)
+
+
+def label_entropy(task: TextTask, train: TextRows, weights: Tensor | None = None) -> float:
+    """Loss of the best answer that ignores the text: entropy of the weighted label frequencies in nats, or variance."""
+    labels = np.asarray(train.labels)
+    if isinstance(train, GroupSet):  # the loss counts windows
+        labels = np.repeat(labels, train.sizes, axis=0)
+    if task.multi_label:
+        # The best constant answer's binary cross-entropy, mean over labels; a label that is there weighs its weight.
+        there = labels.astype(np.float64).mean(axis=0)
+        weighted = there if weights is None else there * weights.numpy()
+        share = np.clip(weighted / np.maximum(weighted + 1 - there, 1e-12), 1e-12, 1 - 1e-12)
+        return float(-(weighted * np.log(share) + (1 - there) * np.log(1 - share)).mean())
+    if task.is_regression:
+        return float(labels.astype(np.float64).var())
+    mass = np.bincount(labels, minlength=task.num_labels).astype(np.float64)
+    if weights is not None:
+        mass *= weights.numpy()
+    shares = mass[mass > 0] / mass.sum()
+    return float(-(shares * np.log(shares)).sum())

@@ -174,12 +174,7 @@ def shares_piece(first_pieces_W: Ints) -> Flags:
     return np.concatenate([np.zeros(min(1, len(first_pieces_W)), dtype=bool), same])
 
 
-def _go_on(
-    labels_W: Ints,
-    first_pieces_W: Ints,
-    begins: Collection[int],
-    inner_C: Ints,
-) -> None:
+def _go_on(labels_W: Ints, first_pieces_W: Ints, begins: Collection[int], inner_C: Ints) -> None:
     """Label, in place, words that share a piece with the word before, and words without one in an entity."""
     shared = shares_piece(first_pieces_W)
     labels_W[shared] = inner_C[labels_W[shared]]

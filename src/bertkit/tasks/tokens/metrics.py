@@ -102,11 +102,7 @@ class EntityScores:
 
 
 def entity_scores(
-    predictions: Sentences,
-    references: Sentences,
-    *,
-    mode: Mode = "default",
-    scheme: Literal["BIO", "BIOES"] = "BIO",
+    predictions: Sentences, references: Sentences, *, mode: Mode = "default", scheme: Literal["BIO", "BIOES"] = "BIO"
 ) -> EntityScores:
     """Compare the tags of n sentences.
 

@@ -21,8 +21,7 @@ from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
 from bertkit.optim import AdamWeightDecay
 from bertkit.ragged import Ragged
-from bertkit.tasks.text.label_weights import class_weights, label_entropy
-from bertkit.tasks.text.workflow import score_logits, text_logits
+from bertkit.tasks.text.workflow import class_weights, label_entropy, score_logits, text_logits
 from bertkit.training.finetuning import feature_cache
 from bertkit.training.finetuning import frozen_encoder as frozen
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
