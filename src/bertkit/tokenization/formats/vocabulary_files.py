@@ -1,4 +1,4 @@
-"""The files of WordPiece (``vocab.txt``) and byte-level BPE (``vocab.json``, ``merges.txt``), and ``tokenizer.json``."""
+"""The files of WordPiece (``vocab.txt``) and byte-level BPE (``vocab.json``, ``merges.txt``); ``tokenizer.json``."""
 
 from __future__ import annotations
 
