@@ -34,6 +34,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
@@ -69,7 +70,7 @@ class AdaptResult:
         """How much higher the mean score is with than without adapting; None if there is no run without."""
         return None if self.plain is None else self.adapted.mean[metric] - self.plain.mean[metric]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
         runs = {"with": self.adapted, "without": self.plain}
         told = {
@@ -157,7 +158,7 @@ def adapt(
     config, settings, run = config or FinetuneConfig(), settings or AdaptConfig(), AdaptFolder(out)
     workflow_of(task).check_settings(config)
     start = resolve(model, revision=revision)
-    told = {
+    told: dict[str, Json] = {
         "task": task_to_dict(task),
         "data": printable(data),
         "model_sha256": model_hash(start),

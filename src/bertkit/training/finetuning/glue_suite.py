@@ -7,13 +7,13 @@ import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.runs import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
 from bertkit.tasks.run_rows import read_rows
@@ -76,7 +76,7 @@ class GlueResult:
     submission: tuple[str, ...] = ()
     not_submitted: dict[str, str] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The content of ``glue.json``; the folder of each task has its own ``metrics.json``."""
         return {
             "tasks": {

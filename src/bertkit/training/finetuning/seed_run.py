@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
 from bertkit.tasks.decision_file import write_decision
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -47,7 +47,7 @@ class TaskData:
     more: Mapping[str, Encoded] = field(default_factory=dict)
     source: str = ""
 
-    def facts(self, max_length: int) -> dict[str, Any]:
+    def facts(self, max_length: int) -> dict[str, Json]:
         """The part ``data`` of the protocol block."""
         rows, parts = self.rows, {"train": self.train, "dev": self.dev}
         files = {"train": rows.train.path, "dev": rows.dev.path}
@@ -96,7 +96,7 @@ class Job:
     start: Path
     start_name: str
     tokenizer: PreTrainedTokenizer
-    identity: dict[str, Any]
+    identity: dict[str, Json]
     device: str | None
     cache: Path | None
     callbacks: Sequence[Callback] = ()
@@ -119,7 +119,7 @@ class Job:
             return fit(model, self.workflow, self.data.train, self.dev, self.config, seed=seed, options=options)
 
 
-def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
+def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
     # Settings that the first release did not have are left out at the value that stands for what it did.
     unset = {"metric_for_best"} if config.metric_for_best is None else set()
@@ -230,7 +230,7 @@ def _save_models(job: Job, trained: Fit, folder: Path) -> None:
         job.tokenizer.save_pretrained(folder / "last")
 
 
-def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Any] | None) -> dict[str, Any]:
+def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | None) -> dict[str, Json]:
     """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
 
     Args:

@@ -36,6 +36,7 @@ from bertkit.optim import (
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, read_json, write_json
+from bertkit.system.untrusted_files import Json
 from bertkit.training.pretraining.initial_model import Model, Start, make_network
 from bertkit.training.pretraining.pretrain_data import held_out_data, held_out_scores, training_data
 from bertkit.training.pretraining.pretrain_report import MeasuredPlan, Report, matmul_peak
@@ -266,7 +267,7 @@ def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedul
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
     """What a run and its resumption must have in common."""
     if isinstance(model, str | Path):
-        start: dict[str, Any] = {"sha256": model_hash(model)}
+        start: dict[str, Json] = {"sha256": model_hash(model)}
     else:
         start = (model if isinstance(model, BertConfig) else model.config).to_dict()
 
@@ -318,7 +319,7 @@ def _read_result(run: PretrainFolder) -> PretrainResult:
     path = run.path / METRICS
     told = read_json(path, dict[str, Any])
     start = parsed(told.get("start"), dict[str, Any], f"{path}: start")
-    new_words = parsed(start.get("new_words") or {}, dict[str, Any], f"{path}: start.new_words")
+    new_words = parsed(start.get("new_words") or {}, dict[str, int | str], f"{path}: start.new_words")
     values = {
         "model": run.model,
         **{name: told.get(name) for name in ("progression", "unigram_entropy", "speed")},
