@@ -77,9 +77,7 @@ class FitOptions:
     identity: what a checkpoint must agree with on resume.
     log: called with one record per step and per epoch.
     on_resume: called before the first record with the step that the run starts at, and the last one evaluated.
-    callbacks: see :class:`~bertkit.training.trainer.callbacks.Callback`.
     cache: folder of the feature cache for a frozen encoder.
-    label: of the progress bar.
     end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
         replace it.
     """

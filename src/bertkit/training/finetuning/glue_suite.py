@@ -150,7 +150,6 @@ def finetune_glue(
     *,
     resume: bool = False,
     device: str | None = None,
-    revision: str | None = None,
     cache: str | Path | None = "auto",
 ) -> GlueResult:
     """Fine-tune on every GLUE task that has files.
@@ -163,7 +162,6 @@ def finetune_glue(
         config: settings of every task; None means all defaults.
         resume: continue; finished tasks are kept.
         device: ``"cpu"`` (default) or ``"cuda"``.
-        revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder, see :func:`bertkit.training.finetuning.finetune.finetune`.
 
     Raises:
@@ -194,7 +192,7 @@ def finetune_glue(
     for task in tasks:
         say(f"--- {task.name} ({len(results) + 1} of {len(tasks)}): {task.about}")
         results[task.name] = finetune(
-            task, data, model, out / task.name, config, resume=resume, device=device, revision=revision, cache=cache
+            task, data, model, out / task.name, config, resume=resume, device=device, cache=cache
         )
         write_json(out / "glue.json", GlueResult(out, results, missing).to_dict())
     written, absent = write_submission(out, data, {name: out / name for name in results}, device=device)

@@ -15,13 +15,9 @@ HUB_METRICS = {"macro_f1": "f1", "matthews": "matthews_correlation", "pearson": 
 
 
 def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures: Sequence[str]) -> str:
-    """Markdown with the YAML front matter that the Hub reads. Every number comes from the result.
+    """Markdown with the YAML front matter that the Hub reads. Every number comes from ``result``, a finished run.
 
-    Args:
-        result: a finished run.
-        card: the words of its kind of task.
-        decision: of the published model, see :mod:`bertkit.tasks.decision_file`.
-        pictures: file names to show.
+    ``card`` has the words of its kind of task; ``decision`` is that of its model; ``pictures`` are file names.
     """
     protocol, data = result.protocol, result.protocol["data"]
     settings = [(name, _plain(value)) for name, value in _settings(protocol, decision).items()]

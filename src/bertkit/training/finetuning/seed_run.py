@@ -30,7 +30,7 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.run_folder import LOG, RunLog
+from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +142,15 @@ def _check_room(model: PackedModel, folder: Path, config: FinetuneConfig) -> Non
 def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
     """Train one seed, or read its result if it is finished.
 
-    Args:
-        job: what is trained.
-        seed: new head, data order, dropout.
-        resume: continue from the newest checkpoint of the seed, if there is one.
-        replaceable: another seed will replace this one if it is dead, so it need not run to its end.
+    ``resume`` continues from its newest checkpoint, if there is one. If ``replaceable``, another seed will replace this
+    one if it is dead, so it need not run to its end.
     """
     if (finished := job.run.seed_result(seed)) is not None:
         return finished
     label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
     with RunLog(job.run.seed(seed) / LOG) as log:
         options = FitOptions(
-            folder=job.run.checkpoints(seed),
+            folder=job.run.seed(seed) / CHECKPOINTS,
             resume=resume,
             identity=job.identity,
             log=log,
@@ -196,12 +193,12 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         remarks=scored.remarks,
     )
     write_json(folder / METRICS, asdict(result))
-    shutil.rmtree(job.run.checkpoints(seed), ignore_errors=True)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
 
 
 def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
-    """Score dev and the further labelled sets; the result for dev, all scores, all files."""
+    """The result for dev, and all scores and files: those of the further labelled sets, too."""
     workflow, data = job.workflow, job.data
     dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
     scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)

@@ -67,10 +67,6 @@ class PretrainFolder(RunFolder):
         super().__init__(path)
         self.model, self.checkpoints = self.path / "model", self.path / CHECKPOINTS
 
-    def drop_checkpoints(self) -> None:
-        """Delete the training states of the finished run; its model stays."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
-
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -124,11 +120,8 @@ def pretrain(
         device: where to train. Under ``torchrun`` only its kind, ``cpu`` or ``cuda``: each process has its own.
 
     Raises:
-        ConfigError: contradictory settings; a folder that holds a run with ``resume=False``; a config that does not fit
-            the store; another process is training into ``out``.
-        DataError: a damaged store, or one made with another tokenizer than ``dev`` or (new words aside) the checkpoint.
-        CheckpointError: the run in ``out`` was started with other settings or data; a checkpoint that does not load.
-        MissingExtraError: TensorBoard is asked for but not installed.
+        ConfigError, DataError, CheckpointError, MissingExtraError: settings, store or start do not fit each other, or
+            not the run in ``out``; nothing was trained.
         TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
     config = config or PretrainConfig()
@@ -209,7 +202,6 @@ def _trainer(
 
 
 def _run(trainer: Trainer[Batch], report: Report) -> None:
-    """Train to the end, from the newest checkpoint if there is one."""
     resumed = trainer.resume()
     if not trainer.parallel.is_first:
         trainer.run()
@@ -311,7 +303,7 @@ def _finish(
         "hardware": {**hardware(trainer.device), "processes": trainer.parallel.num_ranks},
     }
     write_json(run.path / METRICS, told)
-    run.drop_checkpoints()
+    shutil.rmtree(run.checkpoints, ignore_errors=True)
     return _read_result(run)
 
 

@@ -121,8 +121,6 @@ class Progression:
 
     seconds: time in training steps (data, forward, backward, update), over all parts of a resumed run, without
         evaluations, checkpoints, and steps that a killed process made after its last checkpoint.
-    stopped_early: by :attr:`LoopOptions.patience`.
-    stopped_by_time: by :attr:`LoopOptions.max_seconds`.
     loss_scale, steps_since_overflow, num_skipped: see :mod:`bertkit.training.trainer.precision`; skipped steps count in
         ``step``.
     """
