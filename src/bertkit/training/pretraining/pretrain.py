@@ -151,9 +151,7 @@ def pretrain(
             rank=parallel.rank,
             num_ranks=parallel.num_ranks,
         )
-        num_workers = config.num_workers
-        if num_workers is None:  # a CPU that computes with all its cores gains nothing from them
-            num_workers = 0 if parallel.device.type == "cpu" else 1
+        num_workers = _num_workers(config, parallel.device)
         ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
         evaluate = None
         if dev is not None:
@@ -211,6 +209,13 @@ def _run(trainer: Trainer[Batch], report: Report) -> None:
         trainer.run()
     finally:
         report.close()
+
+
+def _num_workers(config: PretrainConfig, device: torch.device) -> int:
+    """Threads that prefetch batches. A CPU that computes with all its cores gains nothing from them."""
+    if config.num_workers is not None:
+        return config.num_workers
+    return 0 if device.type == "cpu" else 1
 
 
 def loop_options(config: PretrainConfig, folder: Path, identity: Mapping[str, Any]) -> LoopOptions:
