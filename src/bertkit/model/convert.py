@@ -123,7 +123,7 @@ def convert(
             found = _open(path, work, trust_pickle, wishes)
         draft = work / "draft"
         draft.mkdir()
-        with found:
+        with found.opened:
             write_tensors(draft / WEIGHTS, found.tensors, found.read)
             found.config.to_json_file(draft / CONFIG)
             notes = (*found.notes, *_write_tokenizer(draft, found))
