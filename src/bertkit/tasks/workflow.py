@@ -21,7 +21,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Check, stop_nothing
+from bertkit.engine.torch_backend import Check, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.loading import pooling_of
 from bertkit.model.models import HeadModel
@@ -374,7 +374,7 @@ def workflow_of(task: Task) -> AnyWorkflow:
 
 
 def logits_of(model: PackedModel, batch: Batch) -> Tensor:
-    """The logits of a packed batch, for :mod:`bertkit.engine.scoring`."""
+    """The logits of a packed batch, for :mod:`bertkit.engine.torch_backend`."""
     logits = model.forward_packed(batch).logits
     assert logits is not None
     return logits

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertkit.batch import Batch, collate_groups
-from bertkit.engine.scoring import Check, row_outputs, stop_nothing
+from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS

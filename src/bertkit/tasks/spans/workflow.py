@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, collate
-from bertkit.engine.scoring import Check, stop_nothing, token_outputs
+from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
 from bertkit.errors import CheckpointError
 from bertkit.model.models import BertForQuestionAnswering
 from bertkit.model.padded import PackedModel

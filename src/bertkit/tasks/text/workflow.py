@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Check, row_outputs, stop_nothing
+from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.probabilities import predictions_of
@@ -283,7 +283,7 @@ def encode_texts(
 
 
 def text_logits(model: PackedModel, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring") -> Floats:
-    """Logits of every text ``(R, C)``, of one in windows their mean; see :func:`bertkit.engine.scoring.row_outputs`."""
+    """Logits of every text ``(R, C)``, of one in windows their mean; see :func:`row_outputs`."""
     if isinstance(rows, GroupSet):
         return rows.mean(text_logits(model, rows.sequences, check=check, label=label))
     return row_outputs(model, rows, logits_of, check=check, label=label)

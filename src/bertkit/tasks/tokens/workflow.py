@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.batch import Batch, collate
-from bertkit.engine.scoring import Check, stop_nothing, token_outputs
+from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
 from bertkit.errors import ConfigError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
