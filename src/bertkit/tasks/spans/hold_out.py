@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertkit.errors import DataError
-from bertkit.tasks.examples import Examples
+from bertkit.tasks.examples import Examples, Halves
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
 from bertkit.tasks.spans.task import SpanExample
 
 
-def hold_out(
-    examples: Examples[SpanExample], share: float, seed: int
-) -> tuple[Examples[SpanExample], Examples[SpanExample]]:
+def hold_out(examples: Examples[SpanExample], share: float, seed: int) -> Halves[SpanExample]:
     """Hold out whole articles, or whole contexts where there are fewer than three articles.
 
     So no context has questions on both sides: articles that share one stay together. A context without a title is an

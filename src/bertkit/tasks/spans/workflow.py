@@ -20,7 +20,7 @@ from bertkit.model.models import BertForQuestionAnswering
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, Row, Split
+from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -83,9 +83,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
         return read_questions(self.task, path, split, on_error=on_error)
 
-    def hold_out(
-        self, train: Examples[SpanExample], share: float, seed: int
-    ) -> tuple[Examples[SpanExample], Examples[SpanExample]]:
+    def hold_out(self, train: Examples[SpanExample], share: float, seed: int) -> Halves[SpanExample]:
         return hold_out(train, share, seed)
 
     def texts_of(self, example: SpanExample) -> Sequence[str]:

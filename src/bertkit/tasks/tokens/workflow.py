@@ -18,7 +18,7 @@ from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, Row, Split
+from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -45,8 +45,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     task: TokenTask
     model_class = BertForTokenClassification
 
-    # ------------------------------------------------------------------------------------------------------ data
-
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("label_all_pieces",)
 
@@ -57,9 +55,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
         return read_tagged(self.task, path, split, on_error=on_error)
 
-    def hold_out(
-        self, train: Examples[TaggedExample], share: float, seed: int
-    ) -> tuple[Examples[TaggedExample], Examples[TaggedExample]]:
+    def hold_out(self, train: Examples[TaggedExample], share: float, seed: int) -> Halves[TaggedExample]:
         return hold_out_sentences(train, share, seed)
 
     def texts_of(self, example: TaggedExample) -> Sequence[str]:
@@ -95,8 +91,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         }
         return tagged_report(self.task, splits, counts, max_length=settings.max_length)
 
-    # -------------------------------------------------------------------------------------------------- features
-
     def encode(
         self,
         examples: Sequence[TaggedExample],
@@ -122,8 +116,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def collate(self, encoded: TokenWindows, rows: Sequence[int]) -> Batch:
         return collate(encoded.rows, rows, token_targets={"labels": encoded.labels})
 
-    # ----------------------------------------------------------------------------------------------------- model
-
     def head(self) -> Head:
         return {"id2label": self.task.id2label}
 
@@ -140,8 +132,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counts = np.bincount(train.labels[train.labels != IGNORED]).astype(np.float64)
         shares = counts[counts > 0] / counts.sum()
         return float(-(shares * np.log(shares)).sum())
-
-    # ------------------------------------------------------------------------------------------ outputs and scores
 
     def outputs(self, model: PackedModel, encoded: TokenWindows, *, check: Check = stop_nothing, label: str) -> Floats:
         logits_TC = token_outputs(model, encoded.rows, logits_of, check=check, label=label)
@@ -212,8 +202,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
 
     def baseline(self, train: Examples[TaggedExample], dev: Examples[TaggedExample]) -> Row:
         return majority_baseline(train, dev, self.task)
-
-    # ----------------------------------------------------------------------------------------------------- words
 
     def card(self) -> Card:
         kinds = ", ".join(f"`{kind}`" for kind in self.task.types)
