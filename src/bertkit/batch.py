@@ -110,29 +110,26 @@ def pack(
     token_type_ids: Sequence[Sequence[int]] | None = None,
     targets: Mapping[str, Tensor] | None = None,
 ) -> Batch:
-    """Put sequences of token ids one after another, without padding.
+    """Put sequences of token ids one after another, without padding; positions count from 0 in each.
 
     Args:
         sequences: B sequences of token ids, special tokens included (lists or 1-D integer arrays).
         token_type_ids: the segment of each token, same lengths; None means segment 0 throughout.
         targets: see :class:`Batch`.
 
-    Returns:
-        A batch whose positions count from 0 in each sequence.
-
     Raises:
         InputError: no sequence at all, an empty sequence, or segments of another length than their sequence.
     """
     lengths = tuple(len(ids) for ids in sequences)
     _check_lengths(lengths)
-    input_ids = _flat(sequences)
+    input_ids = torch.cat([torch.as_tensor(ids, dtype=torch.int64) for ids in sequences])
     if token_type_ids is None:
         segments = torch.zeros_like(input_ids)
     else:
         for row, (ids, types) in enumerate(zip(sequences, token_type_ids, strict=True)):
             if len(ids) != len(types):
                 raise InputError(f"sequence {row} has {len(ids)} token ids but {len(types)} token_type_ids")
-        segments = _flat(token_type_ids)
+        segments = torch.cat([torch.as_tensor(types, dtype=torch.int64) for types in token_type_ids])
     return Batch(input_ids, segments, positions_of(lengths), Layout(lengths), dict(targets or {}))
 
 
@@ -142,13 +139,9 @@ def collate(
     targets: Mapping[str, Labels | None] | None = None,
     token_targets: Mapping[str, Labels | None] | None = None,
 ) -> Batch:
-    """A packed batch of some rows.
+    """A packed batch of the rows ``numbers``, in this order.
 
-    Args:
-        rows: where they come from.
-        numbers: row numbers in the order wanted; any sequence of integers.
-        targets: what the loss compares with, by name, each with one value for each row of ``rows``; see :class:`Batch`.
-        token_targets: the same with one value for each token of ``rows``.
+    ``targets`` (see :class:`Batch`) have one value for each of ``rows``, ``token_targets`` one for each token of them.
 
     Raises:
         InputError: no rows, or a target that is None: the rows were encoded without labels.
@@ -177,12 +170,12 @@ def collate(
 def collate_groups(
     groups: GroupSet, numbers: npt.ArrayLike, *, labelled: bool = False, label_each: bool = False
 ) -> Batch:
-    """A packed batch of all sequences of some rows, in their order.
+    """A packed batch of all sequences of the rows ``numbers``, in this order.
 
     Args:
         groups: where they come from.
-        numbers: row numbers in the order wanted.
-        labelled: whether ``targets["labels"]`` holds the labels of the rows, one a row.
+        numbers: of the rows.
+        labelled: whether ``targets["labels"]`` has the labels of the rows, one a row.
         label_each: one a sequence instead: that of its row.
 
     Raises:
@@ -212,11 +205,8 @@ def split_by_budget(
 ) -> list[list[int]]:
     """Cut ``rows`` into runs of at most ``max_tokens`` (or of one row): the micro-batches of a step.
 
-    Args:
-        rows: example numbers, in the order in which they are cut.
-        lengths: tokens of each example, by its number.
-        max_tokens: most tokens of a run.
-        even: all runs about equally heavy; False: each as full as can be, and what is left in the last.
+    ``lengths`` has the tokens of each row by its number. Runs are about equally heavy if ``even``; otherwise each is as
+    full as can be, and the last has what is left.
     """
     total = sum(lengths[row] for row in rows)
     share = total / math.ceil(total / max_tokens) if total else 0.0
@@ -229,10 +219,6 @@ def split_by_budget(
         parts[-1].append(row)
         weight += lengths[row]
     return parts
-
-
-def _flat(sequences: Sequence[Sequence[int]]) -> Tensor:
-    return torch.cat([torch.as_tensor(ids, dtype=torch.int64) for ids in sequences])
 
 
 def _check_lengths(lengths: Sequence[int]) -> None:

@@ -110,12 +110,8 @@ def rows_from_parts(
 ) -> Ragged:
     """Rows put together from spans of one flat array, such as [CLS], a part of a text, [SEP].
 
-    Args:
-        ids: where the spans are, int32 ``(N,)``.
-        token_type_ids: the segment of each of these tokens, int8 ``(N,)``.
-        starts: where each span begins, int64 ``(B, P)``.
-        sizes: its number of tokens, which may be 0, int64 ``(B, P)``.
-        num_tokens_before: see :class:`Ragged`; None: nothing was cut.
+    Span p of row b has the ``sizes[b, p]`` tokens (perhaps none) from ``starts[b, p]`` on; both int64 ``(B, P)``.
+    ``num_tokens_before`` is that of :class:`Ragged`; None: nothing was cut.
     """
     lengths = sizes.sum(axis=1)
     tokens = gather(starts.ravel(), sizes.ravel())

@@ -86,14 +86,9 @@ def cut_windows(lengths: Ints, room: Ints | int, step: Ints | int, *, full_last:
 def best_windows(windows: Windows, boundaries: Ints) -> Ints:
     """For each token the window that shows most of what surrounds it ("max context" of the original code's README).
 
-    That is the window in which the token's smaller distance to an end is largest; of two equal ones the first.
-
-    Args:
-        windows: full ones, see :func:`cut_windows`.
-        boundaries: int64 ``(B + 1,)``; input b owns the tokens ``boundaries[b] : boundaries[b + 1]``.
-
-    Returns:
-        Window numbers, int64 ``(N,)``.
+    That is the window in which the token's smaller distance to an end is largest; of two equal ones the first. The
+    windows are full ones (see :func:`cut_windows`); input b owns the tokens ``boundaries[b] : boundaries[b + 1]``.
+    Returns window numbers, int64 ``(N,)``.
     """
     first = np.diff(windows.owners, prepend=-1) > 0
     before = np.concatenate([[0], windows.starts[:-1]])
@@ -105,9 +100,7 @@ def best_windows(windows: Windows, boundaries: Ints) -> Ints:
 def head_and_tail(rows: Ragged, max_length: int) -> Ragged:
     """Rows over ``max_length`` tokens without their middle (Sun et al. 2019): 128 + 382 word pieces of 510.
 
-    Args:
-        rows: single texts with one special token at each end.
-        max_length: tokens that a row may have, special tokens included; at least 3.
+    The rows are single texts with one special token at each end, which count; ``max_length`` is at least 3.
     """
     pieces = max_length - 2
     head = max(1, round(pieces * HEAD_OF_510 / 510))

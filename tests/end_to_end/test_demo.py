@@ -21,40 +21,40 @@ from typing import Any
 import pytest
 
 from bertkit.cli import main
-from bertkit.cli.demo import demo_finetune, demo_pretrain, demo_prose, demo_sentences, demo_stage
+from bertkit.cli.demo import demo_finetune, demo_pretrain, demo_stage, demo_text
 from bertkit.errors import DataError
 
 
 @pytest.fixture(scope="module")
-def sentences() -> list[demo_sentences.Sentence]:
-    return demo_sentences.collect()
+def sentences() -> list[demo_text.Sentence]:
+    return demo_text.collect_sentences()
 
 
-def test_no_text_says_its_own_label(sentences: list[demo_sentences.Sentence]) -> None:
-    for label, modules in demo_sentences.SUBJECTS.items():
+def test_no_text_says_its_own_label(sentences: list[demo_text.Sentence]) -> None:
+    for label, modules in demo_text.SUBJECTS.items():
         names = "|".join(re.escape(module.strip("_")) for module in modules)
         hidden = re.compile(rf"\b({names}|{label})\b", re.IGNORECASE)
         texts = [sentence.text for sentence in sentences if sentence.label == label]
-        assert len(texts) >= demo_sentences.MIN_TEXTS
+        assert len(texts) >= demo_text.MIN_TEXTS
         assert not [text for text in texts if hidden.search(text)]
 
 
-def test_texts_are_unique_and_objects_stay_in_one_split(sentences: list[demo_sentences.Sentence]) -> None:
-    train, dev = demo_sentences.split(sentences, texts=800, dev_share=0.25, seed=1)
+def test_texts_are_unique_and_objects_stay_in_one_split(sentences: list[demo_text.Sentence]) -> None:
+    train, dev = demo_text.split_sentences(sentences, texts=800, dev_share=0.25, seed=1)
     texts = [sentence.text.casefold() for sentence in train + dev]
     assert len(set(texts)) == len(texts)
     assert not {sentence.owner for sentence in train} & {sentence.owner for sentence in dev}
     counts = Counter(sentence.label for sentence in train + dev)
-    assert set(counts) == set(demo_sentences.SUBJECTS)
+    assert set(counts) == set(demo_text.SUBJECTS)
     assert set(counts.values()) == {100}
     assert 150 <= len(dev) <= 260
-    assert demo_sentences.split(sentences, texts=800, dev_share=0.25, seed=1) == (train, dev)
-    assert demo_sentences.split(sentences, texts=800, dev_share=0.25, seed=2) != (train, dev)
+    assert demo_text.split_sentences(sentences, texts=800, dev_share=0.25, seed=1) == (train, dev)
+    assert demo_text.split_sentences(sentences, texts=800, dev_share=0.25, seed=2) != (train, dev)
 
 
 def test_a_python_without_sources_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="without the sources of its standard library"):
-        demo_sentences.collect(tmp_path)
+        demo_text.collect_sentences(tmp_path)
 
 
 def test_the_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,10 +132,10 @@ def test_recommended_commands_work_as_typed(tmp_path: Path, monkeypatch: pytest.
         ("/usr/bin/pytest", "bertkit"),
     ):
         monkeypatch.setattr(sys, "argv", [started, "demo"])
-        assert demo_stage.as_typed([["inspect", "a b"]]) == [f"{shown} inspect 'a b'"]
+        assert demo_stage.as_typed("inspect", "a b") == f"{shown} inspect 'a b'"
     monkeypatch.setattr(sys, "argv", [str(script)])
     monkeypatch.setenv("PATH", str(script.parent))
-    assert demo_stage.as_typed([["doctor"]]) == ["bertkit doctor"]
+    assert demo_stage.as_typed("doctor") == "bertkit doctor"
 
 
 # ------------------------------------------------------------------------------------------------ --pretrain
@@ -164,8 +164,8 @@ CHAPTERS = "topics = {'assert': 'An assert statement is a way to put a check int
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(demo_prose, "MIN_WORDS", 8)
-    monkeypatch.setattr(demo_prose, "MIN_DOCUMENTS", 1)
+    monkeypatch.setattr(demo_text, "MIN_WORDS", 8)
+    monkeypatch.setattr(demo_text, "MIN_DOCUMENTS", 1)
     for place, content in {
         "kind.py": MODULE,
         "broken.py": "def",
@@ -178,53 +178,51 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_running_text_is_the_prose_of_the_library(library: Path) -> None:
-    assert demo_prose.collect_prose(library) == [
-        demo_prose.Prose(
+    assert demo_text.collect_prose(library) == [
+        demo_text.Prose(
             "kind.py",
             (
                 "Read and write files of a kind that nobody ever uses.",
                 "Use kind.File to open one; see also the mode argument.",
             ),
         ),
-        demo_prose.Prose(
+        demo_text.Prose(
             "kind.py",
             (
                 "An open file of the kind that nobody ever uses; it is closed at the end of the block.",
                 "Return all that is left in the file, or nothing at its end.",
             ),
         ),
-        demo_prose.Prose(
+        demo_text.Prose(
             "kind.py",
             ("A longer comment that stands on lines of its own is prose as well, when it ends in a full stop.",),
         ),
-        demo_prose.Prose(
+        demo_text.Prose(
             "pydoc_data/topics.py:assert", ("An assert statement is a way to put a check into a program.",)
         ),
     ]
-    assert len(demo_prose.collect_prose(library, most=2)) == 2
+    assert len(demo_text.collect_prose(library, most=2)) == 2
 
 
 def test_a_python_without_prose_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"too little documentation \(0 documents\)"):
-        demo_prose.collect_prose(tmp_path)
+        demo_text.collect_prose(tmp_path)
 
 
 def test_files_are_held_out_whole() -> None:
-    documents = [
-        demo_prose.Prose(f"file-{number % 40}", (" ".join(["word"] * (10 + number)),)) for number in range(200)
-    ]
-    train, held_out = demo_prose.hold_out(documents, share=0.2, seed=3)
+    documents = [demo_text.Prose(f"file-{number % 40}", (" ".join(["word"] * (10 + number)),)) for number in range(200)]
+    train, held_out = demo_text.hold_out(documents, share=0.2, seed=3)
     assert sorted(map(documents.index, train + held_out)) == sorted(map(documents.index, documents))
     assert not {document.source for document in train} & {document.source for document in held_out}
     words = [sum(document.num_words for document in part) for part in (held_out, documents)]
     assert 0.15 < words[0] / words[1] <= 0.2
-    assert demo_prose.hold_out(documents, share=0.2, seed=3) == (train, held_out)
-    assert demo_prose.hold_out(documents, share=0.2, seed=4) != (train, held_out)
+    assert demo_text.hold_out(documents, share=0.2, seed=3) == (train, held_out)
+    assert demo_text.hold_out(documents, share=0.2, seed=4) != (train, held_out)
 
 
 def test_masked_words_are_words_of_the_vocabulary() -> None:
     sentence = "The unheard-of value is copied into the small buffer."
-    documents = [demo_prose.Prose("a", (sentence,)), demo_prose.Prose("b", ("Too short to show.",))]
+    documents = [demo_text.Prose("a", (sentence,)), demo_text.Prose("b", ("Too short to show.",))]
     chosen = {
         demo_pretrain.choose_words(documents, {"value", "buffer", "the", "The"}, seed=seed)[0] for seed in range(20)
     }

@@ -5,8 +5,8 @@ RoBERTa took over (Liu et al. 2019, section 4.4). ``"Hello world"`` becomes ``He
 before it, written ``Ġ``. Nothing is lost: the tokens give back the text, byte for byte. The pair of neighbouring tokens
 that stands first in the list of merges is joined, then the next, until no pair of the list is left.
 
-This is the reference that the fast path (:mod:`bertkit.tokenization.fast.fast_bpe`) is tested against. Merging takes
-time quadratic in the length of a word.
+This is the reference that the fast path (:mod:`bertkit.tokenization.fast.piece_lookup`) is tested against. Merging
+takes time quadratic in the length of a word.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 
-from bertkit.tokenization.fast.whole_tokens import SPACE, WholeTokens
-from bertkit.tokenization.reference.wordpiece import Piece
+from bertkit.tokenization.fast.piece_lookup import SPACE, WholeTokens
+from bertkit.tokenization.reference import Piece
 from bertkit.tokenization.vocabulary import BYTE_CHARS, AddedToken
 
 #: Letters (L) and numbers (N) of Unicode 16, by which byte-level BPE splits text.

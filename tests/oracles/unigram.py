@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bertkit.tokenization.reference.wordpiece import Piece
+from bertkit.tokenization.reference import Piece
 
 #: A character that no piece covers is worse than the worst piece by this much.
 UNKNOWN_PENALTY = 10.0

@@ -16,7 +16,7 @@ import pytest
 
 from bertkit.config.bert_config import MAX_CONFIG_BYTES
 from bertkit.system.untrusted_files import MAX_TOKENS, MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES
-from bertkit.tokenization.formats.sentencepiece import MAX_PIECES
+from bertkit.tokenization.formats.unigram_files import MAX_PIECES
 from hostile_helpers import MAX_BYTES, MAX_S
 
 BYTES, VALUES = MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES - 100

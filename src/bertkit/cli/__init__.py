@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextvars import copy_context
+from dataclasses import is_dataclass
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -207,8 +208,11 @@ def _is_command(name: str) -> bool:
 def _refuse_stream(arguments: Mapping[str, Any]) -> None:
     """``-`` means standard input for texts and files that are read, and nothing elsewhere."""
     for name, value in arguments.items():
-        if isinstance(value, str | Path) and str(value) == STANDARD_STREAM and name not in READS_STREAM:
-            raise ConfigError(f"--{name.replace('_', '-')} cannot be '-'; name a file or folder")
+        if is_dataclass(value):
+            _refuse_stream(vars(value))
+        elif isinstance(value, str | Path) and str(value) == STANDARD_STREAM and name not in READS_STREAM:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option} cannot be '-'; name a file or folder, or write {option}=- for the character")
 
 
 def _tell(message: str) -> None:

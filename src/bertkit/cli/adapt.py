@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from bertkit.cli.common_options import OUTPUT, Output, write_json, write_line
-from bertkit.cli.task_options import LABELLED_COLUMNS, TAG_COLUMNS, LabelledColumns, TagColumns, Task, find_task
+from bertkit.cli.common_options import OUTPUT, Output
+from bertkit.cli.task_options import FILE_COLUMNS, FileColumns, Start, Task
+from bertkit.system.console import set_quiet
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
@@ -19,15 +20,13 @@ def adapt(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder of the task's files, a training file, or hub:owner/name.")],
-    model: Annotated[str, Parameter(alias="-m", help="Model to start from: folder, .safetensors file or Hub name.")],
+    start: Start,
     out: Annotated[Path, Parameter(alias="-o", help="Folder to write; new, or of the same command.")],
     texts: Annotated[
         list[Path] | None,
         Parameter(negative=(), help="More unlabelled text of the same kind: files, as for 'bertkit prepare'."),
     ] = None,
-    columns: LabelledColumns = LABELLED_COLUMNS,
-    tags: TagColumns = TAG_COLUMNS,
+    columns: FileColumns = FILE_COLUMNS,
     adaptation: Annotated[
         AdaptConfig, Parameter(name="*", group=Group("Masked-LM training", sort_key=1))
     ] = ADAPT_SETTINGS,
@@ -50,22 +49,11 @@ def adapt(
         bertkit adapt csv --data notes.csv --texts unlabelled.txt --model DIR \
             --out run2 --seeds 3
     """
-    from bertkit.system.console import set_quiet
     from bertkit.system.device import find_device
     from bertkit.training.adapt import adapt as run_adapt
 
     set_quiet(output.quiet)
-    result = run_adapt(
-        find_task(task, data, columns, config.on_error, tags),
-        data,
-        model,
-        out,
-        config,
-        adaptation,
-        texts=texts or (),
-        device=str(find_device(output.device)),
-    )
-    if output.json:
-        write_json({"folder": str(result.folder), **result.to_dict()})
-    else:
-        write_line(result.render())
+    chosen = columns.task(task, start.data, config.on_error)
+    device = str(find_device(output.device))
+    result = run_adapt(chosen, start.data, start.model, out, config, adaptation, texts=texts or (), device=device)
+    output.report(result, folder=str(result.folder))

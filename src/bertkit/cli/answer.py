@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import COMMON, Common, Model, decode, with_texts, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, Model, answers, decode, write_json, write_line
 from bertkit.errors import ConfigError, DataError
-from bertkit.system.console import standard_input
+from bertkit.system.atomic_files import write_atomically
+from bertkit.system.console import say, standard_input
 
 if TYPE_CHECKING:
     from bertkit.tasks.spans.task import SpanExample
 
 
-def answer(
-    *question: Annotated[str, Parameter(help="Questions about the context.")],
-    model: Model,
-    context: Annotated[str | None, Parameter(alias="-c", help="The text to find the answers in.")] = None,
-    context_file: Annotated[
-        Path | None, Parameter(help="Read the context from this file; - reads standard input.")
-    ] = None,
-    encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: utf-8.")] = None,
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Context:
+    """What the questions are about."""
+
+    context: Annotated[str | None, Parameter(alias="-c", help="The text to find the answers in.")] = None
+    context_file: Annotated[Path | None, Parameter(help="Read the context from this file; - reads standard input.")] = (
+        None
+    )
+    encoding: Annotated[str | None, Parameter(help="Encoding of --context-file; default: utf-8.")] = None
     file: Annotated[
         Path | None, Parameter(help="Answer the questions in this file: SQuAD JSON, .jsonl or .parquet.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions."),
-    ] = None,
-    top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Search:
+    """How answers are searched and chosen."""
+
     impossible: Annotated[
         bool | None,
         Parameter(
@@ -40,16 +46,31 @@ def answer(
             negative="--no-impossible",
             help="Allow 'no answer' (an empty one); default: as the model was trained.",
         ),
-    ] = None,
+    ] = None
     threshold: Annotated[
         float | None, Parameter(help="Margin by which 'no answer' must win; default: as tuned on dev, else 0.")
-    ] = None,
-    max_answer_len: Annotated[int | None, Parameter(help="Maximum tokens of an answer; default 30.")] = None,
-    max_seq_len: Annotated[int | None, Parameter(help="Maximum tokens of a window; default: as trained.")] = None,
-    doc_stride: Annotated[int | None, Parameter(help="Tokens from one window to the next; default 128.")] = None,
+    ] = None
+    max_answer_len: Annotated[int | None, Parameter(help="Maximum tokens of an answer; default 30.")] = None
+    max_seq_len: Annotated[int | None, Parameter(help="Maximum tokens of a window; default: as trained.")] = None
+    doc_stride: Annotated[int | None, Parameter(help="Tokens from one window to the next; default 128.")] = None
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate questions that are too long, instead of refusing them.")
-    ] = False,
+    ] = False
+
+
+CONTEXT, SEARCH = Context(), Search()
+
+
+def answer(
+    *question: Annotated[str, Parameter(help="Questions about the context.")],
+    model: Model,
+    where: Context = CONTEXT,
+    out: Annotated[
+        Path | None,
+        Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions."),
+    ] = None,
+    top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
+    search: Search = SEARCH,
     common: Common = COMMON,
 ) -> None:
     r"""Answer questions from a text of any length.
@@ -64,25 +85,30 @@ def answer(
         bertkit answer --model run "Who?" "When?" --context-file report.txt
         bertkit answer --model run --file dev-v2.0.json --out predictions.json
     """
-    questions = _questions(question, context, context_file, encoding, file)
+    questions = _questions(question, where)
     if out is not None:
-        if file is None:
+        if where.file is None:
             raise ConfigError("--out needs --file; answers to single questions go to standard output")
         if out.exists():
             raise ConfigError(f"{out} exists already; remove it or choose another name")
-    common.begin()
-    from bertkit.inference.pipelines import pipeline
-
-    pipe = pipeline("question-answering", model=model, device=common.device)
-
-    lengths = {"max_answer_len": max_answer_len, "max_seq_len": max_seq_len, "doc_stride": doc_stride}
-    refusal = {"handle_impossible_answer": impossible, "null_threshold": threshold, "truncation": truncate}
     predictions = {}
-    for asked, found in with_texts(questions, lambda items: pipe(items, top_k=top_k or 1, **lengths, **refusal)):
+    for asked, found in answers(
+        "question-answering",
+        model,
+        common,
+        questions,
+        top_k=top_k or 1,
+        handle_impossible_answer=search.impossible,
+        null_threshold=search.threshold,
+        max_answer_len=search.max_answer_len,
+        max_seq_len=search.max_seq_len,
+        doc_stride=search.doc_stride,
+        truncation=search.truncate,
+    ):
         if out is not None:
             predictions[asked.id] = found[0]["answer"]
         elif common.json:
-            identity = {"id": asked.id} if file is not None else {}
+            identity = {"id": asked.id} if where.file is not None else {}
             more = {"answers": found} if top_k is not None else {}
             write_json({**identity, "question": asked.question, **found[0], **more})
         else:
@@ -90,35 +116,29 @@ def answer(
                 place = f"{one['start']}:{one['end']}" if one["answer"] else "no answer"
                 write_line(f"{one['score']:.4f}  {place:<11}  {_one_line(one['answer'])}\t{_one_line(asked.question)}")
     if out is not None:
-        _write(out, predictions, common)
+        write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
+        say(f"wrote {len(predictions):,} answers to {out}")
+        if common.json:
+            write_json({"out": str(out), "questions": len(predictions)})
 
 
-def _questions(
-    questions: tuple[str, ...], context: str | None, context_file: Path | None, encoding: str | None, file: Path | None
-) -> list[SpanExample]:
-    from bertkit.tasks.spans.task import SpanExample
+def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
+    from bertkit.tasks.spans.reading import read_questions
+    from bertkit.tasks.spans.task import SQUAD2, SpanExample
 
-    if file is not None:
-        if questions or context is not None or context_file is not None:
+    if where.file is not None:
+        if questions or where.context is not None or where.context_file is not None:
             raise ConfigError("--file brings its own questions and contexts; leave out the others")
-        if not file.is_file():
-            raise DataError(f"{file} is not a file")
-        return _of_file(file)
-    if (context is None) == (context_file is None):
+        if not where.file.is_file():
+            raise DataError(f"{where.file} is not a file")
+        return list(read_questions(SQUAD2, where.file, "test", labelled=False))  # answers in it are not needed
+    if (where.context is None) == (where.context_file is None):
         raise ConfigError("give the text to find the answers in: either --context TEXT or --context-file FILE")
     if not questions:
         raise ConfigError('no question: give one or more, each in quotes, as in: bertkit answer "Who?" --context ...')
-    text = context if context_file is None else _read_context(context_file, encoding)
+    text = where.context if where.context_file is None else _read_context(where.context_file, where.encoding)
     assert text is not None
     return [SpanExample(str(number), one, text) for number, one in enumerate(questions)]
-
-
-def _of_file(file: Path) -> list[SpanExample]:
-    """The questions alone; answers in the file are not needed."""
-    from bertkit.tasks.spans.reading import read_questions
-    from bertkit.tasks.spans.task import SQUAD2
-
-    return list(read_questions(SQUAD2, file, "test", labelled=False))
 
 
 def _read_context(path: Path, encoding: str | None) -> str:
@@ -129,16 +149,6 @@ def _read_context(path: Path, encoding: str | None) -> str:
     if not path.is_file():
         raise DataError(f"{path} is not a file")
     return read_text(path, encoding)
-
-
-def _write(out: Path, predictions: dict[str, str], common: Common) -> None:
-    from bertkit.system.atomic_files import write_atomically
-    from bertkit.system.console import say
-
-    write_atomically(out, json.dumps(predictions, ensure_ascii=False) + "\n")
-    say(f"wrote {len(predictions):,} answers to {out}")
-    if common.json:
-        write_json({"out": str(out), "questions": len(predictions)})
 
 
 def _one_line(text: str) -> str:

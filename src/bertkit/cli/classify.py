@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     COMMON,
+    READING,
     Common,
-    Encoding,
-    File,
-    MaxLength,
     Model,
     Pair,
+    Reading,
     Texts,
-    Truncate,
     open_pipeline,
     read_pairs,
     read_texts,
@@ -40,10 +38,7 @@ def classify(
         bool,
         Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab."),
     ] = False,
-    file: File = None,
-    encoding: Encoding = None,
-    truncate: Truncate = False,
-    max_length: MaxLength = None,
+    reading: Reading = READING,
     common: Common = COMMON,
 ) -> None:
     """Label texts, with probabilities.
@@ -61,17 +56,19 @@ def classify(
     pipe = open_pipeline("text-classification", model, common)
     several = pipe.model.config.problem_type == "multi_label_classification"
     ranked = None if all_labels else top_k or ("chosen" if several else "best")
-    options = {"function_to_apply": function, "truncation": truncate or None, "max_length": max_length}
+    limits = {**reading.limits, "truncation": reading.truncate or None}
 
-    def run(items: Iterator[Any]) -> Any:
-        found = pipe(items, top_k=ranked, **options)
+    def run(items: Iterator[str | Pair]) -> Iterator[list[dict[str, Any]]]:
+        found = pipe(items, top_k=ranked, function_to_apply=function, **limits)
         return ([best] for best in found) if ranked == "best" else found
 
-    inputs: Iterable[str | Pair] = read_pairs(text, file, encoding) if pairs else read_texts(text, file, encoding)
-    for asked, found in with_texts(_with_words(inputs), run):
+    read = read_pairs if pairs else read_texts
+    for asked, found in with_texts(_with_words(read(text, reading)), run):
         named = {"text": asked} if isinstance(asked, str) else {"text": asked[0], "text_pair": asked[1]}
         if common.json:
-            write_json({**named, **({"labels": found} if ranked == "chosen" else _best(found))})
+            best = {} if ranked == "chosen" else found[0]
+            listed = {"labels": found} if ranked == "chosen" or len(found) > 1 else {}
+            write_json({**named, **best, **listed})
             continue
         shown = "  ".join(f"{label['label']} {label['score']:.4f}" for label in found) or "(none)"
         write_line(f"{shown}\t" + "\t".join(named.values()))
@@ -87,8 +84,3 @@ def _with_words(inputs: Iterable[str | Pair]) -> Iterator[str | Pair]:
                     "'bertkit predict', which marks such rows"
                 )
         yield item
-
-
-def _best(found: list[dict[str, Any]]) -> Mapping[str, Any]:
-    """The fields of the best label; all requested ones, if several, under ``labels``."""
-    return found[0] if len(found) == 1 else {**found[0], "labels": found}

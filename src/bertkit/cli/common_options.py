@@ -6,10 +6,11 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from cyclopts import Group, Parameter
 
@@ -18,7 +19,9 @@ from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.system.console import standard_input
 
 T = TypeVar("T")
+R = TypeVar("R")
 Pair = tuple[str, str]
+JsonLike = None | bool | int | float | str | Sequence["JsonLike"] | Mapping[str, "JsonLike"]
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", re.IGNORECASE | re.ASCII)
@@ -28,9 +31,6 @@ COMMON_GROUP = Group("Common options", sort_key=9)
 
 Model = Annotated[str, Parameter(alias="-m", help="Model folder, Hub name, or run folder of 'bertkit finetune'.")]
 Texts = Annotated[str, Parameter(help="Texts; a single - reads standard input, one text per line.")]
-File = Annotated[Path | None, Parameter(help="Read this file instead, one text per line.")]
-Encoding = Annotated[str | None, Parameter(help="Encoding of --file or standard input; default: utf-8.")]
-Truncate = Annotated[bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")]
 MaxLength = Annotated[
     int | None, Parameter(help="Maximum tokens per text; default: as in training, or what the model can read.")
 ]
@@ -41,10 +41,75 @@ Corpus = Annotated[
         ".xz .zst). A single - reads standard input."
     ),
 ]
-Dedup = Annotated[
-    Literal["exact", "near"] | None,
-    Parameter(help="Drop duplicates of earlier documents, or near-duplicates too."),
-]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Source:
+    """Where texts are that are no arguments."""
+
+    file: Annotated[Path | None, Parameter(help="Read this file instead, one text per line.")] = None
+    encoding: Annotated[str | None, Parameter(help="Encoding of --file or standard input; default: utf-8.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Reading(Source):
+    """Where texts are that are no arguments, and how much of a text is read."""
+
+    truncate: Annotated[
+        bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
+    ] = False
+    max_length: MaxLength = None
+
+    @property
+    def limits(self) -> dict[str, int | bool | None]:
+        """For the call of a pipeline."""
+        return {"truncation": self.truncate, "max_length": self.max_length}
+
+
+# Subclasses stand here, because the annotations of their fields are looked up in the module of the subclass.
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PairReading(Reading):
+    """The same of pairs."""
+
+    file: Annotated[Path | None, Parameter(help="Read this file, one pair per line, separated by a tab.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OtherReading(Reading):
+    """The same of texts that one text is compared with."""
+
+    file: Annotated[Path | None, Parameter(help="Compare with each line of this file.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CorpusReading:
+    """How a corpus is read."""
+
+    text: Annotated[str | None, Parameter(help="Text column of .jsonl and .parquet files.")] = None
+    on_error: Annotated[
+        Literal["raise", "skip"], Parameter(help="Stop at the first unreadable document, or count and skip them.")
+    ] = "raise"
+    dedup: Annotated[
+        Literal["exact", "near"] | None,
+        Parameter(help="Drop duplicates of earlier documents, or near-duplicates too."),
+    ] = None
+
+
+class Report(Protocol):
+    """A result that people and programs can read."""
+
+    def to_dict(self) -> Mapping[str, JsonLike]:
+        """For programs."""
+
+    def render(self) -> str:
+        """For people."""
 
 
 @Parameter(name="*", group=COMMON_GROUP)
@@ -57,6 +122,13 @@ class Output:
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=(), help="No messages, no progress bars.")] = (
         False
     )
+
+    def report(self, result: Report, **more: JsonLike) -> None:
+        """Write a result as text, or with ``--json`` as one object: ``more``, then its own fields."""
+        if self.json:
+            write_json({**more, **result.to_dict()})
+        else:
+            write_line(result.render())
 
 
 @Parameter(name="*", group=COMMON_GROUP)
@@ -81,24 +153,26 @@ class Common(Output):
         torch.manual_seed(self.seed)
 
 
-OUTPUT = Output()
-COMMON = Common()
+SOURCE, READING, PAIR_READING, OTHER_READING = Source(), Reading(), PairReading(), OtherReading()
+CORPUS_READING, OUTPUT, COMMON = CorpusReading(), Output(), Common()
 
 
-def read_texts(texts: tuple[str, ...], file: Path | None, encoding: str | None = None) -> list[str] | Iterator[str]:
+def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[str]:
     """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily).
 
     Raises:
         ConfigError: none of the three was given, or more than one; an unknown encoding.
         DataError: a line is not in the encoding, which is UTF-8 by default.
     """
+    file, encoding = source.file, source.encoding
     from_stdin = texts == (STANDARD_STREAM,) or (file is not None and str(file) == STANDARD_STREAM)
     if STANDARD_STREAM in texts and len(texts) > 1:
         raise ConfigError("- must stand alone: give texts as arguments or on standard input, not both")
     if file is not None and texts:
         raise ConfigError("give texts as arguments or with --file, not both")
     if from_stdin:
-        return _lines_of_input(encoding)
+        lines = enumerate(standard_input(), start=1)
+        return (decode(line, f"standard input, line {n}", encoding).rstrip("\r\n") for n, line in lines)
     if file is not None:
         return _lines_of_file(file, encoding)
     if not texts:
@@ -106,13 +180,13 @@ def read_texts(texts: tuple[str, ...], file: Path | None, encoding: str | None =
     return list(texts)
 
 
-def read_pairs(texts: tuple[str, ...], file: Path | None, encoding: str | None = None) -> Iterator[Pair]:
+def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
     """The pairs of a command: two arguments each, or lines with one tab.
 
     Raises:
         DataError: an odd number of arguments, or a line without exactly one tab.
     """
-    given = read_texts(texts, file, encoding)
+    given = read_texts(texts, source)
     if isinstance(given, list):
         if len(given) % 2:
             count = "1 text does" if len(given) == 1 else f"{len(given)} texts do"
@@ -157,9 +231,10 @@ def _lines_of_file(path: Path, encoding: str | None) -> Iterator[str]:
         yield line.rstrip("\r\n")
 
 
-def _lines_of_input(encoding: str | None) -> Iterator[str]:
-    for number, line in enumerate(standard_input(), start=1):
-        yield decode(line, f"standard input, line {number}", encoding).rstrip("\r\n")
+def answers(task: str, model: str, common: Common, items: Iterable[T], **options: Any) -> Iterator[tuple[T, Any]]:
+    """Texts, pairs or questions, each with what a task's pipeline, called with some options, answers to it."""
+    pipe = open_pipeline(task, model, common)
+    return with_texts(items, lambda texts: pipe(texts, **options))
 
 
 def open_pipeline(task: str, model: str, common: Common) -> Any:
@@ -170,34 +245,28 @@ def open_pipeline(task: str, model: str, common: Common) -> Any:
     return pipeline(task, model=model, device=common.device)
 
 
-class Tee(Generic[T]):
-    """Keeps the items of a stream until their results arrive, so that both can be written together."""
-
-    def __init__(self, items: Iterable[T]) -> None:
-        self._items = iter(items)
-        self._kept: list[T] = []
-        self._taken = 0
-
-    def __iter__(self) -> Iterator[T]:
-        for item in self._items:
-            self._kept.append(item)
-            yield item
-
-    def next_kept(self) -> T:
-        """The oldest item not yet returned."""
-        item = self._kept[self._taken]
-        self._taken += 1
-        if self._taken >= 4096:
-            del self._kept[: self._taken]
-            self._taken = 0
-        return item
-
-
-def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[Any]]) -> Iterator[tuple[T, Any]]:
+def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) -> Iterator[tuple[T, R]]:
     """Pairs of text and result; ``run`` maps an iterator of texts to an iterable of results in the same order."""
-    tee = Tee(texts)
-    for result in run(iter(tee)):
-        yield tee.next_kept(), result
+    waiting: deque[T] = deque()
+
+    def noted() -> Iterator[T]:
+        for text in texts:
+            waiting.append(text)
+            yield text
+
+    for result in run(noted()):
+        yield waiting.popleft(), result
+
+
+def paths_of(corpus: Sequence[str], purpose: str) -> list[str]:
+    """The arguments that name a corpus, as :func:`bertkit.data.corpus.documents.read_documents` takes them.
+
+    Raises:
+        ConfigError: there are none; ``purpose`` says what they are for.
+    """
+    if not corpus:
+        raise ConfigError(f"no corpus: name the files to {purpose}, or - for standard input")
+    return ["-" if path == STANDARD_STREAM else path for path in corpus]
 
 
 def bytes_of(amount: str) -> int:
@@ -228,7 +297,7 @@ def seconds_of(duration: str) -> float:
     return total
 
 
-def write_json(value: Any) -> None:
+def write_json(value: JsonLike) -> None:
     """Write one JSON object on a line of stdout."""
     write_line(json.dumps(value, ensure_ascii=False, allow_nan=False))
 

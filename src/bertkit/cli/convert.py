@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Missing:
+    """What a checkpoint may not say of itself."""
+
+    config: Annotated[
+        Path | None, Parameter(help="bert_config.json, if a TensorFlow checkpoint has none beside it.")
+    ] = None
+    vocab: Annotated[Path | None, Parameter(help="vocab.txt, likewise.")] = None
+    model_class: Annotated[
+        str | None,
+        Parameter(help="Model class, if variable names do not tell: BertForTokenClassification for a tagger."),
+    ] = None
+    lower_case: Annotated[
+        bool | None, Parameter(help="Whether the tokenizer lower-cases; default: inferred from the vocabulary.")
+    ] = None
+
+
+MISSING = Missing()
 
 
 def convert(
@@ -24,17 +46,7 @@ def convert(
     trust_pickle: Annotated[
         bool, Parameter(negative=(), help="Open a pickle, with torch's restricted reader in a separate process.")
     ] = False,
-    config: Annotated[
-        Path | None, Parameter(help="bert_config.json, if a TensorFlow checkpoint has none beside it.")
-    ] = None,
-    vocab: Annotated[Path | None, Parameter(help="vocab.txt, likewise.")] = None,
-    model_class: Annotated[
-        str | None,
-        Parameter(help="Model class, if variable names do not tell: BertForTokenClassification for a tagger."),
-    ] = None,
-    lower_case: Annotated[
-        bool | None, Parameter(help="Whether the tokenizer lower-cases; default: inferred from the vocabulary.")
-    ] = None,
+    missing: Missing = MISSING,
     revision: Annotated[str | None, Parameter(help="Branch, tag or commit on the Hub.")] = None,
     common: Common = COMMON,
 ) -> None:
@@ -57,9 +69,5 @@ def convert(
     from bertkit.model.convert_sources import Wishes
 
     common.begin()
-    wishes = Wishes(config, vocab, model_class, lower_case)
-    done = convert_checkpoint(source, target, trust_pickle=trust_pickle, wishes=wishes, revision=revision)
-    if common.json:
-        write_json(done.to_dict())
-    else:
-        write_line(done.render())
+    wishes = Wishes(missing.config, missing.vocab, missing.model_class, missing.lower_case)
+    common.report(convert_checkpoint(source, target, trust_pickle=trust_pickle, wishes=wishes, revision=revision))

@@ -10,20 +10,18 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     COMMON,
+    READING,
     Common,
-    Encoding,
-    File,
-    MaxLength,
     Model,
+    Reading,
     Texts,
-    Truncate,
     read_texts,
-    with_texts,
     write_json,
     write_line,
 )
-from bertkit.cli.vectors import WRITERS, Pool, as_object, encoder
+from bertkit.cli.vectors import WRITERS, Pool, as_object, vectors
 from bertkit.errors import ConfigError
+from bertkit.system.console import say
 
 
 def embed(
@@ -32,10 +30,7 @@ def embed(
     out: Annotated[Path | None, Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead.")] = None,
     pooling: Pool = None,
     normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
-    file: File = None,
-    encoding: Encoding = None,
-    truncate: Truncate = False,
-    max_length: MaxLength = None,
+    reading: Reading = READING,
     common: Common = COMMON,
 ) -> None:
     r"""Turn texts into vectors.
@@ -54,10 +49,7 @@ def embed(
         raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(WRITERS)}")
     if out is not None and not out.parent.is_dir():
         raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
-    rows = with_texts(
-        read_texts(text, file, encoding),
-        encoder(model, common, pooling, normalize=normalize, truncation=truncate, max_length=max_length),
-    )
+    rows = vectors(model, common, read_texts(text, reading), reading, pooling, normalize=normalize)
     if out is None:
         for asked, vector in rows:
             if common.json:
@@ -71,12 +63,6 @@ def embed(
         os.replace(partial, out)
     finally:
         partial.unlink(missing_ok=True)
-    _report(out, count, width, common)
-
-
-def _report(out: Path, count: int, width: int, common: Common) -> None:
-    from bertkit.system.console import say
-
     say(f"wrote {count:,} vectors of {width} numbers to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": width})

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common, write_json, write_line
-from bertkit.cli.task_options import (
-    LABELLED_COLUMNS,
-    TAG_COLUMNS,
-    LabelledColumns,
-    TagColumns,
-    Task,
-    check_columns,
-    find_task,
-    in_encoding,
-)
+from bertkit.cli.common_options import COMMON, Common
+from bertkit.cli.task_options import FILE_COLUMNS, FileColumns, Task, in_encoding
 
 if TYPE_CHECKING:
     from bertkit.inference.runs import Run
@@ -39,8 +30,7 @@ def evaluate(
             "rows that the run held out of it."
         ),
     ] = None,
-    columns: LabelledColumns = LABELLED_COLUMNS,
-    tags: TagColumns = TAG_COLUMNS,
+    columns: FileColumns = FILE_COLUMNS,
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or skip and report bad rows.")
     ] = "raise",
@@ -61,36 +51,33 @@ def evaluate(
     from bertkit.inference.runs import ner_task_of, open_run
     from bertkit.system.device import find_device
 
-    check_columns(task, columns, tags)
     device = str(find_device(common.device))
+    encoding, given = columns.table.encoding, columns.given(task)
     if task == "ner":
-        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, encoding=columns.encoding, **tags.given)
+        chosen: AnyTask = ner_task_of(model, data, on_error=on_error, encoding=encoding, **given)
         run = open_run(model, chosen, device=device)
     else:
-        known = None if task == "csv" else find_task(task, data, columns, on_error, tags)
+        known = None if task == "csv" else columns.task(task, data, on_error)
         run = open_run(model, known, device=device)
         chosen = _task_of_run(task, data, run, columns, on_error)
-    result = evaluate_run(chosen, data, run, split or _split_of(data, run), device=device, on_error=on_error)
-    if common.json:
-        write_json(result.to_dict())
-    else:
-        write_line(result.render())
+    common.report(evaluate_run(chosen, data, run, split or _split_of(data, run), device=device, on_error=on_error))
 
 
-def _task_of_run(name: str, data: Path, run: Run, columns: LabelledColumns, on_error: OnError) -> AnyTask:
+def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error: OnError) -> AnyTask:
     """The task to score: for ``csv`` with the run's columns unless others are given, and always with its labels."""
     known = run.task
-    if known is not None and known.name == name and not columns.are_given:
+    if known is not None and known.name == name and not columns.given(name):
         if not _learned_from(data, run):  # by the encoding of another file UTF-8 would be misread without an error
             known = replace(known, columns=replace(known.columns, encoding=None))
-        return in_encoding(known, columns.encoding)
+        return in_encoding(known, columns.table.encoding)
     if name != "csv":
-        return find_task(name, data, columns, on_error)
+        return columns.task(name, data, on_error)
     config = run.model.config
     if config.problem_type == "regression" or config.num_labels == 1:
-        return columns.task(data, problem="regression", on_error=on_error)
+        return columns.table.task(data, problem="regression", on_error=on_error)
     problem = "multi_label" if config.problem_type == "multi_label_classification" else "classification"
-    return columns.task(data, problem=problem, labels=list(config.id2label.values()), on_error=on_error)
+    labels = list(config.id2label.values())
+    return columns.table.task(data, problem=problem, labels=labels, on_error=on_error)
 
 
 def _split_of(data: Path, run: Run) -> Literal["train", "dev", "test"]:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     COMMON,
+    READING,
     Common,
-    Encoding,
-    File,
-    MaxLength,
     Model,
+    Reading,
     Texts,
-    Truncate,
-    open_pipeline,
+    answers,
     read_texts,
-    with_texts,
     write_json,
     write_line,
 )
@@ -31,10 +27,7 @@ def fill_mask(
     targets: Annotated[
         tuple[str, ...] | None, Parameter(negative=(), help="Consider only this word; repeat for more words.")
     ] = None,
-    file: File = None,
-    encoding: Encoding = None,
-    truncate: Truncate = False,
-    max_length: MaxLength = None,
+    reading: Reading = READING,
     common: Common = COMMON,
 ) -> None:
     r"""Guess the words behind [MASK].
@@ -49,13 +42,8 @@ def fill_mask(
         bertkit fill-mask --model DIR --targets good --targets bad \
             "The film was [MASK]."
     """
-    pipe = open_pipeline("fill-mask", model, common)
-    texts = read_texts(text, file, encoding)
-
-    def run(items: Iterator[str]) -> Any:
-        return pipe(items, targets=targets or None, top_k=top_k, truncation=truncate, max_length=max_length)
-
-    for asked, found in with_texts(texts, run):
+    options = {"targets": targets or None, "top_k": top_k, **reading.limits}
+    for asked, found in answers("fill-mask", model, common, read_texts(text, reading), **options):
         masks = found if isinstance(found[0], list) else [found]
         if common.json:
             write_json({"text": asked, "masks": masks})

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from bertkit.cli.common_options import OUTPUT, Output, write_json, write_line
-from bertkit.cli.task_options import (
-    LABELLED_COLUMNS,
-    TAG_COLUMNS,
-    LabelledColumns,
-    TagColumns,
-    Task,
-    check_columns,
-    find_task,
-)
+from bertkit.cli.common_options import OUTPUT, Output
+from bertkit.cli.task_options import FILE_COLUMNS, FileColumns, Start, Task
+from bertkit.system.console import set_quiet
+from bertkit.system.json_files import printable
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 if TYPE_CHECKING:
@@ -30,8 +24,7 @@ def finetune(
     task: Task,
     /,
     *,
-    data: Annotated[Path, Parameter(help="Folder of the task's files, a training file, or hub:owner/name.")],
-    model: Annotated[str, Parameter(alias="-m", help="Model to start from: folder, .safetensors file or Hub name.")],
+    start: Start,
     out: Annotated[Path, Parameter(alias="-o", help="Run folder to write; new, except with --resume.")],
     resume: Annotated[
         bool,
@@ -44,8 +37,7 @@ def finetune(
         bool,
         Parameter(help="With --freeze-encoder: keep the features for later runs; 'bertkit doctor' says where."),
     ] = True,
-    columns: LabelledColumns = LABELLED_COLUMNS,
-    tags: TagColumns = TAG_COLUMNS,
+    columns: FileColumns = FILE_COLUMNS,
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
     output: Output = OUTPUT,
 ) -> None:
@@ -68,23 +60,19 @@ def finetune(
         bertkit finetune glue --data GLUE --model bert-base-uncased \
             --out runs --seeds 5
     """
-    from bertkit.system.console import set_quiet
     from bertkit.system.device import find_device
-    from bertkit.system.json_files import printable
     from bertkit.training.finetuning.finetune import finetune as run_finetune
     from bertkit.training.finetuning.glue_suite import finetune_glue
 
     set_quiet(output.quiet)
     device = str(find_device(output.device))
-    result: FinetuneResult | GlueResult
     cache = "auto" if feature_cache else None
+    data, model = start.data, start.model
+    result: FinetuneResult | GlueResult
     if task == "glue":
-        check_columns(task, columns, tags)
+        columns.given(task)
         result = finetune_glue(data, model, out, config, resume=resume, device=device, cache=cache)
     else:
-        chosen = find_task(task, data, columns, config.on_error, tags)
+        chosen = columns.task(task, data, config.on_error)
         result = run_finetune(chosen, data, model, out, config, resume=resume, device=device, cache=cache)
-    if output.json:
-        write_json({"folder": printable(result.folder), **result.to_dict()})
-    else:
-        write_line(result.render())
+    output.report(result, folder=printable(result.folder))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     COMMON,
+    PAIR_READING,
     Common,
-    Encoding,
-    MaxLength,
     Model,
-    Truncate,
-    open_pipeline,
+    PairReading,
+    answers,
     read_pairs,
-    with_texts,
     write_json,
     write_line,
 )
@@ -25,10 +22,7 @@ from bertkit.cli.common_options import (
 def next_sentence(
     *text: Annotated[str, Parameter(help="Two texts; or - for standard input, one pair per line, separated by a tab.")],
     model: Model,
-    file: Annotated[Path | None, Parameter(help="Read this file, one pair per line, separated by a tab.")] = None,
-    encoding: Encoding = None,
-    truncate: Truncate = False,
-    max_length: MaxLength = None,
+    reading: PairReading = PAIR_READING,
     common: Common = COMMON,
 ) -> None:
     """Judge whether the second text follows the first.
@@ -40,11 +34,8 @@ def next_sentence(
 
         bertkit next-sentence --model DIR "He opened the door." "It was dark."
     """
-    pipe = open_pipeline("next-sentence", model, common)
-    pairs = read_pairs(text, file, encoding)
-    for (first, second), found in with_texts(
-        pairs, lambda items: pipe(items, truncation=truncate, max_length=max_length)
-    ):
+    pairs = read_pairs(text, reading)
+    for (first, second), found in answers("next-sentence", model, common, pairs, **reading.limits):
         if common.json:
             write_json({"text": first, "text_pair": second, **found})
         else:

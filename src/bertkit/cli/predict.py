@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import COMMON, Common, read_texts, write_json, write_line
+from bertkit.cli.common_options import COMMON, Common, Source, read_texts, write_json, write_line
 from bertkit.cli.task_options import TEXT_COLUMNS, TextColumns
 from bertkit.errors import ConfigError, DataError
+from bertkit.system.console import say
 
 
 def predict(
@@ -24,7 +25,7 @@ def predict(
     /,
     *,
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
-    out: Annotated[Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv or .parquet file.")] = (None),
+    out: Annotated[Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv or .parquet file.")] = None,
     columns: TextColumns = TEXT_COLUMNS,
     common: Common = COMMON,
 ) -> None:
@@ -41,8 +42,7 @@ def predict(
     """
     common.begin()
     from bertkit.inference.predict_files import predict_file
-    from bertkit.inference.prediction_tables import check_format
-    from bertkit.system.console import say
+    from bertkit.inference.prediction_tables import check_format, claimed, write_table
     from bertkit.system.device import find_device
 
     device = str(find_device(common.device))
@@ -52,27 +52,18 @@ def predict(
         return
     check_format(out)
     if str(file) == STANDARD_STREAM:
-        count = _write_from_stdin(_predicted(file, model, columns, device), out)
+        with claimed(out):
+            count = write_table(_predicted(file, model, columns, device), out)
     else:
-        count = predict_file(model, file, out, **_places(columns), device=device)
+        count = predict_file(model, file, out, columns.places, device=device)
     say(f"wrote {count:,} rows to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count})
 
 
-def _places(columns: TextColumns) -> dict[str, Any]:
-    return {
-        "text": columns.text,
-        "text_pair": columns.text_pair,
-        "delimiter": columns.separator,
-        "quoting": columns.quoting,
-        "encoding": columns.encoding,
-    }
-
-
 def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Iterator[dict[str, Any]]:
     """The rows, and at the end what is marked in them."""
-    from bertkit.inference.predict_files import columns_of, predicted_rows, tell_marked
+    from bertkit.inference.predict_files import predicted_rows, tell_marked
     from bertkit.inference.runs import Classifier, open_run, predict_run
 
     run = open_run(model, device=device)
@@ -81,23 +72,12 @@ def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Ite
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
         if replace(columns, encoding=None) != TEXT_COLUMNS:
             raise ConfigError("standard input holds one text per line and has no columns")
-        rows = predict_run(run, read_texts((STANDARD_STREAM,), None, columns.encoding))
+        rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(encoding=columns.encoding)))
     elif not file.is_file():
         raise DataError(f"{file} does not exist")
     else:
-        rows = predicted_rows(run, file, columns_of(run, **_places(columns)))
+        rows = predicted_rows(run, file, columns.places)
     yield from tell_marked(rows, run.max_length)
-
-
-def _write_from_stdin(rows: Iterator[dict[str, Any]], out: Path) -> int:
-    from bertkit.inference.prediction_tables import write_table
-    from bertkit.system.atomic_files import held_lock
-
-    busy = f"another process is writing {out}; wait for it, or choose another name for the output"
-    with held_lock(out.with_name(f".{out.name}.lock"), busy):
-        if out.exists():
-            raise ConfigError(f"{out} exists already; remove it or choose another name")
-        return write_table(rows, out)
 
 
 def _show(row: dict[str, Any], common: Common) -> None:

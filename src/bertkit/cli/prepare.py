@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
-from bertkit.errors import ConfigError
+from bertkit.cli.common_options import (
+    COMMON,
+    CORPUS_READING,
+    Common,
+    Corpus,
+    CorpusReading,
+    bytes_of,
+    paths_of,
+    write_json,
+    write_line,
+)
+from bertkit.system.console import set_quiet
 
-if TYPE_CHECKING:
-    from bertkit.data.corpus.documents import CorpusReport
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Work:
+    """Who does the work."""
+
+    workers: Annotated[int | None, Parameter(help="Processes; default: one per core.")] = None
+    memory: Annotated[
+        str | None, Parameter(help="Memory limit of all processes together, for example 4GB; may reduce their number.")
+    ] = None
+    engine: Annotated[
+        Literal["local", "ray"],
+        Parameter(help="This machine, or a Ray cluster with a shared file system (extra: ray)."),
+    ] = "local"
+
+
+WORK = Work()
 
 
 def prepare(
@@ -22,19 +47,8 @@ def prepare(
     sentences: Annotated[
         Literal["split", "line"], Parameter(help="Split running text into sentences, or take each line as one.")
     ] = "split",
-    text: Annotated[str | None, Parameter(help="Text column of .jsonl and .parquet files.")] = None,
-    on_error: Annotated[
-        Literal["raise", "skip"], Parameter(help="Stop at the first unreadable document, or count and skip them.")
-    ] = "raise",
-    dedup: Dedup = None,
-    workers: Annotated[int | None, Parameter(help="Processes; default: one per core.")] = None,
-    memory: Annotated[
-        str | None, Parameter(help="Memory limit of all processes together, for example 4GB; may reduce their number.")
-    ] = None,
-    engine: Annotated[
-        Literal["local", "ray"],
-        Parameter(help="This machine, or a Ray cluster with a shared file system (extra: ray)."),
-    ] = "local",
+    reading: CorpusReading = CORPUS_READING,
+    work: Work = WORK,
     resume: Annotated[bool, Parameter(help="Continue after the finished shards of the same command.")] = True,
     common: Common = COMMON,
 ) -> None:
@@ -53,26 +67,24 @@ def prepare(
         bertkit prepare crawl/ --dedup near --on-error skip \
             --tokenizer tokenizer --out store
     """
-    if not corpus:
-        raise ConfigError("no corpus: name the files to prepare, or - for standard input")
+    paths = paths_of(corpus, "prepare")
     from bertkit.data.corpus.documents import CorpusReport
     from bertkit.data.store.prepare import prepare as prepare_store
     from bertkit.data.store.store_report import inspect_store
-    from bertkit.system.console import set_quiet
 
     set_quiet(common.quiet)
     report = CorpusReport()
     prepare_store(
-        ["-" if path == STANDARD_STREAM else path for path in corpus],
+        paths,
         tokenizer,
         out,
         sentences=sentences,
-        text=text,
-        on_error=on_error,
-        dedup=dedup,
-        workers=workers,
-        memory=None if memory is None else bytes_of(memory),
-        engine=engine,
+        text=reading.text,
+        on_error=reading.on_error,
+        dedup=reading.dedup,
+        workers=work.workers,
+        memory=None if work.memory is None else bytes_of(work.memory),
+        engine=work.engine,
         resume=resume,
         report=report,
     )
@@ -81,10 +93,6 @@ def prepare(
         write_json({**found.to_dict(), "skipped": dict(report.skipped)})
         return
     write_line(found.render())
-    _tell_skipped(report)
-
-
-def _tell_skipped(report: CorpusReport) -> None:
     if report.skipped:
         write_line(f"\nread: {report.summary()}")
         for example in report.examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from pydantic import Field
 
 from bertkit.cli.common_options import OUTPUT, Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
+from bertkit.system.console import set_quiet
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from bertkit.training.pretraining.recipes import load_recipe, recipe_names
 
@@ -26,8 +28,27 @@ class Options(PretrainConfig):
     max_seconds: Annotated[float | None, Parameter(show=False), Field(gt=0, allow_inf_nan=False)] = None
 
 
-SETTINGS = PretrainConfig()
-OPTIONS = Options()
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Start:
+    """What a training begins with."""
+
+    recipe: Annotated[
+        str | None,
+        Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}."),
+    ] = None
+    preset: Annotated[
+        str | None, Parameter(help="Architecture of a new model, for example bert-mini; the vocabulary is the store's.")
+    ] = None
+    model: Annotated[
+        str | None,
+        Parameter(
+            alias="-m", help="Continue from this model; the store must use its tokenizer, or that with words added."
+        ),
+    ] = None
+
+
+OPTIONS, START = Options(), Start()
 
 
 def pretrain(
@@ -35,19 +56,7 @@ def pretrain(
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="Run folder; new, or of an interrupted run.")],
-    recipe: Annotated[
-        str | None,
-        Parameter(help=f"Model and settings from a TOML file, or one of: {', '.join(recipe_names())}."),
-    ] = None,
-    preset: Annotated[
-        str | None, Parameter(help="Architecture of a new model, for example bert-mini; the vocabulary is the store's.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        Parameter(
-            alias="-m", help="Continue from this model; the store must use its tokenizer, or that with words added."
-        ),
-    ] = None,
+    start: Start = START,
     dev: Annotated[Path | None, Parameter(help="Token store of held-out text, scored after every epoch.")] = None,
     max_time: Annotated[
         str | None,
@@ -75,20 +84,19 @@ def pretrain(
             --recipe mini --out run8
     """
     from bertkit.data.store.token_store import TokenStore
-    from bertkit.system.console import set_quiet
     from bertkit.system.device import find_device
     from bertkit.training.pretraining.pretrain import pretrain as run_pretrain
 
     set_quiet(output.quiet)
-    chosen = None if recipe is None else load_recipe(recipe)
-    settings = _settings(chosen.training if chosen else SETTINGS, config, max_time)
-    start = _start(preset, model, chosen)
+    recipe = None if start.recipe is None else load_recipe(start.recipe)
+    settings = _settings(recipe.training if recipe else PretrainConfig(), config, max_time)
+    model = _model(start, recipe)
     opened = TokenStore(store)
     result = run_pretrain(
         opened,
         out,
         settings,
-        model=start if isinstance(start, str) else start.replace(vocab_size=opened.manifest.tokenizer.num_tokens),
+        model=model if isinstance(model, str) else model.replace(vocab_size=opened.manifest.tokenizer.num_tokens),
         dev=None if dev is None else TokenStore(dev),
         resume=resume,
         device=str(find_device(output.device)),
@@ -97,16 +105,12 @@ def pretrain(
         _tell(result, as_json=output.json)
 
 
-def _last_losses(result: PretrainResult) -> dict[str, float]:
-    """Training losses of the last logged step."""
+def _tell(result: PretrainResult, *, as_json: bool) -> None:
     from bertkit.training.trainer.run_log import LOG, read_log
 
     steps = [record for record in read_log(result.model.parent / LOG) if "event" not in record]
-    return {f"train_{name}": value for name, value in (steps[-1] if steps else {}).items() if name.endswith("loss")}
-
-
-def _tell(result: PretrainResult, *, as_json: bool) -> None:
-    losses = _last_losses(result)
+    last = steps[-1] if steps else {}
+    losses = {f"train_{name}": value for name, value in last.items() if name.endswith("loss")}
     if as_json:
         told = {
             **losses,
@@ -124,11 +128,9 @@ def _tell(result: PretrainResult, *, as_json: bool) -> None:
         write_line(f"  new words, initialised as the mean of their pieces: {result.num_new_words:,}")
     for name, value in {**losses, **result.scores, "unigram_entropy": result.unigram_entropy}.items():
         write_line(f"  {name:<24} {value:.4f}")
-    if result.speed:
-        share = (
-            f", {result.speed['peak_share']:.0%} of the measured matmul peak" if "peak_share" in result.speed else ""
-        )
-        write_line(f"  {'tokens_per_s':<24} {result.speed['tokens_per_s']:,.0f}{share}")
+    if speed := result.speed:
+        share = f", {speed['peak_share']:.0%} of the measured matmul peak" if "peak_share" in speed else ""
+        write_line(f"  {'tokens_per_s':<24} {speed['tokens_per_s']:,.0f}{share}")
 
 
 def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | None) -> PretrainConfig:
@@ -146,16 +148,16 @@ def _settings(recipe: PretrainConfig, flags: PretrainConfig, max_time: str | Non
     return settings
 
 
-def _start(preset: str | None, model: str | None, recipe: Recipe | None) -> BertConfig | str:
+def _model(start: Start, recipe: Recipe | None) -> BertConfig | str:
     """The config of a new model, still without its vocabulary, or the name of the model to continue from."""
-    from bertkit.config.presets import preset as find_preset
+    from bertkit.config.presets import preset
 
-    if preset is not None and model is not None:
+    if start.preset is not None and start.model is not None:
         raise ConfigError("give --preset for a new model, or --model to continue from one, not both")
-    if model is not None:
-        return model
-    if preset is not None:
-        return find_preset(preset).config
+    if start.model is not None:
+        return start.model
+    if start.preset is not None:
+        return preset(start.preset).config
     if recipe is not None:
         return recipe.model
     raise ConfigError(

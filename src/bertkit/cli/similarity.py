@@ -4,36 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     COMMON,
+    OTHER_READING,
     Common,
-    Encoding,
-    MaxLength,
     Model,
-    Truncate,
+    OtherReading,
     read_texts,
-    with_texts,
     write_json,
     write_line,
 )
-from bertkit.cli.vectors import Pool, encoder
+from bertkit.cli.vectors import Pool, vectors
 from bertkit.errors import ConfigError
 
 
 def similarity(
     *text: Annotated[str, Parameter(help="A text, then those to compare with it; - reads these from standard input.")],
     model: Model,
-    file: Annotated[Path | None, Parameter(help="Compare with each line of this file.")] = None,
-    encoding: Encoding = None,
     pooling: Pool = None,
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
-    truncate: Truncate = False,
-    max_length: MaxLength = None,
+    reading: OtherReading = OTHER_READING,
     common: Common = COMMON,
 ) -> None:
     r"""Compare texts with the first one: cosine similarity, from -1 to 1.
@@ -51,9 +45,8 @@ def similarity(
         raise ConfigError("no text: give one text first, then those to compare with it")
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")
-    source, others = text[0], read_texts(text[1:], file, encoding)
-    encode = encoder(model, common, pooling, normalize=True, truncation=truncate, max_length=max_length)
-    rows = with_texts(chain([source], others), encode)
+    source, others = text[0], read_texts(text[1:], reading)
+    rows = vectors(model, common, chain([source], others), reading, pooling, normalize=True)
     _, first = next(rows)
     scored: Iterable[tuple[float, str]] = (
         (max(-1.0, min(1.0, float(first @ vector))), asked) for asked, vector in rows

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
     COMMON,
+    SOURCE,
     Common,
-    Encoding,
-    File,
     MaxLength,
     Model,
+    Source,
     Texts,
+    answers,
     read_texts,
-    with_texts,
     write_json,
     write_line,
 )
@@ -36,8 +35,7 @@ def tag(
         int | None,
         Parameter(help="Tokens shared by windows of a long text; default: a quarter of a window."),
     ] = None,
-    file: File = None,
-    encoding: Encoding = None,
+    source: Source = SOURCE,
     max_length: MaxLength = None,
     common: Common = COMMON,
 ) -> None:
@@ -53,15 +51,8 @@ def tag(
         bertkit tag --model run --file report.txt --json
         bertkit tag --model run --strategy none "Where do the pieces fall?"
     """
-    common.begin()
-    from bertkit.inference.pipelines import pipeline
-
-    pipe = pipeline("token-classification", model=model, device=common.device)
-
-    def run(items: Iterator[str]) -> Any:
-        return pipe(items, aggregation_strategy=strategy, stride=stride, max_length=max_length)
-
-    for asked, found in with_texts(read_texts(text, file, encoding), run):
+    options = {"aggregation_strategy": strategy, "stride": stride, "max_length": max_length}
+    for asked, found in answers("token-classification", model, common, read_texts(text, source), **options):
         if common.json:
             write_json({"text": asked, "entities": found})
             continue

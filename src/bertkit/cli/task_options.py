@@ -11,8 +11,8 @@ from cyclopts import Group, Parameter
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bertkit.tasks import Columns, TextTask
     from bertkit.tasks import Task as AnyTask
-    from bertkit.tasks import TextTask
     from bertkit.tasks.reading.bad_rows import OnError
 
 Task = Annotated[
@@ -24,6 +24,15 @@ Task = Annotated[
 ]
 FILE_GROUP = Group("Files of your own (task csv)", sort_key=1)
 Column = Annotated[str | None, Parameter(help="Column; default: inferred from the file and reported.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Start:
+    """What a training begins with."""
+
+    data: Annotated[Path, Parameter(help="Folder of the task's files, a training file, or hub:owner/name.")]
+    model: Annotated[str, Parameter(alias="-m", help="Model to start from: folder, .safetensors file or Hub name.")]
 
 
 @Parameter(name="*", group=FILE_GROUP)
@@ -56,6 +65,19 @@ class TextColumns:
             raise ConfigError(f"--delimiter is one character, or 'tab'; got {self.delimiter!r}")
         return mark
 
+    @property
+    def places(self) -> Columns:
+        """Where the texts are."""
+        from bertkit.tasks import Columns
+
+        return Columns(
+            text=() if self.text is None else (self.text,),
+            text_pair=(self.text_pair,) if self.text_pair else (),
+            delimiter=self.separator,
+            quoting=self.quoting,
+            encoding=self.encoding,
+        )
+
 
 @Parameter(name="*", group=FILE_GROUP)
 @dataclass(frozen=True)
@@ -72,12 +94,6 @@ class LabelledColumns(TextColumns):
         bool, Parameter(negative=(), help="The label column holds any number of labels, as in 'news|sport'.")
     ] = False
     label_separator: Annotated[str, Parameter(help="Separator of labels, with --multi-label.")] = "|"
-
-    @property
-    def are_given(self) -> bool:
-        """Whether any option was given."""
-        named = (self.text, self.text_pair, self.label, self.delimiter, self.quoting)
-        return self.multi_label or any(value is not None for value in named)
 
     def task(self, data: Path, **known: Any) -> TextTask:
         """The task ``csv`` of a file; ``known`` as in :func:`bertkit.tasks.csv_task`."""
@@ -115,27 +131,53 @@ class TagColumns:
         Parameter(help="Text between two words; '' for scripts without spaces. Default: as in training, or a space."),
     ] = None
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """The options that were given, as arguments of :func:`bertkit.tasks.ner_task`."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
 
 TEXT_COLUMNS, LABELLED_COLUMNS, TAG_COLUMNS = TextColumns(), LabelledColumns(), TagColumns()
 
 
-def find_task(
-    name: str, data: Path, columns: LabelledColumns, on_error: OnError, tags: TagColumns = TAG_COLUMNS
-) -> AnyTask:
-    """The task of that name, with the given columns."""
-    from bertkit.tasks import get_task, ner_task
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FileColumns:
+    """How files of one's own hold labelled data."""
 
-    check_columns(name, columns, tags)
-    if name == "csv":
-        return columns.task(data, on_error=on_error)
-    if name == "ner":
-        return ner_task(data, on_error=on_error, encoding=columns.encoding, **tags.given)
-    return in_encoding(get_task(name), columns.encoding)
+    table: LabelledColumns = LABELLED_COLUMNS
+    conll: TagColumns = TAG_COLUMNS
+
+    def given(self, task: str) -> dict[str, Any]:
+        """The options for files of a task that were given, without the encoding, by their names in Python.
+
+        Raises:
+            ConfigError: one is for another task.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for kind, columns, unset in (("csv", self.table, LABELLED_COLUMNS), ("ner", self.conll, TAG_COLUMNS)):
+            default = asdict(unset)
+            values = asdict(columns).items()
+            found[kind] = {name: value for name, value in values if value != default[name] and name != "encoding"}
+            if kind != task and found[kind]:
+                options = ", ".join(f"--{name.replace('_', '-')}" for name in found[kind])
+                them = "it" if len(found[kind]) == 1 else "them"
+                raise ConfigError(
+                    f"task {task} does not take {options}, only task {kind} does; leave {them} out, or use task {kind} "
+                    "for a file of your own"
+                )
+        if "label_separator" in found["csv"] and not self.table.multi_label:
+            raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")
+        return found.get(task, {})
+
+    def task(self, name: str, data: Path, on_error: OnError) -> AnyTask:
+        """The task of that name, with these columns."""
+        from bertkit.tasks import get_task, ner_task
+
+        given = self.given(name)
+        if name == "csv":
+            return self.table.task(data, on_error=on_error)
+        if name == "ner":
+            return ner_task(data, on_error=on_error, encoding=self.table.encoding, **given)
+        return in_encoding(get_task(name), self.table.encoding)
+
+
+FILE_COLUMNS = FileColumns()
 
 
 def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
@@ -151,19 +193,3 @@ def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
     if not isinstance(task, TextTask):
         raise ConfigError(f"task {task.name} reads UTF-8 only; convert the files and leave --encoding out")
     return replace(task, columns=replace(task.columns, encoding=encoding))
-
-
-def check_columns(name: str, columns: LabelledColumns, tags: TagColumns) -> None:
-    """Raises ConfigError where an option names columns that the task of that name does not read."""
-    for task, given, known in (("csv", columns, LABELLED_COLUMNS), ("ner", tags, TAG_COLUMNS)):
-        values = asdict(known)
-        changed = [key for key, value in asdict(given).items() if value != values[key] and key != "encoding"]
-        options = [f"--{key.replace('_', '-')}" for key in changed]
-        if name != task and options:
-            them = "it" if len(options) == 1 else "them"
-            raise ConfigError(
-                f"task {name} does not take {', '.join(options)}, only task {task} does; leave {them} out, or use task "
-                f"{task} for a file of your own"
-            )
-    if columns.label_separator != LABELLED_COLUMNS.label_separator and not columns.multi_label:
-        raise ConfigError("--label-separator needs --multi-label; give both, or leave it out")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common
+from bertkit.cli.common_options import Common, JsonLike, Reading, answers
 from bertkit.errors import DataError
 
 if TYPE_CHECKING:
@@ -28,19 +28,18 @@ ROW_GROUP = 4096
 NPY_HEADER = 128
 
 
-def encoder(model: str, common: Common, pooling: str | None, **options: Any) -> Any:
-    """A function from texts to their vectors, lazily and in order."""
-    common.begin()
+def vectors(
+    model: str, common: Common, texts: Iterable[str], reading: Reading, pooling: str | None, *, normalize: bool
+) -> Iterator[Row]:
+    """The texts with their vectors, lazily and in order."""
     from bertkit.checkpoints.huggingface import saved_pooling
-    from bertkit.inference.pipelines import pipeline
     from bertkit.system.model_sources import resolve
 
     pooling = pooling or saved_pooling(resolve(model)) or "mean"
-    pipe = pipeline("feature-extraction", model=model, device=common.device)
-    return lambda items: pipe(items, pooling=pooling, **options)
+    return answers("feature-extraction", model, common, texts, pooling=pooling, normalize=normalize, **reading.limits)
 
 
-def as_object(text: str, vector: Embedding) -> dict[str, Any]:
+def as_object(text: str, vector: Embedding) -> dict[str, JsonLike]:
     """What ``embed --json`` writes for one text."""
     return {
         "text": text,

@@ -6,47 +6,80 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import COMMON, Common, Corpus, Dedup, bytes_of, write_json, write_line
+from bertkit.cli.common_options import (
+    COMMON,
+    CORPUS_READING,
+    Common,
+    Corpus,
+    CorpusReading,
+    JsonLike,
+    bytes_of,
+    paths_of,
+    write_json,
+    write_line,
+)
 from bertkit.errors import ConfigError, ResourceError, shorten
+from bertkit.system.console import progress, set_quiet
 
 if TYPE_CHECKING:
-    from bertkit.data.corpus.documents import CorpusReport, Document
-    from bertkit.data.corpus.near_duplicates import DedupReport
+    from bertkit.data.corpus.documents import Document
     from bertkit.tokenization import BertTokenizer
     from bertkit.tokenization.learn.word_counts import WordCounter
     from bertkit.tokenization.learn.wordpiece_learner import Fertility
 
 
-def vocab(
-    *corpus: Corpus,
-    out: Annotated[Path, Parameter(alias="-o", help="Folder of the tokenizer.")],
-    size: Annotated[int, Parameter(help="Maximum size, including special and [unusedN] tokens.")] = 30522,
-    cased: Annotated[
-        bool, Parameter(negative=(), help="Keep capitals and accents, which are otherwise removed.")
-    ] = False,
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Wanted:
+    """What the vocabulary should be."""
+
+    size: Annotated[int, Parameter(help="Maximum size, including special and [unusedN] tokens.")] = 30522
+    cased: Annotated[bool, Parameter(negative=(), help="Keep capitals and accents, which are otherwise removed.")] = (
+        False
+    )
     extend: Annotated[
         str | None, Parameter(help="Add words to this tokenizer: first in place of [unusedN], then up to --size.")
-    ] = None,
-    beside: Annotated[str | None, Parameter(help="Compare with this tokenizer, for example bert-base-uncased.")] = None,
-    held_out: Annotated[float, Parameter(help="Share of documents held out to measure the vocabulary on.")] = 0.01,
-    text: Annotated[str | None, Parameter(help="Text column of .jsonl and .parquet files.")] = None,
-    on_error: Annotated[
-        Literal["raise", "skip"], Parameter(help="Stop at the first unreadable document, or count and skip them.")
-    ] = "raise",
-    dedup: Dedup = None,
-    overwrite: Annotated[bool, Parameter(negative=(), help="Allow a folder that is not empty.")] = False,
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Measured:
+    """How its fit is measured."""
+
+    beside: Annotated[str | None, Parameter(help="Compare with this tokenizer, for example bert-base-uncased.")] = None
+    held_out: Annotated[float, Parameter(help="Share of documents held out to measure the vocabulary on.")] = 0.01
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Work:
+    """What the work may take."""
+
     memory: Annotated[
         str | None,
         Parameter(help="Memory limit, for example 500MB; --dedup takes half. Default: 4GB, and no limit for --dedup."),
-    ] = None,
-    workers: Annotated[int, Parameter(help="Processes.")] = 1,
+    ] = None
+    workers: Annotated[int, Parameter(help="Processes.")] = 1
+
+
+WANTED, MEASURED, WORK = Wanted(), Measured(), Work()
+
+
+def vocab(
+    *corpus: Corpus,
+    out: Annotated[Path, Parameter(alias="-o", help="Folder of the tokenizer.")],
+    wanted: Wanted = WANTED,
+    measured: Measured = MEASURED,
+    reading: CorpusReading = CORPUS_READING,
+    overwrite: Annotated[bool, Parameter(negative=(), help="Allow a folder that is not empty.")] = False,
+    work: Work = WORK,
     common: Common = COMMON,
 ) -> None:
     """Learn a WordPiece vocabulary from text, and report how well it fits.
@@ -61,43 +94,64 @@ def vocab(
         bertkit vocab corpus/*.txt.xz --size 8192 --out tokenizer
         bertkit vocab notes.jsonl --extend bert-base-uncased --out tokenizer
     """
-    if not corpus:
-        raise ConfigError("no corpus: name the files to learn from, or - for standard input")
+    paths = paths_of(corpus, "learn from")
     from bertkit.data.corpus.documents import CorpusReport, read_documents
     from bertkit.data.corpus.near_duplicates import DedupReport, documents_within, drop_duplicates
-    from bertkit.system.console import set_quiet
     from bertkit.tokenization.learn.word_counts import count_words
-    from bertkit.tokenization.learn.wordpiece_learner import BYTES_PER_WORD, vocabulary_from_counts
+    from bertkit.tokenization.learn.wordpiece_learner import BYTES_PER_WORD, fertility, vocabulary_from_counts
 
     set_quiet(common.quiet)
     _check_out(out, overwrite)
-    base, other = _load(extend), _load(beside)
-    budget, remembered = _shared_out(memory, dedup)
-    lower = not cased if base is None else base.do_lower_case
-    _refuse(base, extend, size, cased)
-    report = CorpusReport()
-    paths = ["-" if path == STANDARD_STREAM else path for path in corpus]
+    base, other = _load(wanted.extend), _load(measured.beside)
+    budget, remembered = _shared_out(work.memory, reading.dedup)
+    lower = not wanted.cased if base is None else base.do_lower_case
+    _check_base(base, wanted)
+    report, duplicates = CorpusReport(), DedupReport()
     with ExitStack() as open_tables:
         kinds = {lower, *(each.do_lower_case for each in (base, other) if each is not None)}
-        kept = _HeldOut(held_out, kinds, budget)
+        kept = _HeldOut(measured.held_out, kinds, budget)
         for table in kept.tables.values():
             open_tables.enter_context(table)
         # No need to find sentences: lines have the same words.
-        documents = read_documents(paths, sentences="line", text=text, on_error=on_error, report=report)
-        found = DedupReport()
-        if dedup is not None:
-            limit = documents_within(remembered, dedup)
-            documents = drop_duplicates(documents, near=dedup == "near", report=found, max_documents=limit)
-        words = open_tables.enter_context(count_words(kept.without(documents), lower, memory=budget, workers=workers))
-        counts = words.most_frequent(budget // BYTES_PER_WORD)
-        learned = vocabulary_from_counts(counts, size, extend=None if base is None else _tokens(base))
+        documents = read_documents(paths, sentences="line", text=reading.text, on_error=reading.on_error, report=report)
+        if reading.dedup is not None:
+            limit, near = documents_within(remembered, reading.dedup), reading.dedup == "near"
+            documents = drop_duplicates(documents, near=near, report=duplicates, max_documents=limit)
+        counter = count_words(kept.without(documents), lower, memory=budget, workers=work.workers)
+        words = open_tables.enter_context(counter)
+        room = budget // BYTES_PER_WORD
+        counts = words.most_frequent(room)
+        learned = vocabulary_from_counts(counts, wanted.size, extend=None if base is None else _tokens(base))
         _save(learned, lower, base, out)
-        rows = {"learned": _measure(kept.tables[lower], learned)}
-        for name, tokenizer in ((extend, base), (beside, other)):
+        rows = {"learned": fertility(kept.tables[lower].items(), learned)}
+        for name, tokenizer in ((wanted.extend, base), (measured.beside, other)):
             if name is not None and tokenizer is not None:
-                rows[name] = _measure(kept.tables[tokenizer.do_lower_case], _tokens(tokenizer))
-    fewer = _why_fewer(len(counts), budget // BYTES_PER_WORD) if len(learned) < size else None
-    _tell(out, learned, fewer, rows, report, None if dedup is None else found, common)
+                rows[name] = fertility(kept.tables[tokenizer.do_lower_case].items(), _tokens(tokenizer))
+    fewer = None
+    if len(learned) < wanted.size and len(counts) >= room:
+        fewer = f"--memory is enough for the {room:,} most frequent words only; raise it"
+    elif len(learned) < wanted.size:
+        fewer = "no other word or part of a word occurs twice in this text; use more text"
+    found: dict[str, JsonLike] = {
+        "out": str(out),
+        "size": len(learned),
+        "fewer_because": fewer,
+        "documents": report.documents,
+        "skipped": dict(report.skipped),
+        "duplicates": None if reading.dedup is None else asdict(duplicates),
+        "held_out": {name: _facts(row) for name, row in rows.items()} if rows["learned"].words else None,
+    }
+    if common.json:
+        write_json(found)
+        return
+    write_line(f"{len(learned):,} tokens in {out}; {report.documents:,} documents read")
+    if fewer is not None:
+        write_line(f"smaller than requested: {fewer}")
+    if report.skipped:
+        write_line(f"skipped: {report.summary()}")
+    if reading.dedup is not None:
+        write_line(duplicates.render())
+    _show_fit(rows)
 
 
 class _HeldOut:
@@ -119,8 +173,6 @@ class _HeldOut:
 
     def without(self, documents: Iterable[Document]) -> Iterator[str]:
         """The sentences of the documents that are not held out."""
-        from bertkit.system.console import progress
-
         for document in progress(documents, label="reading text", unit="documents"):
             if zlib.crc32("\n".join(document.sentences).encode("utf-8", "replace")) < self.limit:
                 for table in self.tables.values():
@@ -131,7 +183,7 @@ class _HeldOut:
 
 def _check_out(out: Path, overwrite: bool) -> None:
     """Find what prevents writing to ``--out`` now, not after an hour of counting."""
-    from bertkit.tokenization.formats.wordpiece_files import TOKENIZER_FILES
+    from bertkit.tokenization.formats.wordpiece_files import WORDPIECE
 
     existing = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
@@ -141,7 +193,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     if overwrite or not out.is_dir():
         return
     names = sorted(path.name for path in out.iterdir())
-    if old := [name for name in TOKENIZER_FILES if name in names]:
+    if old := [name for name in WORDPIECE.files if name in names]:
         raise ConfigError(
             f"--out {out} already holds a tokenizer ({old[0]}), which token stores and models may have been made with; "
             "choose another folder, or add --overwrite to replace it"
@@ -150,13 +202,16 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise ConfigError(f"--out {out} holds other files ({shorten(names)}); choose a new folder, or add --overwrite")
 
 
-def _refuse(base: BertTokenizer | None, extend: str | None, size: int, cased: bool) -> None:
-    """Refuse options that contradict each other."""
-    if base is not None and cased and base.do_lower_case:
-        raise ConfigError(f"--cased contradicts --extend {extend}, which lower-cases")
-    if base is not None and size < len(base.vocab):
+def _check_base(base: BertTokenizer | None, wanted: Wanted) -> None:
+    """Refuse what contradicts the tokenizer to extend."""
+    if base is None:
+        return
+    if wanted.cased and base.do_lower_case:
+        raise ConfigError(f"--cased contradicts --extend {wanted.extend}, which lower-cases")
+    if wanted.size < len(base.vocab):
         raise ConfigError(
-            f"--size {size:,} is less than the {len(base.vocab):,} tokens of --extend {extend}; vocabularies only grow"
+            f"--size {wanted.size:,} is less than the {len(base.vocab):,} tokens of --extend {wanted.extend}; "
+            "vocabularies only grow"
         )
 
 
@@ -168,13 +223,6 @@ def _shared_out(memory: str | None, dedup: str | None) -> tuple[int, int | None]
         return DEFAULT_MEMORY, None
     given = bytes_of(memory)
     return (given, None) if dedup is None else (given - given // 2, given // 2)
-
-
-def _why_fewer(num_words: int, room: int) -> str:
-    """Why a vocabulary is smaller than requested."""
-    if num_words >= room:
-        return f"--memory is enough for the {room:,} most frequent words only; raise it"
-    return "no other word or part of a word occurs twice in this text; use more text"
 
 
 def _load(name: str | None) -> BertTokenizer | None:
@@ -194,60 +242,19 @@ def _save(learned: list[str], lower: bool, base: BertTokenizer | None, out: Path
     from bertkit.tokenization import BertTokenizer
 
     vocabulary = {token: number for number, token in enumerate(learned)}
-    settings: dict[str, Any] = {}
-    if base is not None:
-        settings = {
-            "strip_accents": base.strip_accents,
-            "tokenize_chinese_chars": base.tokenize_chinese_chars,
-            "model_max_length": base.model_max_length,
-        }
-    BertTokenizer(vocabulary, lower, **settings).save_pretrained(out)
+    names = () if base is None else ("strip_accents", "tokenize_chinese_chars", "model_max_length")
+    BertTokenizer(vocabulary, lower, **{name: getattr(base, name) for name in names}).save_pretrained(out)
 
 
-def _measure(table: WordCounter, tokens: list[str]) -> Fertility:
-    from bertkit.tokenization.learn.wordpiece_learner import fertility
-
-    return fertility(table.items(), tokens)
+def _facts(row: Fertility) -> dict[str, float]:
+    return {**asdict(row), "pieces_per_word": row.pieces_per_word, "unknown_rate": row.unknown_rate}
 
 
-def _tell(
-    out: Path,
-    learned: list[str],
-    fewer: str | None,
-    rows: dict[str, Fertility],
-    report: CorpusReport,
-    duplicates: DedupReport | None,
-    common: Common,
-) -> None:
-    measured = next(iter(rows.values())).words > 0
-    if common.json:
-        fits = {
-            name: {**asdict(row), "pieces_per_word": row.pieces_per_word, "unknown_rate": row.unknown_rate}
-            for name, row in rows.items()
-        }
-        write_json(
-            {
-                "out": str(out),
-                "size": len(learned),
-                "fewer_because": fewer,
-                "documents": report.documents,
-                "skipped": dict(report.skipped),
-                "duplicates": None if duplicates is None else asdict(duplicates),
-                "held_out": fits if measured else None,
-            }
-        )
-        return
-    write_line(f"{len(learned):,} tokens in {out}; {report.documents:,} documents read")
-    if fewer is not None:
-        write_line(f"smaller than requested: {fewer}")
-    if report.skipped:
-        write_line(f"skipped: {report.summary()}")
-    if duplicates is not None:
-        write_line(duplicates.render())
-    if not measured:
+def _show_fit(rows: dict[str, Fertility]) -> None:
+    if not rows["learned"].words:
         write_line("no document was held out, so the fit was not measured (see --held-out)")
         return
-    width = max(map(len, rows))
-    write_line(f"{'held-out text':<{max(width, 13)}}  pieces per word   [UNK]")
+    width = max(13, *map(len, rows))
+    write_line(f"{'held-out text':<{width}}  pieces per word   [UNK]")
     for name, row in rows.items():
-        write_line(f"{name:<{max(width, 13)}}  {row.pieces_per_word:>15.3f}  {100 * row.unknown_rate:>5.2f} %")
+        write_line(f"{name:<{width}}  {row.pieces_per_word:>15.3f}  {100 * row.unknown_rate:>5.2f} %")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.errors import InputError, did_you_mean
 from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
-from bertkit.inference.pipeline_inputs import Request, Text, read_request
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, read_request
 from bertkit.inference.pipeline_results import Embedding, Score
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats
+from bertkit.tokenization import PreTrainedTokenizer
 
 Pooling = Literal["cls", "mean", "max"]
 
@@ -60,7 +60,7 @@ POOLINGS: dict[str | None, Callable[[BertModel, Batch], Tensor]] = {
 }
 
 
-def embed(pooling: str | None, normalize: bool) -> Callable[[BertModel, Batch], list[NDArray[np.float32]]]:
+def embed(pooling: str | None, normalize: bool) -> Callable[[PackedModel, Batch], list[Floats]]:
     """The computation of one batch: a vector ``(D,)`` for each text, or its matrix ``(S, D)`` when pooling is None."""
     if pooling not in POOLINGS:
         names = [name for name in POOLINGS if name is not None]
@@ -70,7 +70,8 @@ def embed(pooling: str | None, normalize: bool) -> Callable[[BertModel, Batch], 
         )
     pool = POOLINGS[pooling]
 
-    def compute(encoder: BertModel, batch: Batch) -> list[NDArray[np.float32]]:
+    def compute(encoder: PackedModel, batch: Batch) -> list[Floats]:
+        assert isinstance(encoder, BertModel)
         vectors = pool(encoder, batch)
         array = to_numpy(F.normalize(vectors.float(), dim=-1) if normalize else vectors, "hidden states")
         # Copies, so that keeping one text's result does not keep its whole batch in memory.
@@ -81,32 +82,27 @@ def embed(pooling: str | None, normalize: bool) -> Callable[[BertModel, Batch], 
     return compute
 
 
-def encoder_of(model: PackedModel) -> BertModel:
-    """The encoder itself, also of a model with a head."""
-    encoder = model if isinstance(model, BertModel) else getattr(model, "bert", None)
-    if not isinstance(encoder, BertModel):
-        raise InputError(f"{type(model).__name__} has no encoder to take features from; pass a BertModel")
-    return encoder
-
-
 class FeatureExtractionPipeline(Pipeline):
     """Text to vectors: ``pipeline("feature-extraction", model=...)``."""
 
     task: ClassVar[str] = "feature-extraction"
 
-    def __init__(self, model: PackedModel, tokenizer: Any) -> None:
-        super().__init__(encoder_of(model), tokenizer)
+    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
+        encoder = model if isinstance(model, BertModel) else getattr(model, "bert", None)
+        if not isinstance(encoder, BertModel):
+            raise InputError(f"{type(model).__name__} has no encoder to take features from; pass a BertModel")
+        super().__init__(encoder, tokenizer)
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: Inputs,
         *,
         pooling: Pooling | None = None,
         normalize: bool = False,
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[Embedding]:
         """Encode texts.
 
         Args:
@@ -128,14 +124,12 @@ class FeatureExtractionPipeline(Pipeline):
 
         Deviates: ``transformers`` returns nested lists with an axis of length 1 in front.
         """
-        return self._answer_texts(
-            read_request(inputs, tuple_is_pair=False),
-            embed(pooling, normalize),
-            _to_embedding,
-            truncation=truncation,
-            max_length=max_length,
-            progress=progress,
-        )
+
+        def present(values: Floats, row: TextRow) -> Embedding:
+            return Embedding.of(values, num_tokens=row.num_tokens, truncated=row.truncated)
+
+        request = read_request(inputs, tuple_is_pair=False)
+        return self._answer_texts(request, embed(pooling, normalize), present, truncation, max_length, progress)
 
 
 class SentenceSimilarityPipeline(FeatureExtractionPipeline):
@@ -145,14 +139,14 @@ class SentenceSimilarityPipeline(FeatureExtractionPipeline):
 
     def __call__(  # type: ignore[override]  # a similarity has two sides
         self,
-        inputs: Any,
-        sentences: Sequence[str] | None = None,
+        inputs: Inputs | Mapping[str, str | Sequence[str]],
+        sentences: str | Sequence[str] | None = None,
         *,
         pooling: Pooling = "mean",
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[Score]:
         """Cosine of the two texts' vectors.
 
         Args:
@@ -173,30 +167,25 @@ class SentenceSimilarityPipeline(FeatureExtractionPipeline):
         """
         if pooling is None:
             raise InputError("sentence-similarity compares one vector per text: choose pooling 'cls', 'mean' or 'max'")
-        keywords: dict[str, Any] = {"truncation": truncation, "max_length": max_length, "progress": progress}
+        keywords: dict[str, Any] = {
+            "pooling": pooling,
+            "normalize": True,
+            "truncation": truncation,
+            "max_length": max_length,
+        }
         source, sentences = _read_source(inputs, sentences)
         if source is not None:
-            assert sentences is not None
-            return self._compare_with_source(source, sentences, pooling, keywords)
+            listed = [sentences] if isinstance(sentences, str) else list(sentences)
+            first, *others = super().__call__([source, *listed], progress=progress, **keywords)
+            compared = [_cosine(first, other) for other in others]
+            return compared[0] if isinstance(sentences, str) else compared
         request = read_request(inputs, tuple_is_pair=True, pair_required=True)
-        return self._compare_pairs(request, pooling, keywords)
-
-    def _compare_with_source(
-        self, source: str, sentences: str | Sequence[str], pooling: Pooling, keywords: dict[str, Any]
-    ) -> Any:
-        listed = [sentences] if isinstance(sentences, str) else list(sentences)
-        first, *others = super().__call__([source, *listed], pooling=pooling, normalize=True, **keywords)
-        scores = [_cosine(first, other) for other in others]
-        return scores[0] if isinstance(sentences, str) else scores
-
-    def _compare_pairs(self, request: Request[Text], pooling: Pooling, keywords: dict[str, Any]) -> Any:
-        halves = chain.from_iterable(_halves(pair) for pair in request.items)
-        vectors = super().__call__(halves, pooling=pooling, normalize=True, **keywords)
-        scores = _scores(vectors)
+        halves = (half for pair in request.items for half in pair if half is not None)
+        vectors = iter(super().__call__(halves, progress=progress, **keywords))
+        scores = (_cosine(first, next(vectors)) for first in vectors)
         if request.shape == "lazy":
             return scores
-        listed = list(scores)
-        return listed[0] if request.shape == "one" else listed
+        return next(scores) if request.shape == "one" else list(scores)
 
 
 def _read_source(inputs: Any, sentences: Any) -> tuple[str | None, Any]:
@@ -211,21 +200,6 @@ def _read_source(inputs: Any, sentences: Any) -> tuple[str | None, Any]:
     return inputs, sentences
 
 
-def _halves(pair: Text) -> tuple[str, str]:
-    first, second = pair
-    assert second is not None
-    return first, second
-
-
-def _scores(vectors: Iterator[Embedding]) -> Iterator[Score]:
-    for first in vectors:
-        yield _cosine(first, next(vectors))
-
-
 def _cosine(a: Embedding, b: Embedding) -> Score:
     # Rounding may push the product of two unit vectors a little past 1.
     return Score(float(np.clip(np.dot(a, b), -1.0, 1.0)), truncated=bool(a.truncated or b.truncated))
-
-
-def _to_embedding(values: NDArray[np.float32], row: TextRow) -> Embedding:
-    return Embedding.of(values, num_tokens=row.num_tokens, truncated=row.truncated)

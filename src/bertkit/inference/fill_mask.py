@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from bertkit.batch import Batch
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
-from bertkit.inference.pipeline_inputs import read_request
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
 from bertkit.model.padded import PackedModel
+from bertkit.tokenization import PreTrainedTokenizer
+
+Guess = dict[str, float | int | str | bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +40,21 @@ class FillMaskPipeline(Pipeline):
 
     task: ClassVar[str] = "fill-mask"
 
-    def __init__(self, model: PackedModel, tokenizer: Any) -> None:
+    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
         if tokenizer.mask_token_id is None:
             raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: Inputs,
         *,
         targets: str | Sequence[str] | None = None,
         top_k: int = 5,
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[list[Guess] | list[list[Guess]]]:
         """Guess masked tokens.
 
         Args:
@@ -76,24 +79,21 @@ class FillMaskPipeline(Pipeline):
 
         Deviates: ``transformers`` replaces a target that is several tokens by its first one, with a warning.
         """
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+        if not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
         target_ids = None if targets is None else torch.tensor(self._read_targets(targets), device=self.device)
 
-        def present(guesses: Guesses, row: TextRow) -> Any:
+        def present(guesses: Guesses, row: TextRow) -> list[Guess] | list[list[Guess]]:
             if not len(guesses.places):
                 cut = f" in its first {row.num_tokens} tokens, and truncation cut the rest" if row.truncated else ""
                 raise InputError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
             return self._describe(guesses, {"truncated": row.truncated} if truncation else {})
 
-        return self._answer_texts(
-            read_request(inputs, tuple_is_pair=False),
-            lambda model, batch: self._guess(model, batch, top_k, target_ids),
-            present,
-            truncation=truncation,
-            max_length=max_length,
-            progress=progress,
-        )
+        def guess(model: PackedModel, batch: Batch) -> list[Guesses]:
+            return self._guess(model, batch, top_k, target_ids)
+
+        request = read_request(inputs, tuple_is_pair=False)
+        return self._answer_texts(request, guess, present, truncation, max_length, progress)
 
     def _read_targets(self, targets: str | Sequence[str]) -> list[int]:
         listed = [targets] if isinstance(targets, str) else list(targets)
@@ -135,22 +135,16 @@ class FillMaskPipeline(Pipeline):
             found.append(Guesses(ids[start:end], places[mine] - start, scores[mine], tokens[mine]))
         return found
 
-    def _describe(self, guesses: Guesses, note: dict[str, bool]) -> Any:
+    def _describe(self, guesses: Guesses, note: dict[str, bool]) -> list[Guess] | list[list[Guess]]:
         single = len(guesses.places) == 1
         filled = []
         for place, scores, tokens in zip(guesses.places, guesses.scores, guesses.tokens, strict=True):
-            row = []
+            row: list[Guess] = []
             for score, token in zip(scores.tolist(), tokens.tolist(), strict=True):
                 ids = guesses.input_ids.copy()
                 ids[place] = token
-                row.append(
-                    {
-                        "score": score,
-                        "token": token,
-                        "token_str": self.tokenizer.decode([token]),
-                        "sequence": self.tokenizer.decode(ids.tolist(), skip_special_tokens=single),
-                        **note,
-                    }
-                )
+                word = self.tokenizer.decode([token])
+                text = self.tokenizer.decode(ids.tolist(), skip_special_tokens=single)
+                row.append({"score": score, "token": token, "token_str": word, "sequence": text, **note})
             filled.append(row)
         return filled[0] if single else filled

@@ -11,7 +11,7 @@ from bertkit.batch import Batch
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Pipeline, to_numpy
-from bertkit.inference.pipeline_inputs import request_of
+from bertkit.inference.pipeline_inputs import Shaped, request_of
 from bertkit.metrics.probabilities import softmax
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import GroupSet, Ragged
@@ -21,6 +21,10 @@ from bertkit.tasks.choices.task import ChoiceExample
 #: Questions that are tokenised and sorted by length together.
 WINDOW = WindowSize(items=512, first=32, characters=8_000_000)
 
+#: A question as a caller may pass it, and what is told of it.
+Question = Mapping[str, str | Sequence[str]] | ChoiceExample
+Choice = dict[str, str | int | float | list[float] | bool]
+
 
 class MultipleChoicePipeline(Pipeline):
     """Which choice continues a context, or answers a question: ``pipeline("multiple-choice", model=...)``."""
@@ -29,14 +33,14 @@ class MultipleChoicePipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: str | Question | Iterable[Question],
         choices: Sequence[str] | None = None,
         *,
         start: str = "",
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[Choice]:
         """Choose.
 
         Args:
@@ -67,12 +71,14 @@ class MultipleChoicePipeline(Pipeline):
             raise InputError("choices= and start= belong to a context that is a str; of questions each has its own")
         request = request_of(inputs, _read, "question", one=isinstance(inputs, Mapping | ChoiceExample))
 
-        def encode(questions: list[ChoiceExample], first: int) -> tuple[Ragged, Callable[[list[float]], Iterable[Any]]]:
+        def encode(
+            questions: list[ChoiceExample], first: int
+        ) -> tuple[Ragged, Callable[[list[float]], Iterable[Choice]]]:
             features = featurize_choices(questions, self.tokenizer, limit, labelled=False)
             if not truncate:
                 _check_lengths(features, limit, first)
 
-            def answers(logits: list[float]) -> Iterator[dict[str, Any]]:
+            def answers(logits: list[float]) -> Iterator[Choice]:
                 values = np.array(logits, dtype=np.float32)
                 for number, question in enumerate(questions):
                     scores = softmax(values[features.groups[number] : features.groups[number + 1]])
@@ -87,16 +93,15 @@ class MultipleChoicePipeline(Pipeline):
 
             return features.sequences, answers
 
-        return self._answer(request, encode, _scores, _num_characters, progress=progress, size=WINDOW, unit="questions")
+        def num_characters(question: ChoiceExample) -> int:
+            return sum(len(first) + len(second) for first, second in question.pairs)
+
+        return self._answer(request, encode, _scores, num_characters, progress=progress, size=WINDOW, unit="questions")
 
 
 def _scores(model: PackedModel, batch: Batch) -> Sequence[float]:
     """A score for each choice."""
     return to_numpy(model.forward_packed(batch).logits, "logits").ravel().tolist()
-
-
-def _num_characters(question: ChoiceExample) -> int:
-    return sum(len(first) + len(second) for first, second in question.pairs)
 
 
 def _read(question: Any, where: str) -> ChoiceExample:

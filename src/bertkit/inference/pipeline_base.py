@@ -19,7 +19,7 @@ from bertkit.batch import Batch
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.engine.torch_backend import TorchBackend
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_inputs import Request, Text, num_characters
+from bertkit.inference.pipeline_inputs import Request, Shaped, Text, is_whole, num_characters
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Ragged, concatenate
 from bertkit.system.console import Progress
@@ -65,8 +65,8 @@ class Pipeline:
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "__call__" in vars(cls):
             setattr(cls, "__call__", _with_options(vars(cls)["__call__"]))  # noqa: B010  (mypy refuses an assignment)
 
@@ -96,13 +96,13 @@ class Pipeline:
         self,
         request: Request[ItemT],
         encode: Encode[ItemT, ResultT, AnswerT],
-        forward: Callable[[Any, Batch], Sequence[ResultT]],
+        forward: Callable[[PackedModel, Batch], Sequence[ResultT]],
         weight: Callable[[ItemT], int],
         *,
         progress: bool | None,
         size: WindowSize | None = None,
         unit: str = "texts",
-    ) -> Any:
+    ) -> Shaped[AnswerT]:
         """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
 
         Args:
@@ -135,14 +135,13 @@ class Pipeline:
     def _answer_texts(
         self,
         request: Request[Text],
-        forward: Callable[[Any, Batch], Sequence[ResultT]],
+        forward: Callable[[PackedModel, Batch], Sequence[ResultT]],
         present: Callable[[ResultT, TextRow], AnswerT],
-        *,
         truncation: bool | str,
         max_length: int | None,
         progress: bool | None,
         cut: Truncation = "longest_first",
-    ) -> Any:
+    ) -> Shaped[AnswerT]:
         """Answers for texts, or pairs, that are one row each: ``present`` of the result of each."""
         truncate, limit = self._read_limits(truncation, max_length)
 
@@ -160,7 +159,7 @@ class Pipeline:
             raise InputError(f"truncation must be True or False, got {truncation!r}")
         if max_length is None:
             return truncation in (True, "longest_first"), self.max_length
-        if isinstance(max_length, bool) or not isinstance(max_length, int) or not 3 <= max_length <= self.max_length:
+        if not is_whole(max_length, 3, self.max_length):
             raise InputError(f"max_length must be from 3 to {self.max_length} for this model, got {max_length!r}")
         return truncation in (True, "longest_first"), max_length
 
@@ -169,7 +168,7 @@ class Pipeline:
         trained = self.decision.get("max_length")
         if given is not None or trained is None:
             return given
-        if isinstance(trained, bool) or not isinstance(trained, int) or trained < 3:
+        if not is_whole(trained, 3):
             raise CheckpointError(
                 f"decision.json of the model has max_length={trained!r}; expected a whole number from 3"
             )

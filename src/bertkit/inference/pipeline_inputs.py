@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeGuard, TypeVar
 
 from bertkit.errors import InputError, shorten
 
 Shape = Literal["one", "list", "lazy"]
 
-
 ItemT = TypeVar("ItemT")
+AnswerT = TypeVar("AnswerT")
+#: An answer, or several, in the shape of the request.
+Shaped: TypeAlias = AnswerT | list[AnswerT] | Iterator[AnswerT]
+#: One text or pair as a caller may pass it, and what a pipeline of texts is called with.
+Item = str | tuple[str, str] | list[str] | Mapping[str, str]
+Inputs = Item | Iterable[Item]
 #: A text, and the second one of a pair.
 Text = tuple[str, str | None]
+
+
+def is_whole(value: Any, least: int = 1, most: float = math.inf) -> TypeGuard[int]:
+    """Whether a value is a whole number (no bool) in a range."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def num_characters(text: Text) -> int:
@@ -61,7 +72,7 @@ def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one
     return Request(items, "lazy" if total is None else "list", total)
 
 
-def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = False) -> Request[Text]:
+def read_request(inputs: Inputs, *, tuple_is_pair: bool, pair_required: bool = False) -> Request[Text]:
     """Accept a text, a pair, a collection of those, or any iterable of them.
 
     Args:
@@ -79,7 +90,7 @@ def read_request(inputs: Any, *, tuple_is_pair: bool, pair_required: bool = Fals
     return request_of(inputs, lambda item, where: _read_item(item, where, pair_required), "text", one=one)
 
 
-def join_pairs(inputs: Any, text_pair: Any) -> Any:
+def join_pairs(inputs: Any, text_pair: str | Iterable[str] | None) -> Any:
     """``pipe(first, second)`` and ``pipe(firsts, seconds)`` in the form of ``pipe(pairs)``.
 
     Raises:
@@ -98,37 +109,26 @@ def join_pairs(inputs: Any, text_pair: Any) -> Any:
 
 
 def _read_item(item: Any, where: str, pair_required: bool) -> Text:
-    if isinstance(item, str):
-        if pair_required:
-            raise InputError(
-                f"{where} is a single text; this task needs a pair: ('first', 'second') or "
-                "{'text': 'first', 'text_pair': 'second'}"
-            )
-        return item, None
     if isinstance(item, Mapping):
-        return _read_mapping(item, where, pair_required)
-    if isinstance(item, Sequence) and not isinstance(item, bytes) and len(item) == 2:
-        _check_text(item[0], f"the first half of {where}")
-        _check_text(item[1], f"the second half of {where}")
-        return item[0], item[1]
-    _check_text(item, where)
-    raise AssertionError("unreachable: the check above raises")
+        if "text" not in item or item.keys() - {"text", "text_pair"}:
+            keys = sorted(map(str, item))
+            raise InputError(f"{where} is a dict with the keys {keys}; expected 'text' and 'text_pair'")
+        first, second = _text(item["text"], f"'text' of {where}"), item.get("text_pair")
+        if second is None and pair_required:
+            raise InputError(f"{where} has no 'text_pair'; this task needs two texts")
+        return first, None if second is None else _text(second, f"'text_pair' of {where}")
+    if isinstance(item, Sequence) and not isinstance(item, str | bytes) and len(item) == 2:
+        return _text(item[0], f"the first half of {where}"), _text(item[1], f"the second half of {where}")
+    if isinstance(item, str) and pair_required:
+        raise InputError(
+            f"{where} is a single text; this task needs a pair: ('first', 'second') or "
+            "{'text': 'first', 'text_pair': 'second'}"
+        )
+    return _text(item, where), None
 
 
-def _read_mapping(item: Mapping[str, Any], where: str, pair_required: bool) -> Text:
-    unknown = sorted(str(key) for key in item if key not in ("text", "text_pair"))
-    if unknown or "text" not in item:
-        raise InputError(f"{where} is a dict with the keys {sorted(map(str, item))}; expected 'text' and 'text_pair'")
-    _check_text(item["text"], f"'text' of {where}")
-    pair = item.get("text_pair")
-    if pair is None and pair_required:
-        raise InputError(f"{where} has no 'text_pair'; this task needs two texts")
-    if pair is not None:
-        _check_text(pair, f"'text_pair' of {where}")
-    return item["text"], pair
-
-
-def _check_text(value: Any, where: str) -> None:
+def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         hint = "; decode it first, for example with .decode('utf-8')" if isinstance(value, bytes) else ""
         raise InputError(f"{where} must be a str, got {type(value).__name__}{hint}")
+    return value

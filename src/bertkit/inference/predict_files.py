@@ -13,26 +13,22 @@ from typing import Any, NamedTuple
 
 from bertkit.engine.rows import QUESTIONS, TEXTS, draw_windows
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.prediction_tables import OWN, read_table_lines, write_table
+from bertkit.inference.prediction_tables import OWN, Row, claimed, read_table_lines, write_table
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.runs import Classifier, Run, open_run
-from bertkit.system.atomic_files import (
-    disk_guard,
-    held_lock,
-    make_folder,
-    sha256_file,
-    sync_file,
-    sync_folder,
-    write_atomically,
-)
+from bertkit.system.atomic_files import disk_guard, make_folder, sha256_file, sync_file, sync_folder, write_atomically
 from bertkit.system.console import Progress, quiet, say
 from bertkit.system.interrupts import Interrupted, Interrupts
-from bertkit.tasks.examples import Columns, Quoting
+from bertkit.system.untrusted_files import Json
+from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import find_column, open_table, records
 from bertkit.tasks.scored_set import to_jsonl
+
+#: Columns of which none is named.
+UNNAMED = Columns(text=())
 
 
 class TextRow(NamedTuple):
@@ -51,12 +47,8 @@ def predict_file(
     run: str | Path,
     source: str | Path,
     out: str | Path,
+    columns: Columns = UNNAMED,
     *,
-    text: str | None = None,
-    text_pair: str | None = None,
-    delimiter: str | None = None,
-    quoting: Quoting | None = None,
-    encoding: str | None = None,
     device: str | None = None,
 ) -> int:
     """Write one row for each row of a file, with all of its columns and what :func:`predict_run` says.
@@ -71,11 +63,8 @@ def predict_file(
             compressed; of another kind of task a file as it was trained on.
         out: the file to write: ``.csv``, ``.tsv`` or ``.parquet``, see
             :func:`bertkit.inference.prediction_tables.write_table`; any other name gets JSON lines.
-        text: column of the text; None looks for those of the run's task, then ``text`` and ``sentence``.
-        text_pair: column of the second text, for a model of pairs.
-        delimiter: between the fields of a line; None takes that of the run's own data, or what the file's name says.
-        quoting: see :class:`bertkit.tasks.Columns`; None as for ``delimiter``.
-        encoding: of a text file, such as "cp1252"; None means UTF-8.
+        columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for
+            a model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
         device: ``"cpu"`` (default) or ``"cuda"``.
 
     Returns:
@@ -92,24 +81,21 @@ def predict_file(
     if not source.is_file():
         raise DataError(f"{source} does not exist")
     make_folder(out.parent)
-    partial = out.with_name(out.name + ".partial")
-    busy = f"another process is writing {out}; wait for it, or choose another name for the output"
-    with held_lock(out.with_name(f".{out.name}.lock"), busy):
-        if out.exists():
-            raise ConfigError(f"{out} exists already; remove it or choose another name")
+    partial, note = out.with_name(out.name + ".partial"), out.with_name(out.name + ".partial.json")
+    with claimed(out):
         loaded = open_run(run, device=device)
-        columns = columns_of(loaded, text, text_pair, delimiter, quoting, encoding)
+        places = columns_of(loaded, columns)
         identity = {
             "input_sha256": sha256_file(source),
             "model_sha256": model_hash(loaded.path),
             "max_length": loaded.max_length,
             "decision": loaded.decision,
-            "columns": columns and [list(columns.text), list(columns.text_pair), columns.delimiter, columns.quoting],
-            **({"encoding": encoding} if encoding else {}),
+            "columns": places and [list(places.text), list(places.text_pair), places.delimiter, places.quoting],
+            **({"encoding": columns.encoding} if columns.encoding else {}),
         }
-        done = _begin(partial, identity)
+        done = _begin(partial, note, identity)
         with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done) as shown:
-            for part in _predicted(loaded, source, columns, done):
+            for part in _predicted(loaded, source, places, done):
                 _append(partial, part)
                 done += len(part)
                 shown.advance(len(part))
@@ -119,25 +105,17 @@ def predict_file(
                     message = f"{stop} after {done:,} rows; run the same command to resume"
                     raise Interrupted(message, stop.signum) from None
         _finish(partial, out, loaded.max_length)
+        note.unlink(missing_ok=True)
     return done
 
 
-def predicted_rows(run: Run, source: Path, columns: Columns | None) -> Iterator[dict[str, Any]]:
-    """The rows that :func:`predict_file` writes, one by one.
-
-    Args:
-        run: of any kind of task.
-        source: the file.
-        columns: of :func:`columns_of`.
-
-    Raises:
-        DataError: the input is wrong; names file and line.
-    """
-    for rows in _predicted(run, source, columns, 0):
+def predicted_rows(run: Run, source: Path, columns: Columns) -> Iterator[Row]:
+    """The rows that :func:`predict_file` writes, one by one."""
+    for rows in _predicted(run, source, columns_of(run, columns), 0):
         yield from rows
 
 
-def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> Iterator[list[dict[str, Any]]]:
+def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> Iterator[list[Row]]:
     """The rows window by window, without the first ``done``."""
     if columns is None:
         for examples in draw_windows(islice(run.workflow.read_file(source, "test"), done, None), QUESTIONS):
@@ -153,14 +131,14 @@ def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> It
         yield [_beside(row, answer) for row, answer in zip(window, answers, strict=True)]
 
 
-def _beside(row: TextRow, answer: dict[str, Any]) -> dict[str, Any]:
+def _beside(row: TextRow, answer: Row) -> Row:
     """A row's own columns, then our fields; one whose name is taken by another content is called ``bertkit_...``."""
     taken = row.columns.keys() - set(row.same)
     ours = {OWN + name if name in taken else name: value for name, value in answer.items()}
     return {**{name: _plain(value) for name, value in row.columns.items()}, **ours}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> Json:
     """A value of a table as JSON has it: None for NaN and infinity, text for dates and the like."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -197,14 +175,7 @@ def read_texts(source: Path, columns: Columns) -> Iterator[TextRow]:
         yield TextRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record, same)
 
 
-def columns_of(
-    run: Run,
-    text: str | None = None,
-    text_pair: str | None = None,
-    delimiter: str | None = None,
-    quoting: Quoting | None = None,
-    encoding: str | None = None,
-) -> Columns | None:
+def columns_of(run: Run, given: Columns) -> Columns | None:
     """Where the texts are: as given, else as in the data of the run's task, else in columns of the usual names.
 
     None for a run of another kind of task, whose files say it themselves.
@@ -212,24 +183,18 @@ def columns_of(
     if not isinstance(run, Classifier):
         return None
     known = Columns(text=("text", "sentence")) if run.task is None else run.task.columns
-    first = known.text if text is None else (text,)
     return Columns(
-        text=first,
-        text_pair=(text_pair,) if text_pair else known.text_pair if text is None else (),
-        headerless=known.headerless if text is None else (),
-        quoting=quoting or known.quoting,
-        delimiter=delimiter or known.delimiter,
-        encoding=encoding,  # never that of the training file, by which UTF-8 would be misread without an error
+        text=given.text or known.text,
+        text_pair=given.text_pair or (() if given.text else known.text_pair),
+        headerless=() if given.text else known.headerless,
+        quoting=given.quoting or known.quoting,
+        delimiter=given.delimiter or known.delimiter,
+        encoding=given.encoding,  # never that of the training file, by which UTF-8 would be misread without an error
     )
 
 
-def _identity_file(partial: Path) -> Path:
-    return partial.with_name(partial.name + ".json")
-
-
-def _begin(partial: Path, identity: dict[str, Any]) -> int:
+def _begin(partial: Path, note: Path, identity: dict[str, Any]) -> int:
     """Number of rows that are finished already; a last line that was cut off is removed."""
-    note = _identity_file(partial)
     if not partial.exists():
         write_atomically(note, json.dumps(identity, indent=2) + "\n")
         partial.touch()
@@ -261,20 +226,16 @@ def _finish(partial: Path, out: Path, max_length: int) -> None:
         deque(rows, maxlen=0)
         partial.replace(out)
     sync_folder(out.parent)
-    _identity_file(partial).unlink(missing_ok=True)
 
 
-def _append(partial: Path, rows: Sequence[dict[str, Any]]) -> None:
+def _append(partial: Path, rows: Sequence[Row]) -> None:
     lines = to_jsonl(rows).encode("utf-8")
     advice = "Make room and run the same command to resume"
-    with (
-        disk_guard(partial.parent, len(lines), what=partial.name, advice=advice),
-        partial.open("ab") as file,
-    ):
+    with disk_guard(partial.parent, len(lines), what=partial.name, advice=advice), partial.open("ab") as file:
         file.write(lines)
 
 
-def tell_marked(rows: Iterable[dict[str, Any]], max_length: int) -> Iterator[dict[str, Any]]:
+def tell_marked(rows: Iterable[Row], max_length: int) -> Iterator[Row]:
     """The rows unchanged, and at their end on stderr how many texts were truncated, and how many have no text."""
     count = truncated = empty = 0
     for row in rows:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ConfigError, DataError
+from bertkit.system.atomic_files import held_lock
+from bertkit.system.untrusted_files import Json
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 ROW_GROUP = 4096
@@ -19,19 +22,29 @@ ROW_GROUP = 4096
 OWN = "bertkit_"
 _AT_THE_END = ("probabilities", "truncated", "empty")
 
-Row = Mapping[str, Any]
+Row = dict[str, Json]
 
 
 def check_format(out: Path) -> None:
-    """Refuse a file name whose ending is none of :data:`FORMATS`, or whose folder does not exist.
-
-    Raises:
-        ConfigError: see above.
-    """
+    """Raises ConfigError for a name whose ending is none of :data:`FORMATS`, or whose folder does not exist."""
     if out.suffix not in FORMATS:
         raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(FORMATS)}")
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """Held while a new file is made.
+
+    Raises:
+        ConfigError: it exists, or another process is making it.
+    """
+    busy = f"another process is writing {out}; wait for it, or choose another name for the output"
+    with held_lock(out.with_name(f".{out.name}.lock"), busy):
+        if out.exists():
+            raise ConfigError(f"{out} exists already; remove it or choose another name")
+        yield
 
 
 def write_table(rows: Iterable[Row], out: Path) -> int:
@@ -62,13 +75,13 @@ def write_table(rows: Iterable[Row], out: Path) -> int:
     return count
 
 
-def read_table_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_table_lines(path: Path) -> Iterator[Row]:
     """The rows of a file of JSON lines that this program wrote."""
     with path.open(encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
-def flat(row: Row) -> dict[str, Any]:
+def flat(row: dict[str, Any]) -> Row:
     """One prediction as the cells of a table row."""
     ours = {name: key for key in row for name in (key.removeprefix(OWN),)}  # ours come last, under either name
     cells = {key: _cell(value) for key, value in row.items() if key not in (ours.get(name) for name in _AT_THE_END)}
@@ -83,9 +96,11 @@ def flat(row: Row) -> dict[str, Any]:
     return {**cells, ours.get("empty", "empty"): bool(row.get(ours.get("empty", ""), False))}
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return "|".join(value)
+def _cell(value: Json) -> Json:
+    if isinstance(value, list):
+        texts = [part for part in value if isinstance(part, str)]
+        if len(texts) == len(value):
+            return "|".join(texts)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
@@ -114,13 +129,12 @@ def _write_parquet(rows: Iterator[Row], path: Path) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    first = list(islice(rows, ROW_GROUP))
-    schema = pa.Table.from_pylist([dict(row) for row in first]).schema
+    part = list(islice(rows, ROW_GROUP))
+    schema = pa.Table.from_pylist(part).schema
     count = 0
     with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
-        part = first
         while part:
-            writer.write_table(pa.Table.from_pylist([dict(row) for row in part], schema=schema))
+            writer.write_table(pa.Table.from_pylist(part, schema=schema))
             count += len(part)
             part = list(islice(rows, ROW_GROUP))
     return count

@@ -13,7 +13,7 @@ from bertkit.batch import Batch
 from bertkit.engine.rows import QUESTIONS
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Pipeline, to_numpy
-from bertkit.inference.pipeline_inputs import request_of
+from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
@@ -36,15 +36,9 @@ class Asked:
     answers: None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """A call's options, checked."""
-
-    settings: SpanSettings
-    search: SpanSearch
-    top_k: int
-    threshold: float
-    truncate: bool
+#: An answer as it is told, and a question as a caller may pass it.
+Told = dict[str, float | int | str | bool]
+Question = Asked | Mapping[str, str] | tuple[str, str] | list[str]
 
 
 class QuestionAnsweringPipeline(Pipeline):
@@ -58,10 +52,10 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any = None,
-        context: Any = None,
+        inputs: str | Question | Iterable[str | Question] | None = None,
+        context: str | Iterable[str] | None = None,
         *,
-        question: Any = None,
+        question: str | Question | Iterable[str | Question] | None = None,
         top_k: int | None = None,
         handle_impossible_answer: bool | None = None,
         null_threshold: float | None = None,
@@ -72,7 +66,7 @@ class QuestionAnsweringPipeline(Pipeline):
         align_to_words: bool = True,
         truncation: bool = False,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[Told | list[Told]]:
         """Answer questions from contexts of any length.
 
         Args:
@@ -113,82 +107,61 @@ class QuestionAnsweringPipeline(Pipeline):
         """
         given = _join(inputs if question is None else question, context)
         lengths = (max_seq_len, doc_stride, max_question_len, max_answer_len)
-        options = self._read_options(
-            dict(zip(_SETTINGS, lengths, strict=True)),
-            top_k,
-            handle_impossible_answer,
-            null_threshold,
-            align_to_words,
-            truncation,
-        )
-
-        request = request_of(given, _read, "question", one=isinstance(given, Mapping | Asked) or _is_example(given))
-
-        def present(found: list[dict[str, Any]]) -> Any:
-            return found[0] if top_k is None else found
-
-        return self._answer(
-            request,
-            lambda questions, first: self._windows(questions, first, options, present),
-            _logits,
-            lambda asked: len(asked.context),
-            progress=progress,
-            size=QUESTIONS,
-            unit="questions",
-        )
-
-    def _windows(
-        self, questions: list[Asked], first: int, options: _Options, present: Callable[[list[dict[str, Any]]], Any]
-    ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
-        """The rows of some questions, and what makes answers of the logits of each row."""
-        windows = featurize_spans(questions, self.tokenizer, options.settings)
-        if not options.truncate:
-            _check_questions(windows, options.settings, first)
-
-        def answers(values: list[Floats]) -> Iterator[Any]:
-            logits = np.concatenate(values)
-            best = find_answers(windows, logits[:, 0], logits[:, 1], options.search)
-            for number, (asked, answer) in enumerate(zip(questions, best, strict=True)):
-                cut = bool(windows.truncated[windows.first_rows[number]])
-                note = {"truncated": cut} if options.truncate else {}
-                yield present(_present(asked, answer, options, note, first + number))
-
-        return windows.rows, answers
-
-    def _read_options(
-        self,
-        lengths: Mapping[str, int | None],
-        top_k: int | None,
-        impossible: bool | None,
-        threshold: float | None,
-        align: bool,
-        truncation: bool,
-    ) -> _Options:
-        chosen: dict[str, int] = {}
-        for name, field in _SETTINGS.items():
-            chosen[field] = self._length(name, field, lengths[name], chosen)
-        if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
+        settings = self._read_settings(dict(zip(_SETTINGS, lengths, strict=True)))
+        if top_k is not None and not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
         if truncation not in (True, False):
             raise InputError(f"truncation must be True or False, got {truncation!r}")
         tuned = self.decision.get("null_threshold")
-        if tuned is not None and (isinstance(tuned, bool) or not isinstance(tuned, int | float)):
+        if tuned is not None and not _is_number(tuned):
             raise CheckpointError(f"decision.json of the model has null_threshold={tuned!r}; expected a number")
-        with_null = tuned is not None if impossible is None else bool(impossible)
-        if threshold is not None and (
-            isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold)
-        ):
-            raise InputError(f"null_threshold must be a number, got {threshold!r}")
-        if threshold is None:
-            threshold = 0.0 if tuned is None else float(tuned)
-        settings = SpanSettings(**chosen)
-        search = SpanSearch(top_k or 1, settings.max_answer_length, with_null, align)
-        return _Options(settings, search, top_k or 1, threshold, truncation)
+        if null_threshold is not None and (not _is_number(null_threshold) or math.isnan(null_threshold)):
+            raise InputError(f"null_threshold must be a number, got {null_threshold!r}")
+        threshold = float(tuned or 0.0) if null_threshold is None else null_threshold
+        with_null = tuned is not None if handle_impossible_answer is None else bool(handle_impossible_answer)
+        search = SpanSearch(top_k or 1, settings.max_answer_length, with_null, align_to_words)
+
+        def windows_of(
+            questions: list[Asked], first: int
+        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Told | list[Told]]]]:
+            windows = featurize_spans(questions, self.tokenizer, settings)
+            if not truncation:
+                _check_questions(windows, settings, first)
+
+            def answers(values: list[Floats]) -> Iterator[Told | list[Told]]:
+                logits = np.concatenate(values)
+                best = find_answers(windows, logits[:, 0], logits[:, 1], search)
+                for number, (asked, answer) in enumerate(zip(questions, best, strict=True)):
+                    if not answer.spans and not with_null:
+                        raise InputError(
+                            f"the context of question {first + number} (counted from 0) has no word piece: "
+                            f"{asked.context!r:.40}"
+                        )
+                    cut = bool(windows.truncated[windows.first_rows[number]])
+                    note = {"truncated": cut} if truncation else {}
+                    found = _present(asked, answer, threshold if with_null else None, note)
+                    yield found[0] if top_k is None else found[:top_k]
+
+            return windows.rows, answers
+
+        def num_characters(asked: Asked) -> int:
+            return len(asked.context)
+
+        request = request_of(given, _read, "question", one=isinstance(given, Mapping | Asked) or _is_example(given))
+        return self._answer(
+            request, windows_of, _logits, num_characters, progress=progress, size=QUESTIONS, unit="questions"
+        )
+
+    def _read_settings(self, given: Mapping[str, int | None]) -> SpanSettings:
+        chosen: dict[str, int] = {}
+        for name, field in _SETTINGS.items():
+            chosen[field] = self._length(name, field, given[name], chosen)
+        return SpanSettings(**chosen)
 
     def _length(self, name: str, field: str, given: int | None, chosen: Mapping[str, int]) -> int:
         """A length as it was given, else as the model was trained, else as in the paper."""
         value = self.decision.get(field) if given is None else given
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and not is_whole(value):
             if given is None:
                 raise CheckpointError(
                     f"decision.json of the model has {field}={value!r}; expected a whole number from 1"
@@ -212,13 +185,9 @@ def _logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
     return [both[start:end] for start, end in batch.layout.spans()]
 
 
-def _present(
-    asked: Asked, found: Answers, options: _Options, note: dict[str, bool], number: int
-) -> list[dict[str, Any]]:
-    """The best answers, "no answer" among them where it is possible: first if it wins, else where its score puts it."""
-    if not found.spans and not options.search.with_null:
-        raise InputError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
-    told = [
+def _present(asked: Asked, found: Answers, threshold: float | None, note: dict[str, bool]) -> list[Told]:
+    """The best answers and, with a threshold, "no answer": first if it wins, else where its score puts it."""
+    told: list[Told] = [
         {
             "score": span.probability,
             "start": span.start,
@@ -228,11 +197,11 @@ def _present(
         }
         for span in found.spans
     ]
-    if options.search.with_null:
-        null = {"score": found.null_probability, "start": 0, "end": 0, "answer": "", **note}
+    if threshold is not None:
+        null: Told = {"score": found.null_probability, "start": 0, "end": 0, "answer": "", **note}
         better = sum(span.probability >= found.null_probability for span in found.spans)
-        told.insert(0 if found.is_null(options.threshold) else max(1, better), null)
-    return told[: options.top_k]
+        told.insert(0 if found.is_null(threshold) else max(1, better), null)
+    return told
 
 
 def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -> None:
@@ -265,6 +234,10 @@ def _join(questions: Any, context: Any) -> Any:
     if len(asked) != len(contexts):
         raise InputError(f"got {len(asked)} questions but {len(contexts)} contexts; give one context for all, or each")
     return [{"question": one, "context": text} for one, text in zip(asked, contexts, strict=True)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_example(item: Any) -> bool:

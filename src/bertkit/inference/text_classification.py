@@ -6,23 +6,35 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertkit.batch import Batch
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
-from bertkit.inference.pipeline_inputs import Request, Text, join_pairs, num_characters, read_request
+from bertkit.inference.pipeline_inputs import (
+    Inputs,
+    Request,
+    Shaped,
+    Text,
+    is_whole,
+    join_pairs,
+    num_characters,
+    read_request,
+)
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.metrics.probabilities import top_k as highest
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.text.decoding import LabelDecision
 from bertkit.tasks.text.features import featurize_windows
+from bertkit.tokenization import PreTrainedTokenizer
 
 Function = Literal["softmax", "sigmoid", "none"]
+LongTexts = bool | Literal["head_tail", "windows"]
+#: A label with its score, and whether the text was truncated.
+Label = dict[str, str | float | bool]
+Present = Callable[[Floats, TextRow], Label | list[Label]]
 
-
-FUNCTIONS: dict[str, Callable[[Floats], NDArray[Any]]] = {
+FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
     "softmax": softmax,
     "sigmoid": sigmoid,
     "none": lambda logits: logits,
@@ -41,16 +53,16 @@ class TextClassificationPipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any,
-        text_pair: Any = None,
+        inputs: Inputs,
+        text_pair: str | Iterable[str] | None = None,
         *,
         top_k: int | Literal["best", "chosen"] | None = "best",
         function_to_apply: Function | None = None,
-        truncation: bool | Literal["head_tail", "windows"] | None = None,
+        truncation: LongTexts | None = None,
         max_length: int | None = None,
         overlap: int | None = None,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[Label | list[Label]]:
         """Classify texts, or pairs of texts.
 
         Args:
@@ -83,17 +95,24 @@ class TextClassificationPipeline(Pipeline):
             InputError: an input that is no text, one that is too long, a wrong ``top_k`` or function.
             CheckpointError: the model computes values that are not finite.
         """
-        ranked = top_k != "best"
-        chosen = self._chosen() if top_k == "chosen" or (top_k == "best" and self._has_threshold) else None
-        count = self._read_top_k(1 if top_k == "best" else top_k) if chosen is None else len(self.model.config.id2label)
+        ranked, labels = top_k != "best", self.model.config.id2label
+        several = self.model.config.problem_type == "multi_label_classification"
+        thresholds = self.decision.get("thresholds") is not None
+        by_threshold = top_k == "chosen" or (top_k == "best" and thresholds and not several)
+        decision = LabelDecision.of(self.decision, list(labels.values())) if by_threshold else None
+        count = len(labels) if decision is not None or top_k is None else 1 if top_k == "best" else top_k
+        if not is_whole(count):
+            raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
         function = self._read_function(function_to_apply)
-        labels = self.model.config.id2label
 
-        def present(logits: Floats, row: TextRow) -> Any:
+        def present(logits: Floats, row: TextRow) -> Label | list[Label]:
             note = {"truncated": row.truncated} if truncation else {}
             numbers, values = (array.tolist() for array in highest(function(logits), count))
-            kept = range(len(labels)) if chosen is None else chosen(logits)
-            found = [
+            kept: Iterable[int] = range(len(labels))
+            if decision is not None:
+                chosen = decision.labels(logits[None], several=several)[0]
+                kept = np.flatnonzero(chosen).tolist() if several else [int(chosen)]
+            found: list[Label] = [
                 {"label": labels[number], "score": value, **note}
                 for number, value in zip(numbers, values, strict=True)
                 if number in kept
@@ -102,36 +121,35 @@ class TextClassificationPipeline(Pipeline):
 
         inputs = join_pairs(inputs, text_pair)
         request = read_request(inputs, tuple_is_pair=True)
-        limit, long_texts = self._trained_length(max_length), self._read_long_texts(truncation)
-        if long_texts == "windows":
+        limit, trained = self._trained_length(max_length), self.decision.get("long_texts")
+        if truncation is None:
+            truncation = "windows" if trained == "windows" else False
+        results: Any  # of one text, for which a list of one label is told as well
+        if truncation == "windows":
             results = self._answer_in_windows(request, present, limit, overlap, progress)
+        elif truncation == "head_tail" or (truncation is True and trained == "head_tail"):
+            results = self._answer_texts(request, _logits, present, True, limit, progress, "head_tail")
         else:
-            results = self._answer_texts(
-                request,
-                _logits,
-                present,
-                truncation=True if long_texts == "head_tail" else long_texts,
-                max_length=limit,
-                progress=progress,
-                cut="head_tail" if long_texts == "head_tail" else "longest_first",
-            )
+            results = self._answer_texts(request, _logits, present, truncation, limit, progress)
         return [results] if isinstance(inputs, str) and not ranked else results
 
     def _answer_in_windows(
         self,
         request: Request[Text],
-        present: Callable[[Floats, TextRow], Any],
+        present: Present,
         max_length: int | None,
         overlap: int | None,
         progress: bool | None,
-    ) -> Any:
+    ) -> Shaped[Label | list[Label]]:
         """The same for texts that are read whole, in windows whose logits are averaged."""
         _, limit = self._read_limits(True, max_length)
         common = self.decision.get("overlap") if overlap is None else overlap
-        if common is not None and (isinstance(common, bool) or not isinstance(common, int) or common < 0):
+        if common is not None and not is_whole(common, 0):
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
+        def encode(
+            texts: list[Text], first: int
+        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Label | list[Label]]]]:
             if any(pair is not None for _, pair in texts):
                 raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
             rows = featurize_windows([text for text, _ in texts], self.tokenizer, limit, overlap=common)
@@ -140,39 +158,7 @@ class TextClassificationPipeline(Pipeline):
 
         return self._answer(request, encode, _logits, num_characters, progress=progress)
 
-    def _read_long_texts(self, truncation: Any) -> Any:
-        """What happens to long texts: "windows", "head_tail", or a ``truncation`` of all pipelines."""
-        trained = self.decision.get("long_texts")
-        if truncation is None:
-            return "windows" if trained == "windows" else False
-        return "head_tail" if truncation is True and trained == "head_tail" else truncation
-
-    @property
-    def _has_threshold(self) -> bool:
-        """Whether two labels that exclude each other have a threshold of their own."""
-        several = self.model.config.problem_type == "multi_label_classification"
-        return self.decision.get("thresholds") is not None and not several
-
-    def _chosen(self) -> Callable[[NDArray[Any]], set[int]]:
-        """The numbers of the labels that logits ``(C,)`` choose, by the thresholds of this model."""
-        config = self.model.config
-        several = config.problem_type == "multi_label_classification"
-        decision = LabelDecision.of(self.decision, list(config.id2label.values()))
-
-        def chosen(logits: NDArray[Any]) -> set[int]:
-            found = decision.labels(logits[None], several=several)[0]
-            return set(np.flatnonzero(found).tolist()) if several else {int(found)}
-
-        return chosen
-
-    def _read_top_k(self, top_k: int | str | None) -> int:
-        if top_k is None:
-            return self.model.config.num_labels
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-            raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
-        return top_k
-
-    def _read_function(self, name: str | None) -> Callable[[Floats], NDArray[Any]]:
+    def _read_function(self, name: str | None) -> Callable[[Floats], Floats]:
         config = self.model.config
         temperature = float(self.decision.get("temperature", 1.0)) if name is None else 1.0
         if name is None:
@@ -193,20 +179,20 @@ class NextSentencePipeline(Pipeline):
 
     task: ClassVar[str] = "next-sentence"
 
-    def __init__(self, model: PackedModel, tokenizer: Any) -> None:
+    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
         if model.config.type_vocab_size < 2:
             raise InputError("this model knows one segment only, so it cannot tell two texts apart")
 
     def __call__(
         self,
-        inputs: Any,
-        text_pair: Any = None,
+        inputs: Inputs,
+        text_pair: str | Iterable[str] | None = None,
         *,
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[Label]:
         """Judge pairs of texts (Devlin et al. 2019, section 3.1, "Task #2").
 
         Args:
@@ -227,17 +213,11 @@ class NextSentencePipeline(Pipeline):
             CheckpointError: the model computes values that are not finite.
         """
 
-        def present(logits: Floats, row: TextRow) -> dict[str, Any]:
+        def present(logits: Floats, row: TextRow) -> Label:
             is_next = float(softmax(logits)[0])
             label, score = ("is_next", is_next) if is_next >= 0.5 else ("not_next", 1.0 - is_next)
             note = {"truncated": row.truncated} if truncation else {}
             return {"label": label, "score": score, "is_next": is_next, **note}
 
-        return self._answer_texts(
-            read_request(join_pairs(inputs, text_pair), tuple_is_pair=True, pair_required=True),
-            _logits,
-            present,
-            truncation=truncation,
-            max_length=max_length,
-            progress=progress,
-        )
+        request = read_request(join_pairs(inputs, text_pair), tuple_is_pair=True, pair_required=True)
+        return self._answer_texts(request, _logits, present, truncation, max_length, progress)

@@ -10,13 +10,15 @@ import numpy as np
 from bertkit.batch import Batch
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Pipeline, to_numpy
-from bertkit.inference.pipeline_inputs import Text, num_characters, read_request
+from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_characters, read_request
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.tokens.decoding import Strategy, TextPieces, check_strategy, find_entities
 from bertkit.tasks.tokens.features import windows_of_texts
+
+Entity = dict[str, str | int | float | bool]
 
 
 class TokenClassificationPipeline(Pipeline):
@@ -36,7 +38,7 @@ class TokenClassificationPipeline(Pipeline):
         truncation: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
-    ) -> Any:
+    ) -> Shaped[list[Entity]]:
         """Find entities.
 
         Args:
@@ -67,9 +69,7 @@ class TokenClassificationPipeline(Pipeline):
         """
         strategy = check_strategy(aggregation_strategy)
         truncate, limit = self._read_limits(truncation, self._trained_length(max_length))
-        if stride is not None and (
-            isinstance(stride, bool) or not isinstance(stride, int) or not 0 <= stride < limit - 2
-        ):
+        if stride is not None and not is_whole(stride, 0, limit - 3):
             raise InputError(
                 f"stride must be a whole number from 0 to {limit - 3} for windows of {limit} tokens, got {stride!r}"
             )
@@ -77,21 +77,20 @@ class TokenClassificationPipeline(Pipeline):
             raise InputError(f"ignore_labels must be a list of labels, got one string: [{ignore_labels!r}]")
         request = read_request(_joined(inputs, delimiter) if is_split_into_words else inputs, tuple_is_pair=False)
 
-        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Any]]]:
+        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[list[Entity]]]]:
             pair = next((text for text, second in texts if second is not None), None)
             if pair is not None:
                 raise InputError(f"token classification takes single texts, got a pair: {pair!r:.60}")
             alone = [text for text, _ in texts]
             windows = windows_of_texts(alone, self.tokenizer, max_length=limit, overlap=stride, truncate=truncate)
 
-            def answers(logits: list[Floats]) -> Iterator[Any]:
+            def answers(logits: list[Floats]) -> Iterator[list[Entity]]:
                 probabilities_PC = softmax(np.concatenate(logits)[windows.places])
+                labels = self.model.config.id2label
                 for number, (begin, end) in enumerate(windows.pieces.spans()):
                     note = {"truncated": truncate and bool(windows.truncated[number])} if truncation else {}
                     pieces = TextPieces.of(alone[number], windows.pieces, begin, end)
-                    found = find_entities(
-                        pieces, probabilities_PC[begin:end], self.model.config.id2label, strategy, ignore_labels
-                    )
+                    found = find_entities(pieces, probabilities_PC[begin:end], labels, strategy, ignore_labels)
                     yield [{**entity, **note} for entity in found]
 
             return windows.rows, answers
@@ -111,11 +110,8 @@ def _joined(inputs: Any, delimiter: str) -> Any:
         return delimiter.join(inputs)
     if isinstance(inputs, str) or not isinstance(inputs, Iterable):
         raise InputError(f"with is_split_into_words=True the input is a list of words, got {type(inputs).__name__}")
-    return [_one(words, delimiter) for words in inputs] if isinstance(inputs, Sequence) else _lazily(inputs, delimiter)
-
-
-def _lazily(inputs: Iterable[Any], delimiter: str) -> Iterator[str]:
-    return (_one(words, delimiter) for words in inputs)
+    texts = (_one(words, delimiter) for words in inputs)
+    return list(texts) if isinstance(inputs, Sequence) else texts
 
 
 def _one(words: Any, delimiter: str) -> str:

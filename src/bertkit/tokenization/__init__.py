@@ -14,8 +14,7 @@ from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.batch_encoding import BatchEncoding
 from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.reference.normalize import BasicTokenizer
-from bertkit.tokenization.reference.wordpiece import FullTokenizer, WordpieceTokenizer, load_vocab
+from bertkit.tokenization.reference import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
 from bertkit.tokenization.roberta_tokenizer import RobertaTokenizer
 from bertkit.tokenization.unigram_tokenizers import AlbertTokenizer, CamembertTokenizer, XLMRobertaTokenizer
 from bertkit.tokenization.vocabulary import AddedToken

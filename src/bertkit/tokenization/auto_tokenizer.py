@@ -22,18 +22,6 @@ from bertkit.tokenization.unigram_tokenizers import (
     XLMRobertaTokenizer,
 )
 
-#: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
-CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
-    "AlbertTokenizer": AlbertTokenizer,
-    "BertTokenizer": BertTokenizer,
-    "CamembertTokenizer": CamembertTokenizer,
-    "ConvBertTokenizer": BertTokenizer,
-    "DistilBertTokenizer": DistilBertTokenizer,
-    "ElectraTokenizer": ElectraTokenizer,
-    "MobileBertTokenizer": BertTokenizer,
-    "RobertaTokenizer": RobertaTokenizer,
-    "XLMRobertaTokenizer": XLMRobertaTokenizer,
-}
 #: What ``model_type`` of config.json says.
 MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
     "albert": AlbertTokenizer,
@@ -45,6 +33,12 @@ MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
     "roberta": RobertaTokenizer,
     "xlm-roberta": XLMRobertaTokenizer,
 }
+#: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
+CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
+    **{each.__name__: each for each in MODEL_TYPES.values()},
+    "ConvBertTokenizer": BertTokenizer,
+    "MobileBertTokenizer": BertTokenizer,
+}
 #: Files that tell the kind of tokenizer by themselves.
 _FILES: Mapping[str, type[PreTrainedTokenizer]] = {
     "vocab.txt": BertTokenizer,
@@ -52,7 +46,7 @@ _FILES: Mapping[str, type[PreTrainedTokenizer]] = {
     "spiece.model": AlbertTokenizer,
 }
 #: What to fetch from the Hub.
-AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() for name in each.files))
+AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() for name in each.kind.files))
 
 
 class AutoTokenizer:
@@ -85,20 +79,24 @@ class AutoTokenizer:
 
 
 def class_of(path: Path) -> type[PreTrainedTokenizer]:
-    """The class for a folder, or for a single file with a whole tokenizer.
-
-    Raises:
-        CheckpointError: as :meth:`AutoTokenizer.from_pretrained`.
-    """
+    """The class for a folder, or for a single file with a whole tokenizer."""
     if not path.is_dir():
-        return _class_of_file(path)
+        if path.suffix == ".json":
+            return _class_of_json(path)
+        return _FILES.get(path.name, AlbertTokenizer if path.suffix == ".model" else BertTokenizer)
     model_type = None
     for name in ("tokenizer_config.json", "config.json"):
         file = path / name
         values = read_json_if_there(file)
-        named = values.get("tokenizer_class")
-        if named is not None and str(named).removesuffix("Fast") not in _WITHOUT_A_KIND:
-            return _class_named(str(named), file)
+        named = str(values.get("tokenizer_class") or "")
+        if named and named.removesuffix("Fast") not in _WITHOUT_A_KIND:
+            if (known := CLASSES.get(named.removesuffix("Fast"))) is not None:
+                return known
+            near = did_you_mean(named, sorted(CLASSES))
+            raise CheckpointError(
+                f"{file}: tokenizer_class is {named!r}, which bertkit does not have{near}; there are "
+                f"{', '.join(CLASSES)}"
+            )
         model_type = str(values.get("model_type", model_type)).removeprefix(OWN_MODEL_TYPE)
     json_file = path / "tokenizer.json"
     if str(model_type) in MODEL_TYPES:
@@ -119,28 +117,12 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     raise CheckpointError(f"{path} is not a tokenizer's folder: it has no tokenizer.json and none of {wanted}")
 
 
-def _model_of(each: type[PreTrainedTokenizer]) -> type[PreTrainedTokenizer]:
-    """The base class for a kind of model: WordPiece, BPE or unigram."""
-    return next(kind for kind in (BertTokenizer, RobertaTokenizer, UnigramTokenizer) if issubclass(each, kind))
-
-
 _WITHOUT_A_KIND = {name.removesuffix("Fast") for name in ANY_CLASS}
 
 
-def _class_named(name: str, file: Path) -> type[PreTrainedTokenizer]:
-    found = CLASSES.get(name.removesuffix("Fast"))
-    if found is None:
-        near = did_you_mean(name, sorted(CLASSES))
-        raise CheckpointError(
-            f"{file}: tokenizer_class is {name!r}, which bertkit does not have{near}; there are {', '.join(CLASSES)}"
-        )
-    return found
-
-
-def _class_of_file(path: Path) -> type[PreTrainedTokenizer]:
-    if path.suffix == ".json":
-        return _class_of_json(path)
-    return _FILES.get(path.name, AlbertTokenizer if path.suffix == ".model" else BertTokenizer)
+def _model_of(each: type[PreTrainedTokenizer]) -> type[PreTrainedTokenizer]:
+    """The base class for a kind of model: WordPiece, BPE or unigram."""
+    return next(kind for kind in (BertTokenizer, RobertaTokenizer, UnigramTokenizer) if issubclass(each, kind))
 
 
 def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:
@@ -151,9 +133,8 @@ def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:
     if kind != "Unigram":
         return BertTokenizer
     vocab = model.get("vocab")
-    first = (
-        {str(piece[0]) for piece in vocab[:10] if isinstance(piece, list) and piece} if isinstance(vocab, list) else ()
-    )
+    pieces = vocab[:10] if isinstance(vocab, list) else []
+    first = {str(piece[0]) for piece in pieces if isinstance(piece, list) and piece}
     if "[CLS]" in first:
         return AlbertTokenizer
     return CamembertTokenizer if "<s>NOTUSED" in first else XLMRobertaTokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import product
 
 import numpy as np
@@ -12,17 +13,16 @@ from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizer
 from tokenizers.models import BPE, Unigram, WordPiece
 
 from bertkit.errors import CheckpointError, InputError
-from bertkit.tokenization.fast.chunk_cache import Int64
+from bertkit.ragged import Ints
+from bertkit.tokenization.call_arguments import Request, Text
 from bertkit.tokenization.templates import BERT, Template, kept_lengths
 from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, UnigramVocabulary, Vocabulary
 
 _surrogate = re.compile("[\ud800-\udfff]")
-#: A text, or its words.
-Text = str | Sequence[str]
 
 
 def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
-    """The engine for a vocabulary: one that is complete, and one that adds no special tokens.
+    """The engine for BERT's vocabulary: one that is complete, and one that adds no special tokens.
 
     The second makes encodings that are truncated before the first adds special tokens. They share the vocabulary.
 
@@ -35,9 +35,82 @@ def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
         max_input_chars_per_word=vocabulary.max_input_chars_per_word,
         continuing_subword_prefix=vocabulary.prefix,
     )
-    engine, bare = _without_template(vocabulary, model), _without_template(vocabulary, model)
+    engine, bare = Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare):
+        each.normalizer = normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=vocabulary.tokenize_chinese_chars,
+            strip_accents=vocabulary.strip_accents,
+            lowercase=vocabulary.do_lower_case,
+        )
+        each.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        each.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
+        _add_tokens(each, vocabulary)
     engine.post_processor = post_processors(BERT, *_around(vocabulary))[0]
     return engine, bare
+
+
+def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engines for RoBERTa's vocabulary: as :func:`build`, and one without added tokens.
+
+    The last is for parts of a text and never prepends a space.
+    """
+    # Without the empty affixes transformers would write other files than it does.
+    model = BPE(
+        dict(vocabulary.vocab),
+        list(vocabulary.merges),
+        continuing_subword_prefix="",
+        end_of_word_suffix="",
+        fuse_unk=False,
+    )
+    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare):
+        each.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=vocabulary.add_prefix_space)
+        each.decoder = decoders.ByteLevel()
+        _add_tokens(each, vocabulary)
+    parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    first, last = _around(vocabulary)
+    engine.post_processor = processors.RobertaProcessing(
+        last, first, trim_offsets=vocabulary.trim_offsets, add_prefix_space=vocabulary.add_prefix_space
+    )
+    return engine, bare, parts
+
+
+def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
+    """The engines for a unigram vocabulary: as :func:`build_bpe`; the last is for text between white space."""
+    model = Unigram(list(vocabulary.pieces), unk_id=vocabulary.vocab[vocabulary.unk_token], byte_fallback=False)
+    steps = unigram_steps(
+        replace_quotes=vocabulary.replace_quotes,
+        keep_accents=vocabulary.keep_accents,
+        lower_case=vocabulary.do_lower_case,
+    )
+    if vocabulary.charsmap:
+        steps.append(normalizers.Precompiled(vocabulary.charsmap))
+    scheme = "always" if vocabulary.add_prefix_space else "never"
+    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
+    for each in (engine, bare, parts):
+        if steps:
+            each.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
+        each.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
+        )
+        each.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    for each in (engine, bare):
+        _add_tokens(each, vocabulary)
+    engine.post_processor = post_processors(template, *_around(vocabulary))[0]
+    return engine, bare, parts
+
+
+def unigram_steps(*, replace_quotes: bool, keep_accents: bool, lower_case: bool) -> list[normalizers.Normalizer]:
+    """The steps of normalization before a unigram model, without SentencePiece's own table, which comes last."""
+    steps: list[normalizers.Normalizer] = []
+    if replace_quotes:
+        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if lower_case:
+        steps.append(normalizers.Lowercase())
+    return steps
 
 
 def post_processors(
@@ -74,115 +147,17 @@ def _around(vocabulary: TokenTable) -> tuple[tuple[str, int], tuple[str, int]]:
     return (cls, vocabulary.id_of(cls)), (sep, vocabulary.id_of(sep))
 
 
-def _without_template(vocabulary: Vocabulary, model: WordPiece) -> Tokenizer:
-    engine = Tokenizer(model)
-    engine.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=vocabulary.tokenize_chinese_chars,
-        strip_accents=vocabulary.strip_accents,
-        lowercase=vocabulary.do_lower_case,
-    )
-    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    engine.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
-    _add_tokens(engine, vocabulary)
-    return engine
-
-
 def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
     """Register the tokens that are never split."""
     for token in sorted(vocabulary.never_split, key=lambda token: token.id):
-        engine.add_tokens(
-            [
-                EngineToken(
-                    token.content,
-                    single_word=token.single_word,
-                    lstrip=token.lstrip,
-                    rstrip=token.rstrip,
-                    normalized=token.normalized,
-                    special=token.special,
-                )
-            ]
-        )
+        described = asdict(token)
+        del described["id"]
+        engine.add_tokens([EngineToken(described.pop("content"), **described)])
         if engine.token_to_id(token.content) != token.id:
             raise CheckpointError(
                 f"{vocabulary.source}: the added token {token.content!r} should have the id {token.id}, but has "
                 f"{engine.token_to_id(token.content)} by the order of the vocabulary"
             )
-
-
-def build_bpe(vocabulary: BpeVocabulary) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
-    """The engines for RoBERTa's vocabulary: as :func:`build`, and one without added tokens.
-
-    The last is for parts of a text and never prepends a space.
-
-    Raises:
-        CheckpointError: as :func:`build`.
-    """
-    # Without the empty affixes transformers would write other files than it does.
-    model = BPE(
-        dict(vocabulary.vocab),
-        list(vocabulary.merges),
-        continuing_subword_prefix="",
-        end_of_word_suffix="",
-        fuse_unk=False,
-    )
-    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
-    for each in (engine, bare):
-        each.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=vocabulary.add_prefix_space)
-        each.decoder = decoders.ByteLevel()
-        _add_tokens(each, vocabulary)
-    parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    first, last = _around(vocabulary)
-    engine.post_processor = processors.RobertaProcessing(
-        last, first, trim_offsets=vocabulary.trim_offsets, add_prefix_space=vocabulary.add_prefix_space
-    )
-    return engine, bare, parts
-
-
-def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[Tokenizer, Tokenizer, Tokenizer]:
-    """The engines for a unigram vocabulary: as :func:`build_bpe`; the last is for text between white space.
-
-    Raises:
-        CheckpointError: as :func:`build`.
-    """
-    model = Unigram(list(vocabulary.pieces), unk_id=vocabulary.vocab[vocabulary.unk_token], byte_fallback=False)
-    normalizer = _unigram_normalizer(vocabulary)
-    scheme = "always" if vocabulary.add_prefix_space else "never"
-    engine, bare, parts = Tokenizer(model), Tokenizer(model), Tokenizer(model)
-    for each in (engine, bare, parts):
-        if normalizer is not None:
-            each.normalizer = normalizer
-        each.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)]
-        )
-        each.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
-    for each in (engine, bare):
-        _add_tokens(each, vocabulary)
-    engine.post_processor = post_processors(template, *_around(vocabulary))[0]
-    return engine, bare, parts
-
-
-def unigram_steps(*, replace_quotes: bool, keep_accents: bool, lower_case: bool) -> list[normalizers.Normalizer]:
-    """The steps of normalization before a unigram model, without SentencePiece's own table, which comes last."""
-    steps: list[normalizers.Normalizer] = []
-    if replace_quotes:
-        steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not keep_accents:
-        steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if lower_case:
-        steps.append(normalizers.Lowercase())
-    return steps
-
-
-def _unigram_normalizer(vocabulary: UnigramVocabulary) -> normalizers.Normalizer | None:
-    steps = unigram_steps(
-        replace_quotes=vocabulary.replace_quotes,
-        keep_accents=vocabulary.keep_accents,
-        lower_case=vocabulary.do_lower_case,
-    )
-    if vocabulary.charsmap:
-        steps.append(normalizers.Precompiled(vocabulary.charsmap))
-    return normalizers.Sequence(steps) if len(steps) > 1 else steps[0] if steps else None
 
 
 def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:
@@ -196,46 +171,36 @@ def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encod
     return bare.encode_batch([_surrogate.sub("\ufffd", str(text)) for text in texts])
 
 
-def lengths_of(encodings: Sequence[Encoding]) -> Int64:
+def lengths_of(encodings: Sequence[Encoding]) -> Ints:
     """Number of tokens of each encoding, int64 ``(B,)``."""
     return np.array([len(encoding) for encoding in encodings], np.int64)
 
 
 def cut_and_join(
-    engine: Tokenizer,
-    first: Sequence[Encoding],
-    second: Sequence[Encoding] | None,
-    *,
-    max_length: int | None,
-    strategy: str,
-    stride: int,
-    windows: bool,
-    add_special_tokens: bool,
-    from_left: bool,
+    engine: Tokenizer, first: Sequence[Encoding], second: Sequence[Encoding] | None, asked: Request
 ) -> list[Encoding]:
-    """Truncate encodings to ``max_length``, join pairs and add special tokens.
+    """Truncate encodings as asked, join pairs and add special tokens.
 
-    With ``windows``, the rest is kept as windows (``encoding.overflowing``) that overlap by ``stride`` tokens.
+    With ``asked.windows``, the rest is kept as windows (``encoding.overflowing``) that overlap by ``stride`` tokens.
 
     Raises:
         InputError: as :func:`~bertkit.tokenization.templates.kept_lengths`; a ``stride`` not shorter than a window.
     """
-    if max_length is not None:
-        num_special = engine.num_special_tokens_to_add(second is not None) if add_special_tokens else 0
+    if asked.strategy and asked.max_length is not None:
+        num_special = engine.num_special_tokens_to_add(second is not None) if asked.add_special_tokens else 0
         sizes = lengths_of(first), None if second is None else lengths_of(second)
-        kept = kept_lengths(*sizes, max_length, num_special, strategy)
+        kept = kept_lengths(*sizes, asked.max_length, num_special, asked.strategy)
+        stride = asked.stride if asked.windows else 0
         for encodings, lengths in zip((first, second), kept, strict=True):
             if encodings is None or lengths is None:
                 continue
             for row, (encoding, length) in enumerate(zip(encodings, lengths.tolist(), strict=True)):
                 if length < len(encoding):
-                    if windows and stride >= length:
+                    if asked.windows and stride >= length:
                         raise InputError(
                             f"text {row} would be cut into windows of {length} tokens, which must be more than "
-                            f"stride={stride}, the tokens that windows share; raise max_length={max_length}"
+                            f"stride={stride}, the tokens that windows share; raise max_length={asked.max_length}"
                         )
-                    encoding.truncate(
-                        length, stride=stride if windows else 0, direction="left" if from_left else "right"
-                    )
+                    encoding.truncate(length, stride=stride, direction="left" if asked.cut_left else "right")
     pairs = [None] * len(first) if second is None else second
-    return [engine.post_process(a, b, add_special_tokens) for a, b in zip(first, pairs, strict=True)]
+    return [engine.post_process(a, b, asked.add_special_tokens) for a, b in zip(first, pairs, strict=True)]

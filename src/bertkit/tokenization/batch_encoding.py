@@ -12,7 +12,11 @@ from tokenizers import Encoding
 
 from bertkit.errors import InputError
 from bertkit.ragged import Ragged
+from bertkit.tokenization.call_arguments import Request
 from bertkit.tokenization.templates import Template
+
+#: Rows of numbers by the name of the column.
+Columns = dict[str, list[list[int]]]
 
 
 class CharSpan(NamedTuple):
@@ -100,44 +104,47 @@ class BatchEncoding(dict[str, Any]):
             raise InputError(f"no row {row}: the batch has {len(self.encodings)}") from None
 
     def _at(self, row: int, position: int | None) -> tuple[Encoding, int]:
-        encoding, position = (self._row(0), row) if position is None else (self._row(row), position)
-        return encoding, position + len(encoding) if position < 0 else position
+        return (self._row(0), row) if position is None else (self._row(row), position)
+
+    def _token_at(self, row: int, token: int | None) -> tuple[Encoding, int]:
+        encoding, token = self._at(row, token)
+        return encoding, token + len(encoding) if token < 0 else token
 
     def token_to_sequence(self, row: int, token: int | None = None) -> int | None:
         """The text (0 or 1) a token comes from."""
-        encoding, token = self._at(row, token)
+        encoding, token = self._token_at(row, token)
         return encoding.token_to_sequence(token)
 
     def token_to_word(self, row: int, token: int | None = None) -> int | None:
         """The word of a token."""
-        encoding, token = self._at(row, token)
+        encoding, token = self._token_at(row, token)
         return encoding.token_to_word(token)
 
     def token_to_chars(self, row: int, token: int | None = None) -> CharSpan | None:
         """The characters of a token in its text; None for special tokens."""
-        encoding, token = self._at(row, token)
+        encoding, token = self._token_at(row, token)
         found = encoding.token_to_chars(token)
         return None if found is None else CharSpan(*found)
 
     def char_to_token(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
         """The token of a character; None for white space and truncated text."""
-        encoding, char = (self._row(0), row) if char is None else (self._row(row), char)
+        encoding, char = self._at(row, char)
         return encoding.char_to_token(char, sequence)
 
     def char_to_word(self, row: int, char: int | None = None, sequence: int = 0) -> int | None:
         """The word of a character."""
-        encoding, char = (self._row(0), row) if char is None else (self._row(row), char)
+        encoding, char = self._at(row, char)
         return encoding.char_to_word(char, sequence)
 
     def word_to_tokens(self, row: int, word: int | None = None, sequence: int = 0) -> TokenSpan | None:
         """The tokens of a word."""
-        encoding, word = (self._row(0), row) if word is None else (self._row(row), word)
+        encoding, word = self._at(row, word)
         found = encoding.word_to_tokens(word, sequence)
         return None if found is None else TokenSpan(*found)
 
     def word_to_chars(self, row: int, word: int | None = None, sequence: int = 0) -> CharSpan | None:
         """The characters of a word."""
-        encoding, word = (self._row(0), row) if word is None else (self._row(row), word)
+        encoding, word = self._at(row, word)
         found = encoding.word_to_chars(word, sequence)
         return None if found is None else CharSpan(*found)
 
@@ -176,11 +183,9 @@ class BatchEncoding(dict[str, Any]):
         return self
 
 
-def pad_columns(
-    columns: Mapping[str, list[Any]], length: int, *, fill: Mapping[str, int], left: bool
-) -> dict[str, list[Any]]:
+def pad_columns(columns: Columns, length: int, *, fill: Mapping[str, int], left: bool) -> Columns:
     """Pad the rows of each column to ``length`` with its value in ``fill``; columns without one are not padded."""
-    padded: dict[str, list[Any]] = {}
+    padded: Columns = {}
     for key, rows in columns.items():
         if key not in fill:
             padded[key] = list(rows)
@@ -190,22 +195,18 @@ def pad_columns(
     return padded
 
 
-def columns_of(
-    encodings: Sequence[Encoding], *, paired: bool, special: bool, template: Template
-) -> dict[str, list[Any]]:
-    """All columns for rows from the ``tokenizers`` package, with or without special tokens."""
+def columns_of(encodings: Sequence[Encoding], *, paired: bool, asked: Request, template: Template) -> Columns:
+    """The columns for rows from the ``tokenizers`` package."""
     typed = paired and template.segments
     return {
         "input_ids": [row.ids for row in encodings],
-        "token_type_ids": [_types(row, special=special) if typed else [0] * len(row) for row in encodings],
+        "token_type_ids": [_types(row, asked.add_special_tokens) if typed else [0] * len(row) for row in encodings],
         "attention_mask": [row.attention_mask for row in encodings],
         "special_tokens_mask": [row.special_tokens_mask for row in encodings],
-        "offset_mapping": [row.offsets for row in encodings],
-        "length": [len(row) for row in encodings],
     }
 
 
-def _types(row: Encoding, *, special: bool) -> list[int]:
+def _types(row: Encoding, special: bool) -> list[int]:
     """Segments of a pair: 1 behind the first [SEP], up to the second; wrong in the engine's windows."""
     types = [sequence or 0 for sequence in row.sequence_ids]
     if special:
@@ -214,22 +215,20 @@ def _types(row: Encoding, *, special: bool) -> list[int]:
     return types
 
 
-def columns_of_ragged(ragged: Ragged, *, special: bool, template: Template) -> dict[str, list[Any]]:
-    """All columns that need no offsets, as lists."""
-    ids, types = ragged.ids.tolist(), ragged.token_type_ids.tolist()
-    spans = list(pairwise(ragged.boundaries.tolist()))
-    marks = np.zeros(len(ids), np.int8)
-    if special and spans:
+def columns_of_ragged(ragged: Ragged, *, special: bool, template: Template) -> Columns:
+    """The same for rows from the fast path."""
+    marks = np.zeros(len(ragged.ids), np.int8)
+    if special and len(ragged):
         marks[ragged.boundaries[:-1]] = 1
         marks[ragged.boundaries[1:] - 1] = 1
         if ragged.seconds is not None:
             for place in range(template.between):
                 marks[ragged.seconds - 1 + place] = 1
-    masks = marks.tolist()
+    ids, types, masks = ragged.ids.tolist(), ragged.token_type_ids.tolist(), marks.tolist()
+    spans = list(pairwise(ragged.boundaries.tolist()))
     return {
         "input_ids": [ids[start:end] for start, end in spans],
         "token_type_ids": [types[start:end] for start, end in spans],
         "attention_mask": [[1] * (end - start) for start, end in spans],
         "special_tokens_mask": [masks[start:end] for start, end in spans],
-        "length": [end - start for start, end in spans],
     }

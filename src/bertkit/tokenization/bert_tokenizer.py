@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
-from bertkit.tokenization.fast.fast_wordpiece import fast_encoder
+from bertkit.tokenization.fast.fast_wordpiece import FastEncoder
 from bertkit.tokenization.formats.wordpiece_files import (
-    TOKENIZER_FILES,
     WORDPIECE,
     check_uncased,
     read_vocab,
     write_vocab,
 )
-from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, AddedToken, TokenTable, Vocabulary
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer, SharedArguments
+from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, TokenTable, Vocabulary
 
 
 class BertTokenizer(PreTrainedTokenizer):
@@ -52,7 +51,6 @@ class BertTokenizer(PreTrainedTokenizer):
         InputError: neither or both of ``vocab`` and ``vocab_file``, or an invalid argument.
     """
 
-    files = TOKENIZER_FILES
     kind = WORDPIECE
     _vocabulary: Vocabulary
 
@@ -64,45 +62,26 @@ class BertTokenizer(PreTrainedTokenizer):
         tokenize_chinese_chars: bool = True,
         *,
         vocab_file: str | Path | None = None,
-        unk_token: str = "[UNK]",
-        sep_token: str = "[SEP]",
-        pad_token: str = "[PAD]",
-        cls_token: str = "[CLS]",
-        mask_token: str = "[MASK]",
-        added_tokens: Iterable[AddedToken] = (),
         max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD,
         prefix: str = "##",
-        model_max_length: int = 512,
-        padding_side: str = "right",
-        truncation_side: str = "right",
-        clean_up_tokenization_spaces: bool = False,
-        source: str | None = None,
+        **kwargs: Unpack[SharedArguments],
     ) -> None:
+        special = self._special_tokens(kwargs)
         given = vocab if vocab_file is None else vocab_file
         if given is None or (vocab is not None and vocab_file is not None):
             raise InputError("pass either vocab (token to id) or vocab_file (the path of a vocab.txt)")
         vocabulary = Vocabulary(
-            dict(given) if isinstance(given, Mapping) else read_vocab(Path(given)),
-            tuple(added_tokens),
-            do_lower_case,
-            strip_accents,
-            tokenize_chinese_chars,
-            unk_token,
-            sep_token,
-            pad_token,
-            cls_token,
-            mask_token,
-            max_input_chars_per_word,
-            prefix,
-            source or ("the vocabulary" if isinstance(given, Mapping) else str(given)),
+            vocab=dict(given) if isinstance(given, Mapping) else read_vocab(Path(given)),
+            added=tuple(kwargs.get("added_tokens", ())),
+            do_lower_case=do_lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            max_input_chars_per_word=max_input_chars_per_word,
+            prefix=prefix,
+            source=kwargs.get("source") or ("the vocabulary" if isinstance(given, Mapping) else str(given)),
+            **special,
         )
-        super().__init__(
-            vocabulary,
-            model_max_length=model_max_length,
-            padding_side=padding_side,
-            truncation_side=truncation_side,
-            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
-        )
+        super().__init__(vocabulary, **kwargs)
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
@@ -111,7 +90,9 @@ class BertTokenizer(PreTrainedTokenizer):
         self.tokenize_chinese_chars = self._vocabulary.tokenize_chinese_chars
 
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        return (*engines.build(self._vocabulary), fast_encoder(self._vocabulary))
+        # The fast path cannot find a token in normalized text, or with the white space beside it.
+        is_fast = all(token.is_plain for token in self._vocabulary.never_split)
+        return (*engines.build(self._vocabulary), FastEncoder(self._vocabulary) if is_fast else None)
 
     def __repr__(self) -> str:
         case = "uncased" if self.do_lower_case else "cased"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from bertkit.errors import InputError, did_you_mean
-from bertkit.tokenization.backend import Text
 from bertkit.tokenization.templates import STRATEGIES
+
+#: A text, or its words.
+Text = str | Sequence[str]
 
 PADDINGS = ("longest", "max_length", "do_not_pad")
 SIDES = ("right", "left")
@@ -46,11 +48,11 @@ class Request:
     max_length: int | None
     multiple: int | None
     stride: int
-    add_special_tokens: bool
-    words: bool
-    windows: bool
     pad_left: bool
     cut_left: bool
+    add_special_tokens: bool = True
+    words: bool = False
+    windows: bool = False
 
     def pad_to(self, longest: int) -> int | None:
         """Length that rows are padded to, given that of the longest; None: do not pad."""
@@ -60,16 +62,23 @@ class Request:
         return length if not self.multiple else -(-length // self.multiple) * self.multiple
 
 
+class Defaults(Protocol):
+    """What a tokenizer says where a call does not."""
+
+    model_max_length: int
+    padding_side: str
+    truncation_side: str
+
+
 def request(
+    defaults: Defaults,
+    padding: bool | str = False,
+    truncation: bool | str | None = False,
+    max_length: int | None = None,
     *,
-    padding: bool | str,
-    truncation: bool | str | None,
-    max_length: int | None,
-    model_max_length: int,
-    pad_to_multiple_of: int | None,
-    padding_side: str,
-    truncation_side: str,
-    stride: int,
+    pad_to_multiple_of: int | None = None,
+    padding_side: str | None = None,
+    stride: int = 0,
     **flags: bool,
 ) -> Request:
     """Give the arguments of a call their meaning, which is that of transformers.
@@ -80,8 +89,9 @@ def request(
     for name, number in (("max_length", max_length), ("stride", stride), ("pad_to_multiple_of", pad_to_multiple_of)):
         if number is not None and (isinstance(number, bool) or not hasattr(number, "__index__") or number < 0):
             raise InputError(f"{name} must be a whole number from 0, got {number!r}")
-    for name, side in (("padding_side", padding_side), ("truncation_side", truncation_side)):
-        _one_of(name, side, SIDES)
+    pad_side = padding_side or defaults.padding_side
+    _one_of("padding_side", pad_side, SIDES)
+    _one_of("truncation_side", defaults.truncation_side, SIDES)
     if truncation is None:
         truncation = max_length is not None and padding is False
     cut = "longest_first" if truncation is True else truncation or "do_not_truncate"
@@ -89,12 +99,9 @@ def request(
     pad = "longest" if padding is True else padding or "do_not_pad"
     _one_of("padding", pad, PADDINGS)
     strategy = None if cut == "do_not_truncate" else cut
-    if max_length is None and model_max_length <= NO_LIMIT:
-        limit: int | None = int(model_max_length)
-    else:
-        limit = max_length
-    if limit is None:
-        strategy, pad = None, pad if pad == "longest" else "do_not_pad"
+    limit: int | None = defaults.model_max_length if max_length is None else max_length
+    if max_length is None and defaults.model_max_length > NO_LIMIT:
+        limit, strategy, pad = None, None, pad if pad == "longest" else "do_not_pad"
     padded = pad != "do_not_pad"
     if strategy and padded and pad_to_multiple_of and limit is not None and limit % pad_to_multiple_of:
         raise InputError(
@@ -107,8 +114,8 @@ def request(
         limit,
         pad_to_multiple_of,
         stride,
-        pad_left=padding_side == "left",
-        cut_left=truncation_side == "left",
+        pad_left=pad_side == "left",
+        cut_left=defaults.truncation_side == "left",
         **flags,
     )
 
@@ -139,7 +146,7 @@ def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
         InputError: another form, or as many second texts as there are not first ones; names the row.
     """
     text, text_pair = _as_list(text), _as_list(text_pair)
-    is_text = _is_words if words else _is_string
+    is_text = _is_words if words else _is_text
     batched = isinstance(text, list) and (bool(text) and not isinstance(text[0], str) if words else True)
     if not batched:
         if not is_text(text) or not (text_pair is None or is_text(text_pair)):
@@ -149,37 +156,33 @@ def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
         return Texts([text], [text_pair] if text_pair else None, batched=False)
     if text_pair is None and text and all(isinstance(row, tuple) and len(row) == 2 for row in text):
         text, text_pair = [row[0] for row in text], [row[1] for row in text]
-    check_texts(text, is_text)
+    _check_texts(text, is_text)
     if text_pair is not None:
         if not isinstance(text_pair, list):
             raise InputError("a batch of texts needs a list of as many second texts, got one text_pair")
-        check_texts(text_pair, is_text)
+        _check_texts(text_pair, is_text)
         if len(text) != len(text_pair):
             raise InputError(f"there are {len(text)} texts but {len(text_pair)} in text_pair; give as many of each")
     return Texts(text, text_pair, batched=True)
 
 
-def check_texts(texts: Sequence[Text], is_text: Callable[[Text], bool] | None = None) -> None:
+def _check_texts(texts: Sequence[Text], is_text: Callable[[Text], bool]) -> None:
     """Refuse what is not a text, by its row."""
     for row, text in enumerate(texts):
-        if not (isinstance(text, str) if is_text is None else is_text(text)):
+        if not is_text(text):
             raise InputError(f"text {row} is not a text: got {type(text).__name__} {text!r:.80}")
 
 
 def list_of_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Texts as something to walk through twice.
-
-    Raises:
-        InputError: a single text, or a row that is not a text.
-    """
+    """Texts as something to walk through twice; refuses a single text, and a row that is not a text."""
     if isinstance(texts, str):
         raise InputError("encode_ragged takes a list of texts; put a single text into a list")
     listed = texts if isinstance(texts, list | tuple) else list(texts)
-    check_texts(listed)
+    _check_texts(listed, _is_text)
     return listed
 
 
-def _is_string(text: Text) -> bool:
+def _is_text(text: Text) -> bool:
     return isinstance(text, str)
 
 
@@ -195,6 +198,3 @@ def _as_list(texts: Any) -> Any:
         if hasattr(texts, name) and not isinstance(texts, str):
             return getattr(texts, name)()
     return texts
-
-
-__all__ = ["Request", "Text", "Texts", "check_texts", "parse_texts", "request"]

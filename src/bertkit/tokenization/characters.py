@@ -14,9 +14,9 @@ and for U+2B820..U+2B91F (Chinese, but not so in FROZEN).
 
 from __future__ import annotations
 
+import string
 import unicodedata
 from collections.abc import Mapping
-from typing import Protocol
 
 _ACCENTS = """
 300-33f 342 345-36f 483-487 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 6ea-6ed
@@ -85,41 +85,48 @@ _YOUNG_CAPITALS = (
 )
 
 
-class CharacterClasses(Protocol):
-    """Answers about one character (a string of length 1)."""
-
-    def is_removed(self, char: str) -> bool:
-        """Dropped when text is cleaned: control characters, U+0000, U+FFFD, lone surrogates."""
-
-    def is_space(self, char: str) -> bool:
-        """White space after cleaning; splits words."""
-
-    def is_punctuation(self, char: str) -> bool:
-        """A word of its own. Every ASCII sign counts, also ``$``, ``^`` and ``+``, which Unicode calls symbols."""
-
-    def is_chinese(self, char: str) -> bool:
-        """An ideograph: a word of its own. Hangul, Hiragana and Katakana are not."""
-
-    def is_accent(self, char: str) -> bool:
-        """A non-spacing mark, dropped when accents are stripped."""
-
-    def decompose(self, char: str) -> str:
-        """Canonical decomposition (NFD) of the character alone."""
-
-    def combining(self, char: str) -> int:
-        """Canonical combining class; marks in a row are sorted by it."""
-
-    def lower(self, char: str) -> str:
-        """The character in lower case, without looking at its neighbours (a final sigma becomes σ)."""
-
-
 def _spans(ranges: str) -> list[tuple[int, int]]:
     """Code points written as hexadecimal ranges: first and last of each."""
     return [(int(part.split("-")[0], 16), int(part.split("-")[-1], 16)) for part in ranges.split()]
 
 
-def _chars(ranges: str) -> frozenset[str]:
-    return frozenset(chr(point) for first, last in _spans(ranges) for point in range(first, last + 1))
+class CharacterClasses:
+    """Answers about one character (a string of length 1); these are :data:`RUNNING_PYTHON`'s."""
+
+    _chinese = _spans(_CHINESE_ORIGINAL)
+    _ascii_signs = frozenset(string.punctuation)
+
+    def is_removed(self, char: str) -> bool:
+        """Dropped when text is cleaned: control characters, U+0000, U+FFFD, lone surrogates."""
+        return char in "\x00\ufffd" or (char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf", "Cs"))
+
+    def is_space(self, char: str) -> bool:
+        """White space after cleaning; splits words."""
+        return char in " \t\n\r" or unicodedata.category(char) in ("Zs", "Zl", "Zp")
+
+    def is_punctuation(self, char: str) -> bool:
+        """A word of its own. Every ASCII sign counts, also ``$``, ``^`` and ``+``, which Unicode calls symbols."""
+        return char in self._ascii_signs or unicodedata.category(char).startswith("P")
+
+    def is_chinese(self, char: str) -> bool:
+        """An ideograph: a word of its own. Hangul, Hiragana and Katakana are not."""
+        return any(first <= ord(char) <= last for first, last in self._chinese)
+
+    def is_accent(self, char: str) -> bool:
+        """A non-spacing mark, dropped when accents are stripped."""
+        return unicodedata.category(char) == "Mn"
+
+    def decompose(self, char: str) -> str:
+        """Canonical decomposition (NFD) of the character alone."""
+        return unicodedata.normalize("NFD", char)
+
+    def combining(self, char: str) -> int:
+        """Canonical combining class; marks in a row are sorted by it."""
+        return unicodedata.combining(char)
+
+    def lower(self, char: str) -> str:
+        """The character in lower case, without looking at its neighbours (a final sigma becomes σ)."""
+        return char.lower()
 
 
 _NONE, _IS_REMOVED, _IS_SPACE, _IS_PUNCTUATION, _IS_CHINESE, _IS_ACCENT, _IS_MOVED = range(7)
@@ -135,11 +142,11 @@ def _kinds() -> bytes:
     return bytes(kinds)
 
 
-class _Frozen:
+class _Frozen(CharacterClasses):
     """See :data:`FROZEN`."""
 
     _kinds = _kinds()
-    _whole = _chars(_NOT_DECOMPOSED)
+    _whole = frozenset(chr(point) for first, last in _spans(_NOT_DECOMPOSED) for point in range(first, last + 1))
     _small: Mapping[str, str] = {
         chr(point): chr(point + distance)
         for first, last, distance in _YOUNG_CAPITALS
@@ -172,39 +179,8 @@ class _Frozen:
         return self._small.get(char) or char.lower()
 
 
-class _RunningPython:
-    """See :data:`RUNNING_PYTHON`."""
-
-    _chinese = _spans(_CHINESE_ORIGINAL)
-    _ascii_signs = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-
-    def is_removed(self, char: str) -> bool:
-        return char in "\x00\ufffd" or (char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf", "Cs"))
-
-    def is_space(self, char: str) -> bool:
-        return char in " \t\n\r" or unicodedata.category(char) in ("Zs", "Zl", "Zp")
-
-    def is_punctuation(self, char: str) -> bool:
-        return char in self._ascii_signs or unicodedata.category(char).startswith("P")
-
-    def is_chinese(self, char: str) -> bool:
-        return any(first <= ord(char) <= last for first, last in self._chinese)
-
-    def is_accent(self, char: str) -> bool:
-        return unicodedata.category(char) == "Mn"
-
-    def decompose(self, char: str) -> str:
-        return unicodedata.normalize("NFD", char)
-
-    def combining(self, char: str) -> int:
-        return unicodedata.combining(char)
-
-    def lower(self, char: str) -> str:
-        return char.lower()
-
-
 FROZEN: CharacterClasses = _Frozen()
-RUNNING_PYTHON: CharacterClasses = _RunningPython()
+RUNNING_PYTHON = CharacterClasses()
 #: Regular expression for the characters whose order stripping accents can change: text that has one needs the
 #: reference normalization; any other text can be normalized character by character.
 REORDERED = "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _spans(_MOVED)) + "]"

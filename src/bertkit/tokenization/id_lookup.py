@@ -12,19 +12,8 @@ from bertkit.errors import InputError
 from bertkit.tokenization import templates
 from bertkit.tokenization.vocabulary import TokenTable
 
-#: Contractions and punctuation after joining words by spaces, and how they should look.
-_SPACES = (
-    (" .", "."),
-    (" ?", "?"),
-    (" !", "!"),
-    (" ,", ","),
-    (" ' ", "'"),
-    (" n't", "n't"),
-    (" 'm", "'m"),
-    (" 's", "'s"),
-    (" 've", "'ve"),
-    (" 're", "'re"),
-)
+#: What loses its blanks after words were joined by spaces: contractions and punctuation.
+_LOOSE = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
 class Decoder:
@@ -146,8 +135,8 @@ class Decoder:
         text = self._engine.decode([self._check(number) for number in numbers], skip_special_tokens=skip_special_tokens)
         clean_up = clean_up_tokenization_spaces
         if self.clean_up_tokenization_spaces if clean_up is None else clean_up:
-            for loose, tight in _SPACES:
-                text = text.replace(loose, tight)
+            for loose in _LOOSE:
+                text = text.replace(loose, loose.strip())
         return text
 
     def batch_decode(

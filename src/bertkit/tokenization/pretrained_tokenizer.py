@@ -5,24 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bertkit.errors import InputError, did_you_mean
-from bertkit.ragged import Ragged
+from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import backend as engines
-from bertkit.tokenization.batch_encoding import BatchEncoding, columns_of, columns_of_ragged, pad_columns
+from bertkit.tokenization.batch_encoding import (
+    BatchEncoding,
+    Columns,
+    columns_of,
+    columns_of_ragged,
+    pad_columns,
+)
 from bertkit.tokenization.call_arguments import Request, Texts, checked_length, list_of_texts, parse_texts, request
-from bertkit.tokenization.fast.chunk_cache import ChunkEncoder, Int32, Int64
+from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
 from bertkit.tokenization.templates import assemble, kept_lengths
-from bertkit.tokenization.vocabulary import TokenTable
+from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTokens, TokenTable
+
+
+class SharedArguments(SpecialTokens, total=False):
+    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these."""
+
+    added_tokens: Iterable[AddedToken]
+    model_max_length: int
+    padding_side: str
+    truncation_side: str
+    clean_up_tokenization_spaces: bool
+    source: str | None
 
 
 class PreTrainedTokenizer(Decoder):
@@ -41,25 +58,29 @@ class PreTrainedTokenizer(Decoder):
         clean_up_tokenization_spaces: decode contractions without spaces (``do n't`` as ``don't``).
     """
 
-    #: What to fetch from the Hub.
-    files: ClassVar[tuple[str, ...]]
     #: The format of its files.
     kind: ClassVar[Kind]
 
-    def __init__(
-        self,
-        vocabulary: TokenTable,
-        *,
-        model_max_length: int = 512,
-        padding_side: str = "right",
-        truncation_side: str = "right",
-        clean_up_tokenization_spaces: bool = False,
-    ) -> None:
-        self._set_up(vocabulary, clean_up_tokenization_spaces)
-        self.model_max_length = checked_length(model_max_length)
-        self.padding_side = padding_side
-        self.truncation_side = truncation_side
-        self._request(padding=False, truncation=False, max_length=None)  # checks the sides
+    #: Special tokens that are not those of the vocabulary's kind.
+    special_names: ClassVar[SpecialTokens] = {}
+
+    def __init__(self, vocabulary: TokenTable, **kwargs: Unpack[SharedArguments]) -> None:
+        self._set_up(vocabulary, kwargs.get("clean_up_tokenization_spaces", False))
+        self.model_max_length = checked_length(kwargs.get("model_max_length", 512))
+        self.padding_side = kwargs.get("padding_side", "right")
+        self.truncation_side = kwargs.get("truncation_side", "right")
+        request(self)  # checks the sides
+
+    @classmethod
+    def _special_tokens(cls, given: SharedArguments) -> SpecialTokens:
+        """The special tokens that are given, or usual in this class."""
+        if unknown := given.keys() - SharedArguments.__annotations__.keys():
+            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {min(unknown)!r}")
+        chosen = cls.special_names.copy()
+        for name in SPECIAL_NAMES:
+            if name in given and given[name] is not None:
+                chosen[name] = given[name]
+        return chosen
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         """Build the engines: everything that a pickle does not hold."""
@@ -89,13 +110,14 @@ class PreTrainedTokenizer(Decoder):
         """
         overrides.pop("use_fast", None)
         cls._check_arguments(overrides)
-        path = resolve(name_or_path, files=cls.files, revision=revision)
+        path = resolve(name_or_path, files=cls.kind.files, revision=revision)
         return cls(**cls._read(path, overrides))
 
     @classmethod
     def _check_arguments(cls, given: Iterable[str]) -> None:
         classes = [each for each in cls.__mro__ if issubclass(each, PreTrainedTokenizer) and "__init__" in vars(each)]
-        known = {name for each in classes[:-1] for name in signature(each).parameters}
+        known = {name for each in classes[:-1] for name in signature(each).parameters if name != "kwargs"}
+        known |= SharedArguments.__annotations__.keys()
         for name in given:
             if name not in known:
                 raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
@@ -198,10 +220,11 @@ class PreTrainedTokenizer(Decoder):
         """
         texts = parse_texts(text, text_pair, words=is_split_into_words)
         self._check_words(is_split_into_words)
-        asked = self._request(
-            padding=padding,
-            truncation=truncation,
-            max_length=max_length,
+        asked = request(
+            self,
+            padding,
+            truncation,
+            max_length,
             pad_to_multiple_of=pad_to_multiple_of,
             padding_side=padding_side,
             stride=stride,
@@ -218,63 +241,48 @@ class PreTrainedTokenizer(Decoder):
             "offset_mapping": return_offsets_mapping,
             "length": return_length,
         }
-        keys = [key for key, want in wanted.items() if want]
-        if is_split_into_words or return_overflowing_tokens or return_offsets_mapping:
-            result = self._with_offsets(texts, asked, keys)
-        else:
-            columns = self._columns(texts, asked)
-            result = BatchEncoding({key: columns[key] for key in keys}, lambda: self._encodings(texts, asked)[0])
+        result = self._encoded(texts, asked, [name for name, want in wanted.items() if want])
         if not (texts.batched or return_tensors or return_overflowing_tokens):
-            _unwrap(result)
+            for key, rows in result.items():
+                result[key] = rows[0] if isinstance(rows[0], list) else rows
         return result.convert_to_tensors(return_tensors)
+
+    def _encoded(self, texts: Texts, asked: Request, names: Sequence[str]) -> BatchEncoding:
+        """The columns ``names``, from the fast path unless offsets, words or windows are asked for."""
+        encodings: list[Encoding] = []
+        samples: list[int] = []
+        if by_engine := asked.words or asked.windows or "offset_mapping" in names:
+            encodings, samples = self._encodings(texts, asked)
+            columns = columns_of(encodings, paired=texts.second is not None, asked=asked, template=self.template)
+        else:
+            ragged = self._ragged(texts.first, texts.second, asked)
+            columns = columns_of_ragged(ragged, special=asked.add_special_tokens, template=self.template)
+            length = asked.pad_to(max(map(len, columns["input_ids"]), default=0))
+            columns = columns if length is None else self._padded(columns, length, asked)
+        result = BatchEncoding(
+            {name: columns[name] for name in names if name in columns},
+            lambda: encodings if by_engine else self._encodings(texts, asked)[0],
+        )
+        if "offset_mapping" in names:
+            result["offset_mapping"] = [row.offsets for row in encodings]
+        if "length" in names:
+            result["length"] = [len(row) for row in columns["input_ids"]]
+        if asked.windows:
+            result["overflow_to_sample_mapping"] = samples
+        return result
 
     def _check_words(self, words: bool) -> None:
         """Refuse words where they would not be tokenized as in a text."""
 
-    def _with_offsets(self, texts: Texts, asked: Request, keys: list[str]) -> BatchEncoding:
-        """The columns ``keys`` from the engine, which knows offsets, words and windows."""
-        encodings, samples = self._encodings(texts, asked)
-        paired, special = texts.second is not None, asked.add_special_tokens
-        columns = columns_of(encodings, paired=paired, special=special, template=self.template)
-        if asked.windows:
-            keys, columns = [*keys, "overflow_to_sample_mapping"], {**columns, "overflow_to_sample_mapping": samples}
-        return BatchEncoding({key: columns[key] for key in keys}, lambda: encodings)
-
-    def _request(self, *, padding_side: str | None = None, **arguments: Any) -> Request:
-        defaults = {"pad_to_multiple_of": None, "stride": 0, "add_special_tokens": True}
-        return request(
-            **{**defaults, "words": False, "windows": False, **arguments},
-            model_max_length=self.model_max_length,
-            padding_side=padding_side or self.padding_side,
-            truncation_side=self.truncation_side,
-        )
-
-    def _columns(self, texts: Texts, asked: Request) -> dict[str, list[Any]]:
-        """All columns from the fast path, which knows no offsets."""
-        ragged = self._ragged(texts.first, texts.second, asked)
-        columns = columns_of_ragged(ragged, special=asked.add_special_tokens, template=self.template)
-        length = asked.pad_to(max(columns["length"], default=0))
-        if length is None:
-            return columns
+    def _padded(self, columns: Columns, length: int, asked: Request) -> Columns:
         fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
-        padded = pad_columns(columns, length, fill=fill, left=asked.pad_left)
-        return {**padded, "length": [max(length, own) for own in columns["length"]]}
+        return pad_columns(columns, length, fill=fill, left=asked.pad_left)
 
     def _encodings(self, texts: Texts, asked: Request) -> tuple[list[Encoding], list[int]]:
         """Padded rows from the engine, and the number of each row's text."""
         first = engines.encode(self._bare, texts.first, words=asked.words)
         second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
-        joined = engines.cut_and_join(
-            self._engine,
-            first,
-            second,
-            max_length=asked.max_length if asked.strategy else None,
-            strategy=asked.strategy or "",
-            stride=asked.stride,
-            windows=asked.windows,
-            add_special_tokens=asked.add_special_tokens,
-            from_left=asked.cut_left,
-        )
+        joined = engines.cut_and_join(self._engine, first, second, asked)
         rows: list[Encoding] = []
         samples: list[int] = []
         for sample, encoding in enumerate(joined):
@@ -315,13 +323,8 @@ class PreTrainedTokenizer(Decoder):
         first, second = list_of_texts(texts), None if text_pairs is None else list_of_texts(text_pairs)
         if second is not None and len(first) != len(second):
             raise InputError(f"got {len(first)} texts but {len(second)} text_pairs; give the same number of each")
-        asked = self._request(
-            padding=False,
-            truncation=False if max_length is None else truncation,
-            max_length=max_length,
-            add_special_tokens=add_special_tokens,
-        )
-        return self._ragged(first, second, asked)
+        cut = False if max_length is None else truncation
+        return self._ragged(first, second, request(self, False, cut, max_length, add_special_tokens=add_special_tokens))
 
     def _ragged(self, texts: Sequence[str], text_pairs: Sequence[str] | None, asked: Request) -> Ragged:
         bodies = [self._bodies(texts)] if text_pairs is None else [self._bodies(texts), self._bodies(text_pairs)]
@@ -334,7 +337,7 @@ class PreTrainedTokenizer(Decoder):
         specials = (self.cls_token_id, self.sep_token_id) if asked.add_special_tokens else None
         return assemble(bodies, lengths, specials, template=self.template, from_left=asked.cut_left)
 
-    def _bodies(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+    def _bodies(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
         if self._fast is not None:
             return self._fast.encode(texts)
         encodings = engines.encode(self._bare, texts, words=False)
@@ -376,20 +379,8 @@ class PreTrainedTokenizer(Decoder):
             raise InputError(f"pad needs rows of input_ids, got {', '.join(encoded) or 'nothing'}")
         columns = {key: [np.asarray(row).tolist() for row in rows] for key, rows in encoded.items()}
         columns.setdefault("attention_mask", [[1] * len(row) for row in columns["input_ids"]])
-        asked = self._request(
-            padding=padding,
-            truncation=False,
-            max_length=max_length,
-            pad_to_multiple_of=pad_to_multiple_of,
-            padding_side=padding_side,
+        asked = request(
+            self, padding, max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, padding_side=padding_side
         )
         length = asked.pad_to(max(map(len, columns["input_ids"]), default=0)) or 0
-        fill = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
-        padded = BatchEncoding(pad_columns(columns, length, fill=fill, left=asked.pad_left))
-        return padded.convert_to_tensors(return_tensors)
-
-
-def _unwrap(result: BatchEncoding) -> None:
-    """Replace each column of one row by the row itself."""
-    for key, rows in result.items():
-        result[key] = rows[0] if isinstance(rows[0], list) else rows
+        return BatchEncoding(self._padded(columns, length, asked)).convert_to_tensors(return_tensors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Unpack
 
 from tokenizers import Tokenizer
 
@@ -12,42 +13,22 @@ from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
-from bertkit.tokenization.fast.fast_bpe import fast_bpe
-from bertkit.tokenization.formats.bpe_files import BPE_FILES, BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
-from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary, TokenTable
+from bertkit.tokenization.fast.piece_lookup import FastByteBpe
+from bertkit.tokenization.formats.bpe_files import BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer, SharedArguments
+from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable
 
 
-class BeginAndEnd:
-    """Second names of the special tokens, as RoBERTa's family has them."""
+class BeginAndEnd(PreTrainedTokenizer):
+    """A tokenizer with second names for special tokens: ``bos_token`` is ``cls_token``, ``eos_token`` ``sep_token``."""
 
-    cls_token: str
-    cls_token_id: int
-    sep_token: str
-    sep_token_id: int
-
-    @property
-    def bos_token(self) -> str:
-        """The same as ``cls_token``."""
-        return self.cls_token
-
-    @property
-    def bos_token_id(self) -> int:
-        """The same as ``cls_token_id``."""
-        return self.cls_token_id
-
-    @property
-    def eos_token(self) -> str:
-        """The same as ``sep_token``."""
-        return self.sep_token
-
-    @property
-    def eos_token_id(self) -> int:
-        """The same as ``sep_token_id``."""
-        return self.sep_token_id
+    def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
+        super()._set_up(vocabulary, clean_up_tokenization_spaces)
+        self.bos_token, self.bos_token_id = self.cls_token, self.cls_token_id
+        self.eos_token, self.eos_token_id = self.sep_token, self.sep_token_id
 
 
-class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
+class RobertaTokenizer(BeginAndEnd):
     """RoBERTa's byte-level BPE tokenizer, equal to that of transformers in ids, offsets and word numbers.
 
     A word is tokenized together with the space before it, so ``"Hello"`` and ``" Hello"`` have different ids. No text
@@ -73,7 +54,6 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
         InputError: neither or both of ``vocab`` and ``vocab_file``, or of ``merges`` and ``merges_file``.
     """
 
-    files = BPE_FILES
     kind = BYTE_LEVEL_BPE
     _vocabulary: BpeVocabulary
     model_input_names = ("input_ids", "attention_mask")
@@ -88,44 +68,25 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
         merges_file: str | Path | None = None,
         add_prefix_space: bool = False,
         trim_offsets: bool = True,
-        unk_token: str = "<unk>",
-        sep_token: str = "</s>",
-        pad_token: str = "<pad>",
-        cls_token: str = "<s>",
-        mask_token: str = "<mask>",
-        added_tokens: Iterable[AddedToken] = (),
-        model_max_length: int = 512,
-        padding_side: str = "right",
-        truncation_side: str = "right",
-        clean_up_tokenization_spaces: bool = False,
-        source: str | None = None,
         merges_source: str | None = None,
+        **kwargs: Unpack[SharedArguments],
     ) -> None:
+        special = self._special_tokens(kwargs)
         if (vocab is None) == (vocab_file is None) or (merges is None) == (merges_file is None):
             raise InputError("pass vocab and merges, or vocab_file and merges_file (vocab.json and merges.txt)")
         tokens = vocab_file if vocab is None else vocab
         pairs = merges_file if merges is None else merges
         vocabulary = BpeVocabulary(
-            read_bpe_vocab(Path(tokens)) if isinstance(tokens, str | Path) else dict(tokens or {}),
-            read_merges(Path(pairs)) if isinstance(pairs, str | Path) else tuple((a, b) for a, b in pairs or ()),
-            tuple(added_tokens),
-            add_prefix_space,
-            trim_offsets,
-            unk_token,
-            sep_token,
-            pad_token,
-            cls_token,
-            mask_token,
-            source or (str(tokens) if isinstance(tokens, str | Path) else "the vocabulary"),
-            merges_source or (str(pairs) if isinstance(pairs, str | Path) else "the merges"),
+            vocab=read_bpe_vocab(Path(tokens)) if isinstance(tokens, str | Path) else dict(tokens or {}),
+            merges=read_merges(Path(pairs)) if isinstance(pairs, str | Path) else tuple((a, b) for a, b in pairs or ()),
+            added=tuple(kwargs.get("added_tokens", ())),
+            add_prefix_space=add_prefix_space,
+            trim_offsets=trim_offsets,
+            source=kwargs.get("source") or (str(tokens) if isinstance(tokens, str | Path) else "the vocabulary"),
+            merges_source=merges_source or (str(pairs) if isinstance(pairs, str | Path) else "the merges"),
+            **special,
         )
-        super().__init__(
-            vocabulary,
-            model_max_length=model_max_length,
-            padding_side=padding_side,
-            truncation_side=truncation_side,
-            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
-        )
+        super().__init__(vocabulary, **kwargs)
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
@@ -134,7 +95,9 @@ class RobertaTokenizer(BeginAndEnd, PreTrainedTokenizer):
 
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
         engine, bare, parts = engines.build_bpe(self._vocabulary)
-        return engine, bare, fast_bpe(self._vocabulary, parts)
+        # The fast path cannot find a token only between certain characters.
+        is_fast = not any(token.single_word for token in self._vocabulary.never_split)
+        return engine, bare, FastByteBpe(self._vocabulary, parts) if is_fast else None
 
     def _original_files(self) -> dict[str, bytes]:
         merges = "".join(f"{left} {right}\n" for left, right in self._vocabulary.merges)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertkit.errors import InputError
-from bertkit.ragged import Ids as Int32
-from bertkit.ragged import Ints as Int64
-from bertkit.ragged import Ragged, boundaries_of, gather
+from bertkit.ragged import Ids, Ints, Ragged, boundaries_of, gather
 
 STRATEGIES = ("longest_first", "only_first", "only_second")
 
@@ -37,17 +35,17 @@ ROBERTA = Template(between=2, segments=False)
 
 
 def kept_lengths(
-    first: Int64, second: Int64 | None, max_length: int, num_special: int, strategy: str
-) -> tuple[Int64, Int64 | None]:
+    first: Ints, second: Ints | None, max_length: int, num_special: int, strategy: str
+) -> tuple[Ints, Ints | None]:
     """How many tokens each text keeps so that no row has more than ``max_length``.
 
     Args:
-        first: tokens of each text, int64 ``(B,)``, without special tokens.
-        second: tokens of each second text; None where there are no pairs.
+        first: tokens of each text without special ones, int64 ``(B,)``.
+        second: the same for the second texts of pairs.
         max_length: longest row allowed, special tokens included.
         num_special: special tokens that each row gets.
-        strategy: ``"longest_first"`` takes from the longer text of a pair until both are of one length, then from
-            both; ``"only_first"`` and ``"only_second"`` leave the other text whole.
+        strategy: ``"longest_first"`` cuts the longer text of a pair until both are equal, then both; ``"only_first"``
+            and ``"only_second"`` leave the other text whole.
 
     Raises:
         InputError: an unknown strategy, or a row that cannot be made to fit this way.
@@ -82,8 +80,8 @@ def kept_lengths(
 
 
 def assemble(
-    bodies: list[tuple[Int32, Int64]],
-    kept: list[Int64],
+    bodies: list[tuple[Ids, Ints]],
+    kept: list[Ints],
     specials: tuple[int, int] | None,
     *,
     template: Template = BERT,
@@ -92,7 +90,7 @@ def assemble(
     """Cut texts, put special tokens around them, pairs side by side.
 
     Args:
-        bodies: for the first texts, and the second ones of pairs: all ids in a row, and how many each text has.
+        bodies: the ids of all first texts in a row, and how many each has; the same of the second texts of pairs.
         kept: for each of ``bodies``, how many tokens each text keeps.
         specials: ids of [CLS] and [SEP]; None to add none.
         template: where they stand.

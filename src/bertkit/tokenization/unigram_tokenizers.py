@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from tokenizers import Tokenizer
 
@@ -12,19 +12,14 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
-from bertkit.tokenization.fast.fast_unigram import fast_unigram
-from bertkit.tokenization.formats.sentencepiece import CONTROL, UNKNOWN, SentencePieceModel
-from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES
-from bertkit.tokenization.formats.unigram_files import (
-    Pieces,
-    unigram_kind,
-)
-from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.fast.piece_lookup import FastUnigram
+from bertkit.tokenization.formats.unigram_files import CONTROL, UNKNOWN, Pieces, SentencePieceModel, unigram_kind
+from bertkit.tokenization.pretrained_tokenizer import SharedArguments
 from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
-from bertkit.tokenization.vocabulary import AddedToken, TokenTable, UnigramVocabulary
+from bertkit.tokenization.vocabulary import SpecialTokens, TokenTable, UnigramVocabulary
 
 
-class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
+class UnigramTokenizer(BeginAndEnd):
     """What the tokenizers with unigram pieces share; use :class:`AlbertTokenizer` and its like.
 
     They are equal to those of transformers in ids, offsets and word numbers. Lone surrogates become U+FFFD.
@@ -50,7 +45,6 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
 
     #: The name of its SentencePiece file.
     model_file: ClassVar[str]
-    special_names: ClassVar[Mapping[str, str]] = {}
     replace_quotes: ClassVar[bool] = False
     _vocabulary: UnigramVocabulary
 
@@ -63,49 +57,32 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
         do_lower_case: bool = False,
         keep_accents: bool = True,
         add_prefix_space: bool = True,
-        unk_token: str | None = None,
-        sep_token: str | None = None,
-        pad_token: str | None = None,
-        cls_token: str | None = None,
-        mask_token: str | None = None,
-        added_tokens: Iterable[AddedToken] = (),
-        model_max_length: int = 512,
-        padding_side: str = "right",
-        truncation_side: str = "right",
-        clean_up_tokenization_spaces: bool = False,
         model: bytes | None = None,
-        source: str | None = None,
+        **kwargs: Unpack[SharedArguments],
     ) -> None:
+        special = self._special_tokens(kwargs)
         if (vocab is None) == (vocab_file is None):
             raise InputError(f"pass either vocab (pieces with scores) or vocab_file (the path of a {self.model_file})")
         given = vocab_file if vocab is None else vocab
         if isinstance(given, str | Path):
             read = next(iter(self.kind.originals.values()))(Path(given))
             pieces, model = read["vocab"], read["model"]
-            precompiled_charsmap, source = precompiled_charsmap or read["precompiled_charsmap"], source or str(given)
+            precompiled_charsmap = precompiled_charsmap or read["precompiled_charsmap"]
         else:
             pieces = tuple((piece, float(score)) for piece, score in given or ())
-        names = {"unk_token": unk_token, "sep_token": sep_token, "pad_token": pad_token, "cls_token": cls_token}
-        chosen = {name: token for name, token in {**names, "mask_token": mask_token}.items() if token is not None}
         vocabulary = UnigramVocabulary(
-            pieces,
-            precompiled_charsmap or None,
-            tuple(added_tokens),
-            self.replace_quotes,
-            keep_accents,
-            do_lower_case,
-            add_prefix_space,
-            **{**self.special_names, **chosen},
+            pieces=pieces,
+            charsmap=precompiled_charsmap or None,
+            added=tuple(kwargs.get("added_tokens", ())),
+            replace_quotes=self.replace_quotes,
+            keep_accents=keep_accents,
+            do_lower_case=do_lower_case,
+            add_prefix_space=add_prefix_space,
             model=model,
-            source=source or "the vocabulary",
+            source=kwargs.get("source") or (str(given) if isinstance(given, str | Path) else "the vocabulary"),
+            **special,
         )
-        super().__init__(
-            vocabulary,
-            model_max_length=model_max_length,
-            padding_side=padding_side,
-            truncation_side=truncation_side,
-            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
-        )
+        super().__init__(vocabulary, **kwargs)
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
@@ -115,7 +92,9 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
 
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
         engine, bare, parts = engines.build_unigram(self._vocabulary, self.template)
-        return engine, bare, fast_unigram(self._vocabulary, parts)
+        # The fast path cannot find a token in normalized text, or only between certain characters.
+        is_fast = not any(token.single_word or token.normalized for token in self._vocabulary.never_split)
+        return engine, bare, FastUnigram(self._vocabulary, parts) if is_fast else None
 
     def _original_files(self) -> dict[str, bytes]:
         model = self._vocabulary.model
@@ -124,11 +103,11 @@ class UnigramTokenizer(BeginAndEnd, PreTrainedTokenizer):
 
 def _number_albert(model: SentencePieceModel, path: Path) -> Pieces:
     """As they are; a number and a comma is never used."""
-    return tuple((piece, score - 100 if _is_number_and_comma(piece) else score) for piece, score in model.pieces)
 
+    def adjusted(piece: str, score: float) -> float:
+        return score - 100 if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() else score
 
-def _is_number_and_comma(piece: str) -> bool:
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+    return tuple((piece, adjusted(piece, score)) for piece, score in model.pieces)
 
 
 def _number_xlm_roberta(model: SentencePieceModel, path: Path) -> Pieces:
@@ -157,9 +136,8 @@ class AlbertTokenizer(UnigramTokenizer):
     """
 
     model_file = "spiece.model"
-    files = ("spiece.model", *COMMON_FILES)
     kind = unigram_kind("AlbertTokenizer", model_file, _number_albert, templates.BERT, accents=True)
-    special_names: ClassVar[Mapping[str, str]] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
+    special_names: ClassVar[SpecialTokens] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     replace_quotes = True
     template = templates.BERT
 
@@ -168,16 +146,15 @@ class AlbertTokenizer(UnigramTokenizer):
         vocab: Sequence[tuple[str, float]] | str | Path | None = None,
         do_lower_case: bool = True,
         keep_accents: bool = False,
-        **arguments: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(vocab, do_lower_case=do_lower_case, keep_accents=keep_accents, **arguments)
+        super().__init__(vocab, do_lower_case=do_lower_case, keep_accents=keep_accents, **kwargs)
 
 
 class FairseqUnigramTokenizer(UnigramTokenizer):
     """What the unigram tokenizers of models from fairseq share: file, rows as RoBERTa's, no segments."""
 
     model_file = "sentencepiece.bpe.model"
-    files = ("sentencepiece.bpe.model", *COMMON_FILES)
     model_input_names = ("input_ids", "attention_mask")
     template = templates.ROBERTA
 
@@ -191,11 +168,7 @@ class XLMRobertaTokenizer(FairseqUnigramTokenizer):
     """
 
     kind = unigram_kind(
-        "XLMRobertaTokenizer",
-        "sentencepiece.bpe.model",
-        _number_xlm_roberta,
-        templates.ROBERTA,
-        accents=False,
+        "XLMRobertaTokenizer", "sentencepiece.bpe.model", _number_xlm_roberta, templates.ROBERTA, accents=False
     )
 
 

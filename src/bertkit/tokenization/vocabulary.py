@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypedDict, get_args
+
+import numpy as np
 
 from bertkit.errors import CheckpointError, shorten
-from bertkit.tokenization.formats.sentencepiece import check_charsmap
 
 SPECIAL_TOKENS = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 #: Words longer than this become ``[UNK]``. The first release of the original code had 200; every fast tokenizer, and
 #: so every model in use today, has 100.
 MAX_INPUT_CHARS_PER_WORD = 100
+
+SpecialName = Literal["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
+SPECIAL_NAMES: tuple[SpecialName, ...] = get_args(SpecialName)
+
+
+class SpecialTokens(TypedDict, total=False):
+    """Special tokens by name."""
+
+    unk_token: str
+    sep_token: str
+    pad_token: str
+    cls_token: str
+    mask_token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +57,7 @@ class AddedToken:
 
 
 def check_characters(tokens: Iterable[str], source: str) -> None:
-    """Refuse tokens that UTF-8 cannot represent; the engine cannot either.
-
-    Raises:
-        CheckpointError: names ``source`` and the first such token.
-    """
+    """Refuse tokens with a lone surrogate, which neither UTF-8 nor the engine can represent; names the first."""
     for token in tokens:
         try:
             token.encode()
@@ -55,30 +67,26 @@ def check_characters(tokens: Iterable[str], source: str) -> None:
             ) from None
 
 
+@dataclass(frozen=True, kw_only=True)
 class TokenTable:
     """The common part of all vocabularies: tokens, their ids, and which of them are special.
 
-    vocab: token to id.
+    vocab: token to id, ids 0 ... n-1.
     added: tokens that are never split; ids of those not in ``vocab`` follow it.
     source: its name in error messages.
     """
 
     vocab: Mapping[str, int]
-    added: tuple[AddedToken, ...]
-    unk_token: str
-    sep_token: str
-    pad_token: str
-    cls_token: str
-    mask_token: str
-    source: str
+    added: tuple[AddedToken, ...] = ()
+    unk_token: str = "<unk>"
+    sep_token: str = "</s>"
+    pad_token: str = "<pad>"
+    cls_token: str = "<s>"
+    mask_token: str = "<mask>"
+    source: str = field(default="the vocabulary", compare=False)
 
     def check_tokens(self) -> None:
-        """Check that ids are 0 ... n-1, that the special tokens exist, and that UTF-8 can represent all tokens.
-
-        Raises:
-            CheckpointError: the first number that no token has; the special tokens that are missing; a token with half
-                of a character that takes two (a lone surrogate), which no text has.
-        """
+        """Check that ids are 0 ... n-1, that the special tokens exist, and that UTF-8 can represent all tokens."""
         ids = {*self.vocab.values(), *(token.id for token in self.added)}
         known = {*self.vocab, *(token.content for token in self.added)}
         check_characters(known, self.source)
@@ -97,11 +105,7 @@ class TokenTable:
             )
 
     def check_unknown(self) -> None:
-        """Check that the unknown token is in the vocabulary of the model itself.
-
-        Raises:
-            CheckpointError: it is only an added token, which the model does not know.
-        """
+        """Check that the model itself knows the unknown token, which an added token would not be enough for."""
         if self.unk_token not in self.vocab:
             raise CheckpointError(f"{self.source}: unk_token={self.unk_token!r} must be in it, not an added token")
 
@@ -111,9 +115,8 @@ class TokenTable:
 
     @property
     def special_tokens(self) -> dict[str, str]:
-        """``unk_token``, ``sep_token``, ``pad_token``, ``cls_token`` and ``mask_token`` by these names."""
-        names = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-        return {name: getattr(self, name) for name in names}
+        """The special tokens by name."""
+        return {name: getattr(self, name) for name in SPECIAL_NAMES}
 
     @property
     def never_split(self) -> tuple[AddedToken, ...]:
@@ -128,17 +131,10 @@ class TokenTable:
         return AddedToken(token, self.vocab[token])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Vocabulary(TokenTable):
-    """Everything that makes up BERT's tokenizer: the arguments of :class:`~bertkit.tokenization.BertTokenizer`.
+    """Everything that makes up BERT's tokenizer: the arguments of :class:`~bertkit.tokenization.BertTokenizer`."""
 
-    vocab: token to id, ids 0 ... n-1.
-    added: tokens that are never split; ids of those not in ``vocab`` follow it.
-    prefix: marks tokens that continue a word.
-    """
-
-    vocab: Mapping[str, int]
-    added: tuple[AddedToken, ...] = ()
     do_lower_case: bool = True
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
@@ -149,7 +145,6 @@ class Vocabulary(TokenTable):
     mask_token: str = "[MASK]"
     max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD
     prefix: str = "##"
-    source: str = field(default="the vocabulary", compare=False)
 
     def __post_init__(self) -> None:
         self.check_tokens()
@@ -157,27 +152,30 @@ class Vocabulary(TokenTable):
         check_characters([self.prefix], self.source)
 
 
-@dataclass(frozen=True)
-class BpeVocabulary(TokenTable):
+class _BeginAndEnd(TokenTable):
+    """Special tokens as RoBERTa's family has them."""
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """The special tokens by name, and the aliases ``bos_token`` and ``eos_token``."""
+        return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
+
+    def whole(self, token: str) -> AddedToken:
+        """The mask includes the white space before it, as in every published file: ``a <mask>`` is two tokens."""
+        return replace(super().whole(token), lstrip=token == self.mask_token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BpeVocabulary(_BeginAndEnd):
     """Everything that makes up RoBERTa's tokenizer: the arguments of :class:`~bertkit.tokenization.RobertaTokenizer`.
 
-    vocab: token to id; a token is written in the 256 characters that stand for bytes.
+    vocab: a token is written in the 256 characters that stand for bytes.
     merges: pairs of tokens to join, the most important first.
-    add_prefix_space: prepend a space to a text, so that its first word is tokenized like the others.
-    trim_offsets: exclude white space from the offsets of tokens.
     """
 
-    vocab: Mapping[str, int]
     merges: tuple[tuple[str, str], ...]
-    added: tuple[AddedToken, ...] = ()
     add_prefix_space: bool = False
     trim_offsets: bool = True
-    unk_token: str = "<unk>"
-    sep_token: str = "</s>"
-    pad_token: str = "<pad>"
-    cls_token: str = "<s>"
-    mask_token: str = "<mask>"
-    source: str = field(default="the vocabulary", compare=False)
     merges_source: str = field(default="the merges", compare=False)
 
     def __post_init__(self) -> None:
@@ -196,18 +194,9 @@ class BpeVocabulary(TokenTable):
                     f"{absent[0]!r:.80} is not in {self.source}; the two files do not belong together"
                 )
 
-    @property
-    def special_tokens(self) -> dict[str, str]:
-        """The common ones, and their aliases ``bos_token`` and ``eos_token``."""
-        return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
 
-    def whole(self, token: str) -> AddedToken:
-        """The mask includes the white space before it, as in every published file: ``a <mask>`` is two tokens."""
-        return replace(super().whole(token), lstrip=token == self.mask_token)
-
-
-@dataclass(frozen=True)
-class UnigramVocabulary(TokenTable):
+@dataclass(frozen=True, kw_only=True)
+class UnigramVocabulary(_BeginAndEnd):
     """Everything that makes up a unigram tokenizer: ALBERT's, CamemBERT's, XLM-R's.
 
     pieces: every token with its score (log probability), in the order of ids.
@@ -217,21 +206,14 @@ class UnigramVocabulary(TokenTable):
     model: the SentencePiece file of the pieces, which is written back; None if they are from elsewhere.
     """
 
+    vocab: Mapping[str, int] = field(init=False, compare=False, repr=False)
     pieces: tuple[tuple[str, float], ...]
     charsmap: bytes | None = None
-    added: tuple[AddedToken, ...] = ()
     replace_quotes: bool = False
     keep_accents: bool = True
     do_lower_case: bool = False
     add_prefix_space: bool = True
-    unk_token: str = "<unk>"
-    sep_token: str = "</s>"
-    pad_token: str = "<pad>"
-    cls_token: str = "<s>"
-    mask_token: str = "<mask>"
     model: bytes | None = field(default=None, compare=False, repr=False)
-    source: str = field(default="the vocabulary", compare=False)
-    vocab: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         vocab = {piece: number for number, (piece, _) in enumerate(self.pieces)}
@@ -247,15 +229,6 @@ class UnigramVocabulary(TokenTable):
         if self.charsmap:
             check_charsmap(self.charsmap, self.source)
 
-    @property
-    def special_tokens(self) -> dict[str, str]:
-        """The common ones, and their aliases ``bos_token`` and ``eos_token``."""
-        return {"bos_token": self.cls_token, "eos_token": self.sep_token, **super().special_tokens}
-
-    def whole(self, token: str) -> AddedToken:
-        """The mask includes the white space before it, as in every published file."""
-        return replace(super().whole(token), lstrip=token == self.mask_token)
-
 
 def _byte_chars() -> str:
     """The character for each byte: itself if it is visible, otherwise the next one from U+0100."""
@@ -266,3 +239,35 @@ def _byte_chars() -> str:
 
 #: Radford et al. 2019 (GPT-2), ``encoder.py``: bytes as characters that are neither white space nor control.
 BYTE_CHARS = _byte_chars()
+
+
+def check_charsmap(charsmap: bytes, source: str) -> None:
+    """See that no lookup in a compiled normalization can leave it.
+
+    Its first four bytes are the size of the trie, a double array of 32-bit units; the replacements follow, each ended
+    by a zero byte. A unit either leads to 256 other units or holds the place of a replacement.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    try:
+        (size,) = struct.unpack_from("<I", charsmap)
+        if size % 4 or size == 0 or 4 + size > len(charsmap):
+            raise ValueError(f"a trie of {size:,} bytes in {len(charsmap):,}")
+        units = np.frombuffer(charsmap, "<u4", size // 4, 4)
+        replacements = charsmap[4 + size :]
+        replacements.decode()
+        holds = units >> 31 == 1
+        places = (units[holds] & 0x7FFFFFFF).astype(np.int64)
+        if len(places) and int(places.max()) >= len(replacements):
+            raise ValueError("a replacement outside the table")
+        starts = np.frombuffer(replacements, np.uint8)[places]
+        if (starts >> 6 == 2).any():
+            raise ValueError("a replacement that begins inside a character")
+        inner = units[~holds].astype(np.int64)
+        offsets = (inner >> 10) << ((inner & 0x200) >> 6)
+        reached = (np.flatnonzero(~holds) ^ offsets) | 0xFF
+        if len(reached) and int(reached.max()) >= len(units):
+            raise ValueError("a unit that leads outside the trie")
+    except (ValueError, struct.error) as error:
+        raise CheckpointError(f"{source}: its precompiled_charsmap is damaged: {error}") from None

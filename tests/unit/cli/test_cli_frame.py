@@ -313,7 +313,7 @@ def test_doctor_notices_a_missing_package(monkeypatch: pytest.MonkeyPatch, capsy
 def lines_of(data: bytes, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     options = import_module("bertkit.cli.common_options")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    return list(options.read_texts((cli.STANDARD_STREAM,), None))
+    return list(options.read_texts((cli.STANDARD_STREAM,), options.SOURCE))
 
 
 def test_standard_input_is_one_text_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,32 +326,32 @@ def test_texts_come_from_one_place(tmp_path: Path) -> None:
     options = import_module("bertkit.cli.common_options")
     file = tmp_path / "texts.txt"
     file.write_text("a\nb\n")
-    assert options.read_texts(("a", "b"), None) == ["a", "b"]
-    assert list(options.read_texts((), file)) == ["a", "b"]
+    assert options.read_texts(("a", "b"), options.SOURCE) == ["a", "b"]
+    assert list(options.read_texts((), options.Source(file))) == ["a", "b"]
     for texts, path, told in (
         ((), None, "no text"),
         (("a",), file, "not both"),
         (("a", cli.STANDARD_STREAM), None, "- must stand alone"),
     ):
         with pytest.raises(errors.ConfigError, match=told):
-            options.read_texts(texts, path)
+            options.read_texts(texts, options.Source(path))
     with pytest.raises(errors.DataError, match="is not a file"):
-        list(options.read_texts((), tmp_path / "nothing"))
+        list(options.read_texts((), options.Source(tmp_path / "nothing")))
 
 
 def test_texts_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = import_module("bertkit.cli.common_options")
     file = tmp_path / "texts.txt"
     file.write_bytes("café\nthé\n".encode("cp1252"))
-    assert list(options.read_texts((), file, "cp1252")) == ["café", "thé"]
+    assert list(options.read_texts((), options.Source(file, "cp1252"))) == ["café", "thé"]
     with pytest.raises(errors.DataError, match=r"texts\.txt:1: .*0xe9, is not UTF-8.*--encoding cp1252"):
-        list(options.read_texts((), file))
+        list(options.read_texts((), options.Source(file)))
     with pytest.raises(errors.ConfigError, match="unknown encoding 'cp12'"):
-        list(options.read_texts((), file, "cp12"))
+        list(options.read_texts((), options.Source(file, "cp12")))
     file.write_text("café\nthé\n", encoding="utf-16")  # its mark says so
-    assert list(options.read_texts((), file)) == ["café", "thé"]
+    assert list(options.read_texts((), options.Source(file))) == ["café", "thé"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("a\té".encode("cp1252"))))
-    assert list(options.read_pairs((cli.STANDARD_STREAM,), None, "cp1252")) == [("a", "é")]
+    assert list(options.read_pairs((cli.STANDARD_STREAM,), options.Source(None, "cp1252"))) == [("a", "é")]
 
 
 def test_results_are_written_beside_their_texts_without_running_ahead() -> None:

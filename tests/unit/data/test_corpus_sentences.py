@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertkit.data.corpus.documents import read_documents
-from bertkit.data.corpus.sentences import is_hard_wrapped, keep_lines, split_lines
+from bertkit.data.corpus.documents import is_hard_wrapped, keep_lines, read_documents, split_lines
 
 PARAGRAPH = (
     "Dr. Smith arrived at 5 p.m. on Monday. He lives in Washington, D.C. with his wife and their three small children! "

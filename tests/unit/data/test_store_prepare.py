@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertkit.cli.common_options import Common, bytes_of
+from bertkit.cli.common_options import Common, CorpusReading, bytes_of
+from bertkit.cli.prepare import Work
 from bertkit.cli.prepare import prepare as command
 from bertkit.data.corpus.documents import CorpusReport, read_documents
 from bertkit.data.store.prepare import BASE_MEMORY, WORKER_MEMORY, prepare, workers_within
@@ -210,19 +211,25 @@ def test_histogram_of_known_lengths() -> None:
 
 
 def test_the_command_writes_a_store_and_tells_of_it(corpus: Path, vocabulary: Path, tmp_path: Path, capsys) -> None:
-    command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "s", workers=1, common=Common(json=True, quiet=True))
+    command(
+        str(corpus),
+        tokenizer=str(vocabulary),
+        out=tmp_path / "s",
+        work=Work(workers=1),
+        common=Common(json=True, quiet=True),
+    )
     told = json.loads(capsys.readouterr().out)
     assert told["counts"] == TokenStore(tmp_path / "s").manifest.counts.model_dump()
     (tmp_path / "bad.txt").write_bytes(b"good line\n\nb\xffd line\n")
     command(
-        str(tmp_path / "bad.txt"), tokenizer=str(vocabulary), out=tmp_path / "t", workers=1, on_error="skip",
-        sentences="line", common=Common(quiet=True),
+        str(tmp_path / "bad.txt"), tokenizer=str(vocabulary), out=tmp_path / "t", work=Work(workers=1),
+        reading=CorpusReading(on_error="skip"), sentences="line", common=Common(quiet=True),
     )  # fmt: skip
     assert "skipped: bad UTF-8 1" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="no corpus"):
         command(tokenizer=str(vocabulary), out=tmp_path / "u")
     with pytest.raises(ConfigError, match="memory must be at least"):
-        command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "u", memory="1MB")
+        command(str(corpus), tokenizer=str(vocabulary), out=tmp_path / "u", work=Work(memory="1MB"))
     assert not (tmp_path / "u").exists()
     for out in (corpus, corpus / "store"):
         with pytest.raises(ConfigError, match=r" is a file, or lies in one; give the name of a folder"):

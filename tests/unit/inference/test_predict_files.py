@@ -22,6 +22,7 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.inference.predict_files import predict_file
 from bertkit.inference.prediction_tables import flat
 from bertkit.system.atomic_files import held_lock
+from bertkit.tasks import Columns
 from pipeline_helpers import save_tiny
 from training_helpers import read_rows
 
@@ -40,7 +41,7 @@ def predicted(model: Path, source: Path, name: str = "out.jsonl", **options: Any
 def test_every_column_of_a_table_is_kept(model: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text('id,review,stars\n007,"good, film",5\n008,bad,1\n', encoding="utf-8")
-    rows = predicted(model, source, text="review")
+    rows = predicted(model, source, columns=Columns(text=("review",)))
     assert [list(row) for row in rows] == [
         ["id", "review", "stars", "text", "predicted", "probabilities", "truncated"]
     ] * 2

@@ -27,7 +27,8 @@ from bertkit.tokenization import (
     RobertaTokenizer,
     XLMRobertaTokenizer,
 )
-from bertkit.tokenization.formats.sentencepiece import check_charsmap, parse_sentencepiece
+from bertkit.tokenization.formats.unigram_files import parse_sentencepiece
+from bertkit.tokenization.vocabulary import check_charsmap
 from tokenizer_families import CLASSES, FAMILIES, model_file, peer_class, small
 from tokenizer_helpers import vocab_file
 

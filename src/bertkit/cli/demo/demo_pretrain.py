@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertkit.cli.common_options import Common, write_json, write_line
-from bertkit.cli.demo.demo_prose import Prose, collect_prose, hold_out, write_text
+from bertkit.cli.common_options import Common, open_pipeline, write_json, write_line
 from bertkit.cli.demo.demo_stage import about_pictures, as_typed, learn_tokenizer, make_room, pictures, shorten_text
+from bertkit.cli.demo.demo_text import Prose, collect_prose, hold_out, write_text
 from bertkit.system.console import clock, say
 
 if TYPE_CHECKING:
+    from bertkit.data.store.token_store import TokenStore
     from bertkit.tokenization import BertTokenizer
-    from bertkit.training.pretraining.pretrain import PretrainResult
     from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
 PARTS = ("text", "tokenizer", "store", "held-out-store", "run")
@@ -45,7 +45,7 @@ class Size:
     vocabulary: int
     layers: int
     width: int
-    settings: dict[str, Any]
+    settings: dict[str, float | str | None]
 
 
 FULL = Size(
@@ -77,95 +77,39 @@ QUICK = Size(
 
 
 def show(out: Path, size: Size, common: Common) -> None:
-    """Run the demo; see :func:`bertkit.cli.demo.demo.demo`.
-
-    Raises:
-        ConfigError: ``out`` holds something that is not the demo's.
-        DataError: this Python has no sources of its standard library.
-        Interrupted: Ctrl-C or SIGTERM while training.
-    """
+    """Run the demo; see :func:`bertkit.cli.demo.demo.demo`."""
     common.begin()
-    make_room(out, PARTS)
-    say(f"1/5  reading the documentation of the standard library of Python {platform.python_version()}")
-    train, held_out = hold_out(collect_prose(most=size.documents), share=HELD_OUT, seed=common.seed)
-    (out / "text").mkdir()
-    write_text(out / "text" / "train.txt", train)
-    write_text(out / "text" / "held-out.txt", held_out)
-    say(f"     {_count(train)} to train on, {_count(held_out)} from other files held out: {out / 'text'}")
-    say("2/5  learning a vocabulary, like 'bertkit vocab'")
-    texts = (paragraph for document in train for paragraph in document.paragraphs)
-    tokenizer = learn_tokenizer(out / "tokenizer", texts, size.vocabulary)
-    say(f"     {len(tokenizer):,} tokens: {out / 'tokenizer'}")
-    say("3/5  tokenising the text once, like 'bertkit prepare'")
-    num_tokens = _prepare(out, tokenizer)
-    say(f"     {num_tokens:,} tokens: {out / 'store'}")
-    seconds = size.settings["max_seconds"]
-    length = f"{size.settings['max_steps']} steps" if seconds is None else clock(seconds)
-    say(f"4/5  pre-training {size.layers} layers of width {size.width} for {length}, like 'bertkit pretrain'")
-    result = _pretrain(out, size, common)
-    say("5/5  asking the new model for words masked in the held-out text")
-    told = {
-        "folder": str(out),
-        "model": str(result.model),
-        "vocabulary": len(tokenizer),
-        "tokens": num_tokens,
-        "steps": result.progression.step,
-        "seconds": round(result.progression.seconds, 1),
-        "losses": _losses(out / "run", result, len(tokenizer)),
-        "scores": dict(result.scores),
-        "next_sentence_same_answer": _same_answer(out, tokenizer, _settings(size, common.seed)),
-        "answers": _ask(result.model, held_out, tokenizer, common),
-        "pictures": pictures(out / "run"),
-        "next": next_commands(out),
-    }
-    if common.json:
-        write_json(told)
-    else:
-        _tell(out, told)
-
-
-def next_commands(out: Path) -> list[str]:
-    """Commands that work as they stand when the demo is done."""
-    model = out / "run" / "model"
-    return as_typed(
-        [
-            ["fill-mask", "--model", model, "Return the [MASK] of the list."],
-            ["next-sentence", "--model", model, "Open the file for reading.", "It is closed when the block ends."],
-            ["similarity", "--model", model, "Open a file.", "Read the contents of a file.", "Add two fractions."],
-            ["inspect", model],
-            ["inspect", out / "store"],
-        ]
-    )
-
-
-def _count(documents: list[Prose]) -> str:
-    return f"{sum(document.num_words for document in documents):,} words"
-
-
-def _prepare(out: Path, tokenizer: BertTokenizer) -> int:
-    """Write both stores; returns the number of training tokens."""
-    from bertkit.data.store.prepare import prepare
-
-    prepare(out / "text" / "held-out.txt", tokenizer, out / "held-out-store", workers=1)
-    return prepare(out / "text" / "train.txt", tokenizer, out / "store", workers=1).counts.num_tokens
-
-
-def _settings(size: Size, seed: int) -> PretrainConfig:
-    from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-
-    return PretrainConfig(**size.settings, seed=seed)
-
-
-def _pretrain(out: Path, size: Size, common: Common) -> PretrainResult:
     from bertkit.config.bert_config import BertConfig
+    from bertkit.data.store.prepare import prepare
     from bertkit.data.store.token_store import TokenStore
     from bertkit.system.device import find_device
     from bertkit.system.interrupts import Interrupted
     from bertkit.training.pretraining.pretrain import pretrain
+    from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+    from bertkit.training.trainer.run_log import read_log
 
-    store, config = TokenStore(out / "store"), _settings(size, common.seed)
+    text, run = out / "text", out / "run"
+    make_room(out, PARTS)
+    say(f"1/5  reading the documentation of the standard library of Python {platform.python_version()}")
+    train, held_out = hold_out(collect_prose(most=size.documents), share=HELD_OUT, seed=common.seed)
+    text.mkdir()
+    write_text(text / "train.txt", train)
+    write_text(text / "held-out.txt", held_out)
+    words, others = (f"{sum(document.num_words for document in part):,} words" for part in (train, held_out))
+    say(f"     {words} to train on, {others} from other files held out: {text}")
+    say("2/5  learning a vocabulary, like 'bertkit vocab'")
+    paragraphs = (paragraph for document in train for paragraph in document.paragraphs)
+    tokenizer = learn_tokenizer(out / "tokenizer", paragraphs, size.vocabulary)
+    say(f"     {len(tokenizer):,} tokens: {out / 'tokenizer'}")
+    say("3/5  tokenising the text once, like 'bertkit prepare'")
+    prepare(text / "held-out.txt", tokenizer, out / "held-out-store", workers=1)
+    num_tokens = prepare(text / "train.txt", tokenizer, out / "store", workers=1).counts.num_tokens
+    say(f"     {num_tokens:,} tokens: {out / 'store'}")
+    config = PretrainConfig(**{**size.settings, "seed": common.seed})
+    length = f"{config.max_steps} steps" if config.max_seconds is None else clock(config.max_seconds)
+    say(f"4/5  pre-training {size.layers} layers of width {size.width} for {length}, like 'bertkit pretrain'")
     shape = BertConfig(
-        vocab_size=store.manifest.tokenizer.num_tokens,
+        vocab_size=len(tokenizer),
         hidden_size=size.width,
         num_hidden_layers=size.layers,
         num_attention_heads=size.width // 32,
@@ -177,33 +121,51 @@ def _pretrain(out: Path, size: Size, common: Common) -> PretrainResult:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
+    dev, device = TokenStore(out / "held-out-store"), str(find_device(common.device))
     try:
-        return pretrain(
-            store,
-            out / "run",
-            config,
-            model=shape,
-            dev=TokenStore(out / "held-out-store"),
-            device=str(find_device(common.device)),
-        )
+        result = pretrain(TokenStore(out / "store"), run, config, model=shape, dev=dev, device=device)
     except Interrupted as stop:
         raise Interrupted("stopped; run it again for the whole demo, it starts over", stop.signum) from None
-
-
-def _losses(run: Path, result: PretrainResult, vocabulary: int) -> dict[str, float]:
-    """Masked-LM losses in nats, from a uniform guess to the end of the run."""
-    from bertkit.training.trainer.run_log import read_log
-
+    say("5/5  asking the new model for words masked in the held-out text")
     first = next(record for record in read_log(run / "log.jsonl") if "event" not in record)
-    return {
-        "uniform": math.log(vocabulary),
-        "first_step": first["masked_lm_loss"],
-        "unigram_entropy": result.unigram_entropy,
-        "held_out": result.scores["masked_lm_loss"],
+    told: dict[str, Any] = {
+        "folder": str(out),
+        "model": str(result.model),
+        "vocabulary": len(tokenizer),
+        "tokens": num_tokens,
+        "steps": result.progression.step,
+        "seconds": round(result.progression.seconds, 1),
+        "losses": {  # of masked words, in nats
+            "uniform": math.log(len(tokenizer)),
+            "first_step": first["masked_lm_loss"],
+            "unigram_entropy": result.unigram_entropy,
+            "held_out": result.scores["masked_lm_loss"],
+        },
+        "scores": dict(result.scores),
+        "next_sentence_same_answer": _same_answer(dev, tokenizer, config),
+        "answers": _ask(result.model, choose_words(held_out, tokenizer.vocab.keys(), seed=common.seed), common),
+        "pictures": pictures(run),
+        "next": next_commands(out),
     }
+    if common.json:
+        write_json(told)
+    else:
+        _tell(out, told)
 
 
-def _same_answer(out: Path, tokenizer: BertTokenizer, config: PretrainConfig) -> float:
+def next_commands(out: Path) -> list[str]:
+    """Commands that work as they stand when the demo is done."""
+    model = out / "run" / "model"
+    return [
+        as_typed("fill-mask", "--model", model, "Return the [MASK] of the list."),
+        as_typed("next-sentence", "--model", model, "Open the file for reading.", "It is closed when the block ends."),
+        as_typed("similarity", "--model", model, "Open a file.", "Read the contents of a file.", "Add two fractions."),
+        as_typed("inspect", model),
+        as_typed("inspect", out / "store"),
+    ]
+
+
+def _same_answer(held_out: TokenStore, tokenizer: BertTokenizer, config: PretrainConfig) -> float:
     """Share of the held-out pairs that a constant answer gets right: what NSP accuracy must beat.
 
     It is above one half: a document of few sentences has no true pair of the wanted length.
@@ -211,44 +173,34 @@ def _same_answer(out: Path, tokenizer: BertTokenizer, config: PretrainConfig) ->
     import torch
 
     from bertkit.data.examples.masking import MaskVocabulary
-    from bertkit.data.store.token_store import TokenStore
     from bertkit.training.pretraining.held_out_scores import scored_batches
     from bertkit.training.pretraining.pretrain_data import held_out_data
 
-    data = held_out_data(TokenStore(out / "held-out-store"), MaskVocabulary.of_tokenizer(tokenizer), config)
+    data = held_out_data(held_out, MaskVocabulary.of_tokenizer(tokenizer), config)
     scored = scored_batches(data, config.dev_examples)
     share = float(torch.cat([batch.targets["next_sentence_label"] for batch in scored]).float().mean())
     return max(share, 1 - share)
 
 
-def _ask(model: Path, held_out: list[Prose], tokenizer: BertTokenizer, common: Common) -> list[dict[str, Any]]:
-    """Held-out sentences with one masked word each: the guesses of the model, and the right word."""
-    from bertkit.inference.pipelines import pipeline
-
-    chosen = choose_words(held_out, tokenizer.vocab.keys(), seed=common.seed)
-    found = pipeline("fill-mask", model=model, device=common.device)([text for text, _ in chosen], top_k=3)
+def _ask(model: Path, masked: list[tuple[str, str]], common: Common) -> list[dict[str, Any]]:
+    """Texts with one masked word each: the guesses of the model, and the right word."""
+    found = open_pipeline("fill-mask", str(model), common)([text for text, _ in masked], top_k=3)
     return [
         {
             "text": text,
             "right": word,
             "guesses": [{"token": guess["token_str"], "score": guess["score"]} for guess in guesses],
         }
-        for (text, word), guesses in zip(chosen, found, strict=True)
+        for (text, word), guesses in zip(masked, found, strict=True)
     ]
 
 
-def choose_words(
-    documents: list[Prose], vocabulary: Container[str], *, seed: int, count: int = SHOWN
-) -> list[tuple[str, str]]:
-    """Sentences with a masked word of the vocabulary, and the word; chosen without asking a model.
+def choose_words(documents: list[Prose], vocabulary: Container[str], *, seed: int) -> list[tuple[str, str]]:
+    """Sentences with a masked word, and the word; chosen without asking a model, at most one from each document.
 
-    Args:
-        documents: sources of the sentences, at most one from each.
-        vocabulary: the known tokens; only a word that is one token can be masked.
-        seed: fixes the choice.
-        count: maximum number.
+    Only a word that is one token, so in the vocabulary, can be masked.
     """
-    from bertkit.data.corpus.sentences import split_lines
+    from bertkit.data.corpus.documents import split_lines
 
     chance = random.Random(seed)
     chosen: list[tuple[str, str]] = []
@@ -262,7 +214,7 @@ def choose_words(
         if candidates:
             sentence, word = chance.choice(candidates)
             chosen.append((f"{sentence[: word.start()]}[MASK]{sentence[word.end() :]}", word[0]))
-        if len(chosen) == count:
+        if len(chosen) == SHOWN:
             break
     return chosen
 
@@ -287,10 +239,10 @@ def _tell(out: Path, told: dict[str, Any]) -> None:
     for answer in told["answers"]:
         guesses = ", ".join(f"{guess['token']} {guess['score']:.2f}" for guess in answer["guesses"])
         lines += [f"  {shorten_text(answer['text'], 110)}", f"      {guesses}   (right: {answer['right']})"]
-    longer = ["pretrain", out / "store", "--preset", "bert-mini", "--max-time", "1h", "--out", out / "longer-run"]
     lines += ["", about_pictures(out / "run", "Loss curve"), "", "Try next:"]
     lines += [f"  {command}" for command in told["next"]]
-    lines += ["", f"For a better model: {as_typed([longer])[0]}"]
-    lines += [f"For text of your own: {as_typed([['vocab', '--help']])[0]}"]
+    longer = ("--preset", "bert-mini", "--max-time", "1h", "--out", out / "longer-run")
+    lines += ["", f"For a better model: {as_typed('pretrain', out / 'store', *longer)}"]
+    lines += [f"For text of your own: {as_typed('vocab', '--help')}"]
     for line in lines:
         write_line(line)

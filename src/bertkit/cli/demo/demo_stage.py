@@ -19,11 +19,7 @@ MARKER = "made-by-bertkit-demo"
 
 
 def make_room(out: Path, parts: tuple[str, ...]) -> None:
-    """Create an empty folder with the marker.
-
-    Args:
-        out: the folder.
-        parts: folders in it that an earlier demo made, which may be deleted.
+    """Create an empty folder with the marker; ``parts`` of it, which an earlier demo made, are deleted.
 
     Raises:
         ConfigError: the folder holds something that is not the demo's.
@@ -50,20 +46,19 @@ def learn_tokenizer(folder: Path, texts: Iterable[str], size: int) -> BertTokeni
     return tokenizer
 
 
-def as_typed(commands: Iterable[Iterable[object]]) -> list[str]:
-    """Commands of bertkit as they work in the shell that started this one."""
-    return [f"{program()} {shlex.join(map(str, command))}" for command in commands]
+def as_typed(*command: str | Path) -> str:
+    """A command of bertkit as it works in the shell that started this one.
 
-
-def program() -> str:
-    """How this process was started: ``bertkit``, ``.venv/bin/bertkit``, or ``python -m bertkit``."""
-    started = Path(sys.argv[0])
+    That is: ``bertkit``, ``.venv/bin/bertkit`` or ``python -m bertkit``, and the words of the command.
+    """
+    started, found = Path(sys.argv[0]), shutil.which("bertkit")
     if started.name == "__main__.py":
-        return f"{shlex.quote(sys.executable)} -m bertkit"
-    found = shutil.which("bertkit")
-    if started.name != "bertkit" or (found is not None and Path(found).resolve() == started.resolve()):
-        return "bertkit"
-    return shlex.quote(str(started))
+        program = f"{shlex.quote(sys.executable)} -m bertkit"
+    elif started.name != "bertkit" or (found is not None and Path(found).resolve() == started.resolve()):
+        program = "bertkit"
+    else:
+        program = shlex.quote(str(started))
+    return f"{program} {shlex.join(map(str, command))}"
 
 
 def pictures(run: Path) -> list[str]:

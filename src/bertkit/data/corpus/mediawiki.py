@@ -18,8 +18,7 @@ from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag,
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
-from bertkit.data.corpus.bad_input import Policy
-from bertkit.data.corpus.text_files import MAX_LINE_BYTES
+from bertkit.data.corpus.text_files import MAX_LINE_BYTES, Policy
 from bertkit.errors import DataError
 
 #: Namespace of articles.
@@ -101,12 +100,8 @@ class _DumpReader:
             self.page = _Page(self.parser.CurrentLineNumber)
         elif tag == "namespace":
             self.namespace_key = attributes.get("key", "")
-            self._collect()
-        elif self.page is not None and tag in ("ns", "text", "redirect"):
-            self._collect()
-
-    def _collect(self) -> None:
-        self.parts, self.size = [], 0
+        if tag == "namespace" or (self.page is not None and tag in ("ns", "text", "redirect")):
+            self.parts, self.size = [], 0
 
     def _text(self, text: str) -> None:
         if self.parts is not None:
@@ -119,19 +114,16 @@ class _DumpReader:
         if self.parts is not None:
             text, self.parts = "".join(self.parts), None
             if self.page is not None:
-                self.page.fields[tag] = text if self.size <= MAX_LINE_BYTES else self._too_long(self.page)
+                if self.size > MAX_LINE_BYTES:
+                    text, limit = "", f"{MAX_LINE_BYTES >> 20} MiB"
+                    fault = f"{self.name}:{self.page.line}: the page is longer than {limit}; remove it"
+                    self.policy.bad("line too long", fault)
+                self.page.fields[tag] = text
             elif self.namespace_key in _UNSEEN_NAMESPACES and text:
                 self.unseen.add(text.strip().lower())
         if tag == "page" and self.page is not None:
             self.pages.append(self.page)
             self.page = None
-
-    def _too_long(self, page: _Page) -> str:
-        self.policy.bad(
-            "line too long",
-            f"{self.name}:{page.line}: the page is longer than {MAX_LINE_BYTES >> 20} MiB; remove it",
-        )
-        return ""
 
 
 def read_mediawiki(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[str, list[str]]]:
@@ -144,9 +136,6 @@ def read_mediawiki(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterat
         chunks: bytes of the XML.
         name: of the file, for messages.
         policy: decides about unusable pages and malformed XML, after which the rest of the file is skipped.
-
-    Raises:
-        DataError: not a well-formed dump, a page that is too long or cannot be parsed (unless the policy skips it).
     """
     reader = _DumpReader(name, policy)
     try:

@@ -66,14 +66,11 @@ class DedupReport:
 
     def render(self) -> str:
         """The summary, followed by the first pairs."""
-        return "\n".join(
-            [
-                f"duplicates: {self.summary()}",
-                *(f"  {source} dropped, the same as {twin}" for source, twin in self.examples),
-            ]
-        )
+        pairs = [f"  {source} dropped, the same as {twin}" for source, twin in self.examples]
+        return "\n".join([f"duplicates: {self.summary()}", *pairs])
 
-    def _dropped(self, document: Document, twin: str) -> None:
+    def dropped(self, document: Document, twin: str) -> None:
+        """Note a document that was dropped."""
         self.dropped_bytes += sum(len(line.encode("utf-8", "replace")) + 1 for line in document.sentences)
         if len(self.examples) < _KEPT_EXAMPLES:
             self.examples.append((document.source, twin))
@@ -105,8 +102,7 @@ def drop_duplicates(
     """
     if not 0.5 <= threshold <= 1:
         raise InputError(f"threshold must be a similarity from 0.5 to 1, got {threshold}")
-    report = DedupReport() if report is None else report
-    return _unique(documents, _NearIndex(threshold) if near else None, report, max_documents)
+    return _unique(documents, _NearIndex(threshold) if near else None, report or DedupReport(), max_documents)
 
 
 def documents_within(memory: int | None, kind: Dedup) -> int | None:
@@ -123,11 +119,10 @@ def _unique(
         digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
         if (twin := seen.get(digest)) is not None:
             report.exact += 1
-            report._dropped(document, twin)
-            continue
-        if index is not None and (twin := index.add(text, document.source)) is not None:
+        elif index is not None and (twin := index.add(text, document.source)) is not None:
             report.near += 1
-            report._dropped(document, twin)
+        if twin is not None:
+            report.dropped(document, twin)
             continue
         if limit is not None and len(seen) >= limit:
             kind: Dedup = "exact" if index is None else "near"
@@ -158,7 +153,11 @@ class _NearIndex:
         if len(shingles) < MIN_SHINGLES:
             return None
         new = signature(shingles)
-        keys = _band_keys(new)
+        bands = new.reshape(-1, ROWS_PER_BAND).astype(np.uint64)
+        hashed = np.arange(len(bands), dtype=np.uint64)  # the same rows in another band give another key
+        for row in bands.T:
+            hashed = _mix(hashed ^ row)
+        keys: list[int] = hashed.tolist()
         for candidate in sorted({self.bands[key] for key in keys if key in self.bands}):
             if np.mean(self.signatures[candidate] == new) >= self.threshold:
                 return self.sources[candidate]
@@ -191,14 +190,6 @@ def signature(shingles: UInt64) -> NDArray[np.uint32]:
         hashed = shingles[start : start + _BLOCK, None] * _FACTORS + _SUMMANDS
         np.minimum(least, hashed.min(axis=0), out=least)
     return (least >> np.uint64(32)).astype(np.uint32)
-
-
-def _band_keys(rows: NDArray[np.uint32]) -> list[int]:
-    bands = rows.reshape(-1, ROWS_PER_BAND).astype(np.uint64)
-    keys = np.arange(len(bands), dtype=np.uint64)  # the same rows in another band give another key
-    for row in bands.T:
-        keys = _mix(keys ^ row)
-    return keys.tolist()
 
 
 def _mix(values: UInt64) -> UInt64:

@@ -1,4 +1,4 @@
-"""Find files by name, folder or pattern, and read them as lines: decompression, decoding, bounded memory."""
+"""Find files by name, folder or pattern, and read them as lines: decompression, decoding, bounded memory, bad input."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import gzip
 import lzma
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
-from bertkit.data.corpus.bad_input import Policy
-from bertkit.errors import InputError, did_you_mean
+from bertkit.errors import DataError, InputError, did_you_mean
 from bertkit.system.console import standard_input
 
 #: Bytes read at a time.
@@ -41,6 +41,69 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 #: What the decompressors raise on a damaged file.
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
 
+OnError = Literal["raise", "skip"]
+
+#: Messages about skipped input that a report keeps; the counts are complete.
+KEPT_EXAMPLES = 10
+
+
+@dataclass(slots=True)
+class CorpusReport:
+    """What was read and skipped. Filled while documents are read; one report may serve several calls.
+
+    files: files read to their end. documents, sentences: yielded. bytes_read: after decompression; for a Parquet file,
+    bytes of its texts. file_bytes_read: on disk. empty_rows: table rows and dump pages without text. cut_documents:
+    cuts made in documents too long for memory. skipped: number of faults of each kind; examples: the first messages.
+    """
+
+    files: int = 0
+    documents: int = 0
+    sentences: int = 0
+    bytes_read: int = 0
+    file_bytes_read: int = 0
+    empty_rows: int = 0
+    cut_documents: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """One line for people."""
+        parts = [
+            f"{self.documents:,} documents, {self.sentences:,} sentences in {self.files:,} files "
+            f"({self.bytes_read / 1e6:,.1f} MB of text)"
+        ]
+        if self.empty_rows:
+            parts.append(f"{self.empty_rows:,} rows without text")
+        if self.cut_documents:
+            parts.append(f"{self.cut_documents:,} cuts in very long documents")
+        if self.skipped:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.skipped.items()))
+            parts.append(f"skipped: {kinds}")
+        return "; ".join(parts)
+
+
+class Policy:
+    """What happens at each fault in a corpus: ``"raise"`` stops at the first, ``"skip"`` counts it in ``report``."""
+
+    def __init__(self, on_error: OnError, report: CorpusReport) -> None:
+        if on_error not in ("raise", "skip"):
+            raise InputError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+        self.on_error = on_error
+        self.report = report
+
+    def bad(self, kind: str, message: str) -> None:
+        """Report a fault: raise a DataError, or count it.
+
+        Args:
+            kind: a few words under which it is counted, e.g. ``"bad UTF-8"``.
+            message: where it is, what was found and what to do, without the advice to skip.
+        """
+        if self.on_error == "raise":
+            raise DataError(f"{message}, or skip it with on_error='skip' (--on-error skip)")
+        self.report.skipped[kind] += 1
+        if len(self.report.examples) < KEPT_EXAMPLES:
+            self.report.examples.append(message)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -62,11 +125,10 @@ def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
     Args:
         paths: files, folders (all files below them with a known suffix), patterns with ``*``, ``?``, ``[...]`` or
             ``**``, and ``-`` for standard input. A name that exists is never a pattern.
-        policy: decides about missing files.
+        policy: decides about missing files and compressed Parquet files.
 
     Raises:
         InputError: no path, or an impossible one.
-        DataError: no file has such a name (unless the policy skips it), or a compressed Parquet file.
     """
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
@@ -79,14 +141,22 @@ def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
             sources["-"] = Source("<stdin>", None, "stdin")
             continue
         for path in _files_of(name, policy):
-            sources.setdefault(os.path.realpath(path), _source(path, policy))
-    return [source for source in sources.values() if source.kind != "unreadable"]
+            suffix, compression = _suffixes(path)
+            kind = KINDS.get(suffix, "text")
+            if kind == "parquet" and compression:
+                policy.bad(
+                    "unreadable file", f"{path} cannot be read in pieces: unpack it (Parquet is compressed inside)"
+                )
+                continue
+            sources.setdefault(os.path.realpath(path), Source(str(path), path, kind, compression))
+    return list(sources.values())
 
 
 def _files_of(name: str, policy: Policy) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if _is_corpus_file(file, path))
+        files = (file for file in path.rglob("*") if _suffixes(file)[0] in KINDS and file.is_file())
+        found = sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(path).parts))
         if not found:
             policy.bad(
                 "empty folder",
@@ -110,11 +180,6 @@ def _files_of(name: str, policy: Policy) -> list[Path]:
     return []
 
 
-def _is_corpus_file(file: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return not hidden and file.is_file() and _suffixes(file)[0] in KINDS
-
-
 def _suffixes(path: Path) -> tuple[str, str]:
     """The suffixes of the kind of file and of the compression, both in lower case."""
     compression = path.suffix.lower()
@@ -123,21 +188,10 @@ def _suffixes(path: Path) -> tuple[str, str]:
     return Path(path.stem).suffix.lower(), compression
 
 
-def _source(path: Path, policy: Policy) -> Source:
-    suffix, compression = _suffixes(path)
-    kind = KINDS.get(suffix, "text")
-    if kind == "parquet" and compression:
-        policy.bad("unreadable file", f"{path} cannot be read in pieces: unpack it (Parquet is compressed inside)")
-        kind = "unreadable"
-    return Source(str(path), path, kind, compression)
-
-
 def read_chunks(source: Source, policy: Policy) -> Iterator[bytes]:
     """The decompressed bytes of a file, at most :data:`CHUNK_BYTES` at a time.
 
-    Raises:
-        DataError: the file cannot be opened, or its compressed data is damaged or truncated (unless the policy skips
-            the rest of the file).
+    The policy decides about a file that cannot be opened, and skips the rest of one that is damaged or truncated.
     """
     done = position = 0
     try:
@@ -188,13 +242,10 @@ def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, Bina
 
 
 def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[tuple[int, str | None]]:
-    r"""Lines without their ends, numbered from 1; None for a line that the policy skips.
+    r"""Lines without their ends, numbered from 1; None for one that the policy skips: too long, not UTF-8, with a NUL.
 
     Only ``\n`` ends a line (a ``\r`` before it counts as white space); a byte order mark at the start is dropped.
     Memory: one chunk and one line of at most :data:`MAX_LINE_BYTES`.
-
-    Raises:
-        DataError: a line that is not UTF-8, has a NUL, or is too long, with ``file:line`` (unless the policy skips).
     """
     number = 1
     for block in _whole_lines(chunks):
@@ -209,8 +260,7 @@ def read_lines(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[t
             continue
         if number == 1 and block.startswith(b"\xef\xbb\xbf"):
             block = block[3:]
-        lines = _decoded(block, number, name, policy)
-        for line in lines:
+        for line in _decoded(block, number, name, policy):
             yield number, line
             number += 1
 
@@ -249,22 +299,19 @@ def _decoded(block: bytes, first: int, name: str, policy: Policy) -> Iterator[st
         return
     # Something is wrong in the block: decode line by line to find out where.
     for number, raw in enumerate(block.removesuffix(b"\n").split(b"\n"), first):
-        yield _decoded_line(raw, f"{name}:{number}", policy)
-
-
-def _decoded_line(raw: bytes, where: str, policy: Policy) -> str | None:
-    try:
-        line = raw.decode()
-    except UnicodeDecodeError as error:
-        utf16 = b"\0" in raw or raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-        looks = " (it looks like UTF-16)" if utf16 else ""
-        policy.bad(
-            "bad UTF-8",
-            f"{where}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8{looks}; convert the "
-            "file (iconv -t UTF-8)",
-        )
-        return None
-    if "\0" in line:
-        policy.bad("NUL", f"{where}: character {line.index(chr(0)) + 1} of the line is a NUL; remove it")
-        return None
-    return line
+        line: str | None = None
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError as error:
+            utf16 = b"\0" in raw or raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+            looks = " (it looks like UTF-16)" if utf16 else ""
+            policy.bad(
+                "bad UTF-8",
+                f"{name}:{number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8{looks}; "
+                "convert the file (iconv -t UTF-8)",
+            )
+        if line is not None and "\0" in line:
+            place = line.index("\0") + 1
+            policy.bad("NUL", f"{name}:{number}: character {place} of the line is a NUL; remove it")
+            line = None
+        yield line

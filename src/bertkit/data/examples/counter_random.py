@@ -38,30 +38,27 @@ def stream(seed: int, name: str, *parts: int) -> int:
 
 
 def bits(key: Key, counters: Integers) -> UInt64:
-    """64 random bits for each counter: uint64 of the shape of ``counters``.
+    """64 random bits for each counter: uint64 of the shape of ``counters``, which has at least one dimension.
 
-    Args:
-        key: from :func:`stream`, or an array of keys (e.g. from ``bits``) that broadcasts with ``counters``.
-        counters: integers, at least one dimension.
+    The key is from :func:`stream`, or an array of keys (e.g. from ``bits``) that broadcasts with ``counters``.
     """
     numbers = np.atleast_1d(counters).astype(np.uint64)
     return _mix(numbers * np.uint64(_STEP) + np.asarray(key, np.uint64))
 
 
 def counters_of(key: int, drawn: UInt64) -> UInt64:
-    """The inverse of :func:`bits`, which returns no number twice.
+    """The inverse of :func:`bits`, which returns no number twice, with the same key."""
 
-    Args:
-        key: the one given to :func:`bits`.
-        drawn: what it returned.
-    """
+    def inverse(factor: int) -> np.uint64:
+        return np.uint64(pow(factor, -1, 1 << 64))
+
     # x ^ (x >> n) is undone by the shifts n, 2 n, ... together, a product with an odd factor by its inverse.
     x = drawn ^ (drawn >> np.uint64(31)) ^ (drawn >> np.uint64(62))
-    x = x * np.uint64(_inverse(_SECOND_FACTOR))
+    x = x * inverse(_SECOND_FACTOR)
     x = x ^ (x >> np.uint64(27)) ^ (x >> np.uint64(54))
-    x = x * np.uint64(_inverse(_FIRST_FACTOR))
+    x = x * inverse(_FIRST_FACTOR)
     x = x ^ (x >> np.uint64(30)) ^ (x >> np.uint64(60))
-    counters: UInt64 = (x - np.uint64(key)) * np.uint64(_inverse(_STEP))
+    counters: UInt64 = (x - np.uint64(key)) * inverse(_STEP)
     return counters
 
 
@@ -71,13 +68,7 @@ def uniform(key: Key, counters: Integers) -> NDArray[np.float64]:
 
 
 def below(key: Key, counters: Integers, bound: int | Int64) -> Int64:
-    """Integers from 0 to ``bound`` - 1, equally likely up to ``bound`` / 2**53.
-
-    Args:
-        key: as in :func:`bits`.
-        counters: as in :func:`bits`.
-        bound: at least 1, or one for each counter.
-    """
+    """Integers from 0 to ``bound`` - 1 (or one bound for each counter), equally likely up to ``bound`` / 2**53."""
     # The largest uniform number is 1 - 2**-53, and its product with any bound under 2**53 rounds to less than bound.
     return (uniform(key, counters) * bound).astype(np.int64)
 
@@ -86,8 +77,3 @@ def _mix(x: UInt64) -> UInt64:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(_FIRST_FACTOR)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(_SECOND_FACTOR)
     return x ^ (x >> np.uint64(31))
-
-
-def _inverse(factor: int) -> int:
-    """The inverse of an odd ``factor`` modulo 2**64."""
-    return pow(factor, -1, 1 << 64)

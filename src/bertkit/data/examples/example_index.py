@@ -38,8 +38,6 @@ Places = NDArray[np.uint32 | np.int64]
 class ExampleIndex:
     """The N examples of an epoch, shuffled.
 
-    sentences: the corpus.
-    rules: of the epoch.
     places: uint32, or int64 for a corpus of more than 2^32 tokens, ``(N,)``: token offset where each begins, before
         it is shortened.
     """
@@ -66,10 +64,7 @@ def build_index(sentences: Sentences, rules: Rules, *, documents_at_once: int = 
     Every sentence is in the first segment, or the true second one, of one example; random second segments come on top.
     Sentences at the outer ends of a pair that is too long may be cut off.
 
-    Args:
-        sentences: the corpus.
-        rules: of the epoch.
-        documents_at_once: limits memory; the result does not depend on it.
+    The result does not depend on ``documents_at_once``, which limits memory.
 
     Raises:
         DataError: ``mlm+nsp`` with fewer than two documents; no example at all.
@@ -97,12 +92,9 @@ def build_index(sentences: Sentences, rules: Rules, *, documents_at_once: int = 
     if len(order) == 0:
         raise DataError(f"the token store is too small for one example of objective {rules.objective!r}")
     order.sort()
-    return ExampleIndex(sentences, rules, _places(key, order, int(sentences.bounds[-1])))
-
-
-def _places(key: int, drawn: UInt64, num_tokens: int) -> Places:
-    """Where the numbers were drawn; ``drawn`` is overwritten."""
-    places: Places = np.empty(len(drawn), np.uint32) if num_tokens <= 1 << 32 else drawn.view(np.int64)
-    for at in range(0, len(drawn), _BLOCK):
-        places[at : at + _BLOCK] = counters_of(key, drawn[at : at + _BLOCK])
-    return places
+    # Back to positions, block by block; those of a very large corpus overwrite the numbers.
+    is_small = sentences.bounds[-1] <= 1 << 32
+    found: Places = np.empty(len(order), np.uint32) if is_small else order.view(np.int64)
+    for at in range(0, len(order), _BLOCK):
+        found[at : at + _BLOCK] = counters_of(key, order[at : at + _BLOCK])
+    return ExampleIndex(sentences, rules, found)

@@ -87,7 +87,7 @@ class MaskVocabulary:
 
     @classmethod
     def of_tokenizer(cls, tokenizer: BertTokenizer) -> MaskVocabulary:
-        """From a tokenizer, including its added tokens; raises as :meth:`of`."""
+        """From a tokenizer, including its added tokens."""
         return cls.of(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
 
     @classmethod
@@ -129,9 +129,8 @@ class MaskVocabulary:
 class _Rows:
     """A flat batch of B rows and T tokens.
 
-    ids: ``(T,)``. special: bool ``(T,)``. row: row of each token, int64 ``(T,)``. key: key of that row ``(T,)``.
-    counter: number of each token's first draw, by its position in its row, int64 ``(T,)``.
-    wanted: maximum targets of each row, int64 ``(B,)``.
+    row, key: row of each token and its key ``(T,)``. wanted: maximum targets of each row ``(B,)``.
+    counter: number of each token's first draw, by its position in its row ``(T,)``.
     """
 
     ids: Int64
@@ -169,20 +168,20 @@ def mask_rows(
     wanted = np.minimum(np.maximum(np.rint(lengths * masking.rate).astype(np.int64), 1), most)
     batch = _Rows(ids, special, row, keys[row], position * _NUM_DRAWS, wanted)
     if masking.unit == "token":
-        targets = _choose_tokens(batch)
-        deciders = targets
+        candidates = np.flatnonzero(~batch.special)
+        order = _in_random_order(batch, candidates)
+        row = batch.row[candidates[order]]
+        counts = np.bincount(row, minlength=len(batch.wanted))
+        rank = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+        targets = deciders = np.sort(candidates[order[rank < batch.wanted[row]]])
     else:
         targets, heads = _choose_words(batch, masking.unit, vocabulary)
         # The pieces of a word are replaced independently, as in the original; a span is treated as a whole.
         deciders = heads if masking.unit == "span" else targets
     labels = np.full(len(ids), -100, np.int64)
     labels[targets] = ids[targets]
-    return _hide(batch, targets, deciders, masking, vocabulary), labels
-
-
-def _hide(batch: _Rows, targets: Int64, deciders: Int64, masking: Masking, vocabulary: MaskVocabulary) -> Int64:
-    """The input: 80 % of the targets masked, 10 % replaced, 10 % kept. ``deciders``: whose draw decides."""
-    inputs = batch.ids.copy()
+    # Usually 80 % of the targets are masked, 10 % replaced, 10 % kept.
+    inputs = ids.copy()
     action = uniform(batch.key[deciders], batch.counter[deciders] + _ACTION)
     masked = action < masking.mask_share
     replaced = ~masked & (action < masking.mask_share + masking.random_share)
@@ -190,7 +189,7 @@ def _hide(batch: _Rows, targets: Int64, deciders: Int64, masking: Masking, vocab
     others = targets[replaced]
     choice = below(batch.key[others], batch.counter[others] + _REPLACEMENT, len(vocabulary.replacements))
     inputs[others] = vocabulary.replacements[choice]
-    return inputs
+    return inputs, labels
 
 
 def _in_random_order(batch: _Rows, at: Int64) -> Int64:
@@ -200,24 +199,12 @@ def _in_random_order(batch: _Rows, at: Int64) -> Int64:
     return np.argsort((batch.row[at].astype(np.uint64) << np.uint64(_ORDER_BITS)) | draw, kind="stable")
 
 
-def _choose_tokens(batch: _Rows) -> Int64:
-    """Flat positions of the targets, ascending."""
-    candidates = np.flatnonzero(~batch.special)
-    order = _in_random_order(batch, candidates)
-    row = batch.row[candidates[order]]
-    counts = np.bincount(row, minlength=len(batch.wanted))
-    rank = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    return np.sort(candidates[order[rank < batch.wanted[row]]])
-
-
 def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple[Int64, Int64]:
     """Whole words in random order, each with the following ones of its span, as long as there is room.
 
     A word that no longer fits is skipped for a shorter one, as in the original. A span ends early at a [SEP], at a word
-    already taken, and where the room ends.
-
-    Returns:
-        Flat positions of the targets, ascending, and for each the first position of its span.
+    already taken, and where the room ends. Returns the flat positions of the targets, ascending, and for each the first
+    position of its span.
     """
     candidates = np.flatnonzero(~batch.special)
     begins = batch.special[candidates - 1] | ~vocabulary.continues[batch.ids[candidates]]
@@ -225,7 +212,11 @@ def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple
     head = candidates[first]  # (W,): flat position of each word
     size = np.diff(np.append(first, len(candidates)))
     segment = np.cumsum(batch.special)[head]  # also differs between rows: each begins with a special token
-    span = _span_lengths(batch, head) if unit == "span" else np.ones(len(head), np.int64)
+    span = np.ones(len(head), np.int64)  # words in the span that each word would begin
+    if unit == "span":
+        chances = (1 - SPAN_SUCCESS) ** np.arange(LONGEST_SPAN)
+        edges = np.cumsum(chances / chances.sum())[:-1]
+        span += np.searchsorted(edges, uniform(batch.key[head], batch.counter[head] + _SPAN), side="right")
     order = _in_random_order(batch, head)
     counts = np.bincount(batch.row[head], minlength=len(batch.wanted))
     offsets = np.cumsum(counts) - counts
@@ -248,10 +239,3 @@ def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple
         room[active] -= np.where(taken, size[words], 0).sum(axis=1)
     owners = np.repeat(owner, size)
     return candidates[owners >= 0], head[owners[owners >= 0]]
-
-
-def _span_lengths(batch: _Rows, head: Int64) -> Int64:
-    """Words in the span that each word would begin, from 1 to ``LONGEST_SPAN``."""
-    chances = (1 - SPAN_SUCCESS) ** np.arange(LONGEST_SPAN)
-    edges = np.cumsum(chances / chances.sum())[:-1]
-    return 1 + np.searchsorted(edges, uniform(batch.key[head], batch.counter[head] + _SPAN), side="right")

@@ -42,9 +42,6 @@ class InstanceSettings:
     masked_lm_prob: share of tokens to predict.
     max_predictions_per_seq: most tokens to predict in one example.
     do_whole_word_mask: mask all pieces of a word or none.
-
-    Raises:
-        ConfigError: a setting out of bounds.
     """
 
     max_seq_length: int
@@ -99,11 +96,8 @@ def instances_from_documents(
 ) -> Iterator[TrainingInstance]:
     """The examples of a tokenized corpus, before the original's last shuffle.
 
-    Args:
-        all_documents: none of them empty; shuffled in place.
-        vocab_words: where random tokens come from.
-        settings: of the examples.
-        rng: the only source of chance.
+    ``all_documents``, none of them empty, are shuffled in place. Random tokens come from ``vocab_words``, all chance
+    from ``rng``.
     """
     rng.shuffle(all_documents)
     for _ in range(settings.dupe_factor):
@@ -131,7 +125,10 @@ def document_instances(
     instances: list[TrainingInstance] = []
     start = 0
     while start < len(document):
-        end = _chunk_end(document, start, target_seq_length)
+        end, length = start, 0
+        while end < len(document) and length < target_seq_length:
+            length += len(document[end])
+            end += 1
         a_end = start + 1 if end - start == 1 else start + rng.randint(1, end - start - 1)
         tokens_a = _joined(document[start:a_end])
         # The draw must not happen where there is only one sentence: every call moves the generator on.
@@ -191,7 +188,10 @@ def create_masked_lm_predictions(
         if len(chosen) + len(places) > num_to_predict:
             continue
         for index in places:
-            output_tokens[index] = _hidden(tokens[index], vocab_words, rng)
+            if rng.random() < 0.8:
+                output_tokens[index] = "[MASK]"
+            elif rng.random() >= 0.5:
+                output_tokens[index] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
             chosen.append(MaskedLmInstance(index, tokens[index]))
     chosen.sort()
     return output_tokens, [one.index for one in chosen], [one.label for one in chosen]
@@ -225,24 +225,6 @@ def _candidates(tokens: Sequence[str], whole_words: bool) -> Iterator[list[int]]
         group = [index]
     if group:
         yield group
-
-
-def _hidden(token: str, vocab_words: Sequence[str], rng: Random) -> str:
-    if rng.random() < 0.8:
-        return "[MASK]"
-    if rng.random() < 0.5:
-        return token
-    return vocab_words[rng.randint(0, len(vocab_words) - 1)]
-
-
-def _chunk_end(document: TokenizedDocument, start: int, target_seq_length: int) -> int:
-    """The number behind the last sentence of a chunk: as many as reach the target, or all that are left."""
-    length = 0
-    for end in range(start, len(document)):
-        length += len(document[end])
-        if length >= target_seq_length:
-            return end + 1
-    return len(document)
 
 
 def _random_segment(

@@ -20,7 +20,7 @@ Deviations from the original code:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -73,11 +73,7 @@ class Sentences:
 
     @classmethod
     def of(cls, tokens: SentenceTokens) -> Sentences:
-        """The boundaries of a store, not copied.
-
-        Raises:
-            DataError: the store has no token.
-        """
+        """The boundaries of a store, not copied; DataError if it has no token."""
         found = cls(tokens.sentence_boundaries, tokens.document_boundaries)
         if len(found.bounds) < 2:
             raise DataError("the token store has no token at all; prepare it again from a corpus with text")
@@ -131,9 +127,6 @@ class Rules:
     short_seq_prob: share of examples whose target length is drawn from 2 to the maximum. RoBERTa has 0.
     seed: determines all choices, together with ``epoch``, which counts from 0.
     masking: which tokens become targets; does not affect the spans of an example.
-
-    Raises:
-        ConfigError: an unknown objective, too small a length, a probability outside 0 to 1.
     """
 
     objective: Objective = "mlm+nsp"
@@ -172,15 +165,10 @@ class Rules:
 
 
 def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tuple[Int64, Int64]]:
-    """Stretches of sentences that contain whole examples, from the front, several at a time.
+    """Stretches of sentences that contain whole examples, from the front: first and end, int64 ``(L,)`` each.
 
-    Args:
-        sentences: the corpus.
-        rules: pairs stay within a document; a segment of ``mlm`` may continue into the next one.
-        at_once: documents (for ``mlm``: stretches) at a time.
-
-    Yields:
-        First sentence of each stretch and the one after its last: int64 ``(L,)`` each.
+    Pairs stay within a document; a segment of ``mlm`` may continue into the next one. ``at_once`` is how many documents
+    (for ``mlm``: stretches) come at a time.
     """
     if rules.objective == "mlm":
         num_sentences = len(sentences.bounds) - 1
@@ -228,14 +216,8 @@ def examples_at(sentences: Sentences, rules: Rules, places: Int64) -> ExampleSpa
         stop = np.minimum((sentence // LANE + 1) * LANE, len(bounds) - 1)
         end, _, separators = _segments(sentences, rules, places, sentence, stop)
         nothing = np.zeros(len(places), np.int32)
-        return ExampleSpans(
-            first_start=places,
-            first_length=(end - places).astype(np.int32),
-            second_start=end,
-            second_length=nothing,
-            num_separators=separators.astype(np.int32),
-            label=nothing.astype(np.int8),
-        )
+        lengths, num_separators = (end - places).astype(np.int32), separators.astype(np.int32)
+        return ExampleSpans(places, lengths, end, nothing, num_separators, nothing.astype(np.int8))
     start = np.searchsorted(bounds, places)
     document = sentences.document_of(start)
     begin = documents[document]
@@ -314,13 +296,12 @@ def _sentence_order(sentences: Sentences, rules: Rules, chunks: _Chunks) -> Exam
     middle = np.where(middle == end, inside, middle)
     swapped = uniform(rules.key("swap"), chunks.start) < 0.5
     pairs = _cut_pairs(start, middle, middle, end, rules.room, swapped)
-    return ExampleSpans(
+    return replace(
+        pairs,
         first_start=np.where(swapped, pairs.second_start, pairs.first_start),
         first_length=np.where(swapped, pairs.second_length, pairs.first_length),
         second_start=np.where(swapped, pairs.first_start, pairs.second_start),
         second_length=np.where(swapped, pairs.first_length, pairs.second_length),
-        num_separators=pairs.num_separators,
-        label=pairs.label,
     )
 
 
@@ -346,17 +327,9 @@ def _segments(
 ) -> tuple[Int64, Int64, Int64]:
     """Segments of whole sentences with a [SEP] between documents (Liu et al. 2019, section 4.2, FULL-SENTENCES).
 
-    A sentence longer than a segment is divided; no token is lost.
-
-    Args:
-        sentences: the corpus.
-        rules: of the epoch.
-        start: token offsets where the segments begin.
-        sentence: the sentences of these tokens.
-        stop: the sentence before which each segment ends at the latest.
-
-    Returns:
-        Token offset of each segment's end, the sentence of that token, and the number of [SEP]; ``(N,)`` each.
+    A sentence longer than a segment is divided; no token is lost. Segments begin at the token offsets ``start`` in the
+    sentences ``sentence`` and end before the sentences ``stop`` at the latest. Returns the token offset of each end,
+    the sentence of that token, and the number of [SEP]; ``(N,)`` each.
     """
     bounds = sentences.bounds
     wanted = rules.target(start)

@@ -122,12 +122,7 @@ class PretrainData:
         return [self._pack(numbers[part], spans.take(part), epoch) for part in parts]
 
     def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
-        """Examples of an epoch, packed and masked; each is independent of the others.
-
-        Raises:
-            InputError: no row, or a number that the epoch does not have.
-            DataError: the store holds an id that the vocabulary does not have.
-        """
+        """Examples of an epoch, packed and masked; each is independent of the others."""
         index = self.index(epoch)
         numbers = np.asarray(rows, np.int64)
         if not len(numbers) or numbers.min() < 0 or numbers.max() >= len(index):
@@ -202,12 +197,8 @@ def packed_examples(
 ) -> Batch:
     """Examples of given lengths ``(B,)`` as a batch.
 
-    Args:
-        inputs: ids after masking, int64 ``(T,)``.
-        types: segments, int64 ``(T,)``.
-        labels: original ids of the masked tokens, -100 elsewhere, int64 ``(T,)``.
-        lengths: tokens of each example.
-        next_sentence: labels ``(B,)`` of the pairs; None if examples are not pairs.
+    inputs: ids after masking ``(T,)``. types: segments ``(T,)``. labels: original ids of the masked tokens, -100
+    elsewhere ``(T,)``. next_sentence: labels ``(B,)`` of the pairs; None if examples are not pairs.
     """
     sizes = tuple(lengths.tolist())
     targets = {"labels": torch.from_numpy(labels)}

@@ -34,7 +34,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,23 @@ _MARK = b"bertkit\n"
 #: Token ids as a store holds them: uint16 or uint32.
 Ids = NDArray[np.unsignedinteger]
 _PARTS = ("sentence_boundaries", "document_boundaries", "blocks", "checksums")
+
+
+class Place(TypedDict):
+    """Where a part of the file is: numpy's name of the type, the byte where it begins, the number of elements."""
+
+    kind: str
+    offset: int
+    count: int
+
+
+class Facts(TypedDict):
+    """The JSON of the file."""
+
+    format: int
+    manifest: str
+    parts: dict[str, Place]
+    crc32: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +100,11 @@ class Content:
 class MappedStore:
     """An open mapped copy. Safe to share between threads; not picklable.
 
+    Its ``sentence_boundaries`` and ``document_boundaries`` are read-only views of the file.
+
     Args:
         path: the file.
         manifest: see :class:`Content`.
-
-    Attributes:
-        sentence_boundaries, document_boundaries: read-only views of the file.
 
     Raises:
         OSError: there is no such file.
@@ -103,7 +119,11 @@ class MappedStore:
                 view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 facts = _facts(view)
                 is_ours = (facts["format"], facts["manifest"]) == (_FORMAT, manifest)
-                arrays = {name: _array(view, **facts["parts"][name]) for name in ("ids", *_PARTS)}
+                arrays = {
+                    name: np.frombuffer(view, np.dtype(part["kind"]), part["count"], part["offset"])
+                    for name in ("ids", *_PARTS)
+                    for part in [facts["parts"][name]]
+                }
                 if any(zlib.crc32(arrays[name].data) != facts["crc32"][name] for name in _PARTS):
                     raise ValueError("a checksum is wrong")
             except (ValueError, KeyError, TypeError, struct.error) as error:
@@ -118,11 +138,7 @@ class MappedStore:
         self._is_checked = np.zeros(len(self._checksums), bool)
 
     def read(self, start: int, end: int) -> Ids:
-        """Ids at token offsets ``start`` to ``end`` - 1: a read-only view.
-
-        Raises:
-            DataError: the file is damaged there.
-        """
+        """Ids at token offsets ``start`` to ``end`` - 1, a read-only view; DataError where the file is damaged."""
         block = bisect_right(self._blocks, start) - 1
         while block < len(self._checksums) and self._blocks[block] < end:
             if not self._is_checked[block]:
@@ -134,11 +150,7 @@ class MappedStore:
         return self._ids[start:end]
 
     def remove(self) -> None:
-        """Delete the file, unless another process has replaced it.
-
-        Raises:
-            OSError: it cannot be deleted.
-        """
+        """Delete the file, unless another process has replaced it."""
         with contextlib.suppress(FileNotFoundError):
             if _identity(self.path.stat()) == self._identity:
                 self.path.unlink()
@@ -223,16 +235,17 @@ def _write(path: Path, content: Content) -> None:
                     file.write(ids.data)
                     shown.advance(len(ids))
             assert file.tell() == num_tokens * np.dtype(content.id_type).itemsize
-            parts: dict[str, Any] = {"ids": _place(np.dtype(content.id_type), 0, num_tokens)}
+            parts: dict[str, Place] = {"ids": {"kind": np.dtype(content.id_type).str, "offset": 0, "count": num_tokens}}
             crc32: dict[str, int] = {}
             blocks = np.array(content.blocks, np.int64)
-            arrays: list[NDArray[Any]] = [content.sentence_boundaries, content.document_boundaries, blocks, checksums]
+            boundaries = content.sentence_boundaries, content.document_boundaries
+            arrays: tuple[NDArray[np.int64] | NDArray[np.uint32], ...] = (*boundaries, blocks, checksums)
             for name, array in zip(_PARTS, arrays, strict=True):
                 file.write(bytes(-file.tell() % 8))
-                parts[name] = _place(array.dtype, file.tell(), len(array))
+                parts[name] = {"kind": array.dtype.str, "offset": file.tell(), "count": len(array)}
                 crc32[name] = zlib.crc32(array.data)
                 file.write(array.data)
-            facts = {"format": _FORMAT, "manifest": content.manifest, "parts": parts, "crc32": crc32}
+            facts: Facts = {"format": _FORMAT, "manifest": content.manifest, "parts": parts, "crc32": crc32}
             text = json.dumps(facts).encode()
             file.write(text)
             file.write(_END.pack(_MARK, zlib.crc32(text), len(text)))
@@ -245,11 +258,7 @@ def _write(path: Path, content: Content) -> None:
         raise
 
 
-def _place(kind: np.dtype[Any], offset: int, count: int) -> dict[str, Any]:
-    return {"kind": kind.str, "offset": offset, "count": count}
-
-
-def _facts(view: mmap.mmap) -> Any:
+def _facts(view: mmap.mmap) -> Facts:
     """The JSON at the end of the file."""
     size = len(view) - _END.size
     if size < 0:
@@ -258,11 +267,8 @@ def _facts(view: mmap.mmap) -> Any:
     text = view[max(0, size - length) : size]
     if mark != _MARK or zlib.crc32(text) != crc32:
         raise ValueError("its end is not there")
-    return json.loads(text)
-
-
-def _array(view: mmap.mmap, kind: str, offset: int, count: int) -> NDArray[Any]:
-    return np.frombuffer(view, np.dtype(kind), count, offset)
+    facts: Facts = json.loads(text)
+    return facts
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

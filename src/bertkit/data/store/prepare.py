@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, get_args
+from typing import Literal, TypedDict, Unpack, get_args
 
 import pyarrow as pa
 
-from bertkit.data.corpus.bad_input import OnError, Policy
 from bertkit.data.corpus.documents import CorpusReport
 from bertkit.data.corpus.near_duplicates import Dedup, DedupReport, documents_within
-from bertkit.data.corpus.text_files import Source, find_sources
-from bertkit.data.store.prepare_chunks import CHUNK_CHARS, CorpusWork, tokenize
-from bertkit.data.store.prepare_ray import tokenize_on_ray
+from bertkit.data.corpus.text_files import OnError, Policy, Source, find_sources
+from bertkit.data.store.prepare_chunks import CHUNK_CHARS, CorpusWork, tokenize, tokenize_on_ray
 from bertkit.data.store.store_manifest import Duplicates, StoreManifest
-from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter, TokenizedChunk
+from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import Progress, amount_of, say
 from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
@@ -40,22 +37,44 @@ Sentences = Literal["split", "line"]
 Engine = Literal["local", "ray"]
 
 
+class PrepareOptions(TypedDict, total=False):
+    """What :func:`prepare` takes by name.
+
+    sentences: ``"split"`` running text (the default), or take each ``"line"`` as a sentence.
+    text: column of JSONL and Parquet files.
+    on_error: ``"raise"`` an error at bad input (the default), or ``"skip"`` it.
+    dedup: drop ``"exact"`` or also ``"near"`` duplicates of earlier documents, and report them in the manifest; see
+        :func:`~bertkit.data.corpus.near_duplicates.drop_duplicates`. 320 bytes of memory per document kept, 3,200 for
+        ``"near"``. A continued call compares the finished part again, in memory only.
+    workers: processes that tokenize; None: one for each core available to this process.
+    memory: bytes that all processes together should stay below; limits the number of workers. With ``dedup``, half of
+        what exceeds the minimum for one worker is for remembered documents; with Ray it limits only those.
+    engine: ``"local"``, or ``"ray"``: on a Ray cluster (:func:`~bertkit.data.store.prepare_chunks.tokenize_on_ray`),
+        which gives the same bytes.
+    resume: False starts over and deletes an unfinished store.
+    report: filled with what was read and skipped; its ``sentences`` are counted before splitting.
+    shard_text_bytes: text in one shard, see :data:`~bertkit.data.store.store_writer.SHARD_TEXT_BYTES`.
+    chunk_chars: text in one row group.
+    """
+
+    sentences: Sentences
+    text: str | None
+    on_error: OnError
+    dedup: Dedup | None
+    workers: int | None
+    memory: int | None
+    engine: Engine
+    resume: bool
+    report: CorpusReport | None
+    shard_text_bytes: int
+    chunk_chars: int
+
+
 def prepare(
     paths: Sequence[str | Path] | str | Path,
     tokenizer: PreTrainedTokenizer | str | Path,
     out: str | Path,
-    *,
-    sentences: Sentences = "split",
-    text: str | None = None,
-    on_error: OnError = "raise",
-    dedup: Dedup | None = None,
-    workers: int | None = None,
-    memory: int | None = None,
-    engine: Engine = "local",
-    resume: bool = True,
-    report: CorpusReport | None = None,
-    shard_text_bytes: int = SHARD_TEXT_BYTES,
-    chunk_chars: int = CHUNK_CHARS,
+    **options: Unpack[PrepareOptions],
 ) -> StoreManifest:
     """Write a corpus as a token store. Called again after an interruption, continue after the last finished shard.
 
@@ -67,20 +86,7 @@ def prepare(
         paths: see :func:`~bertkit.data.corpus.documents.read_documents`.
         tokenizer: or where to read it from.
         out: folder of the store; new, empty, or the unfinished store of the same call.
-        sentences: ``"split"`` running text, or take each ``"line"`` as a sentence.
-        text: column of JSONL and Parquet files.
-        on_error: ``"raise"`` an error at bad input, or ``"skip"`` it.
-        dedup: drop ``"exact"`` or also ``"near"`` duplicates of earlier documents, and report them in the manifest; see
-            :func:`~bertkit.data.corpus.near_duplicates.drop_duplicates`. 320 bytes of memory per document kept, 3,200
-            for ``"near"``. A continued call compares the finished part again, in memory only.
-        workers: processes that tokenize; None: one for each core available to this process.
-        memory: bytes that all processes together should stay below; limits the number of workers. With ``dedup``, half
-            of what exceeds the minimum for one worker is for remembered documents; with Ray it limits only those.
-        engine: ``"ray"``: on a Ray cluster (:func:`~bertkit.data.store.prepare_ray.tokenize_on_ray`), same bytes.
-        resume: False starts over and deletes an unfinished store.
-        report: filled with what was read and skipped; its ``sentences`` are counted before splitting.
-        shard_text_bytes: text in one shard, see :data:`~bertkit.data.store.store_writer.SHARD_TEXT_BYTES`.
-        chunk_chars: text in one row group.
+        options: see :class:`PrepareOptions`.
 
     Raises:
         ConfigError: ``out`` is taken, or was begun with other input; too little ``memory``; a wrong number of workers.
@@ -90,34 +96,13 @@ def prepare(
         MissingExtraError: ``engine="ray"`` without Ray.
         ResourceError: disk full, a worker died, or no memory left for ``dedup``; finished shards stay.
     """
-    tokenizer = _tokenizer_of(tokenizer)
-    _check_names(sentences, dedup, engine)
-    remembered, num_workers = _shared_out(memory, workers, dedup)
-    given = (str(paths),) if isinstance(paths, str | Path) else tuple(map(str, paths))
-    limit = documents_within(remembered, dedup or "exact")
-    work = CorpusWork(given, text, on_error, dedup, limit, sentences == "split", chunk_chars)
-    report, duplicates = CorpusReport() if report is None else report, DedupReport()
-    documents = work.documents(report, duplicates)
-    sources = find_sources(given, Policy("skip", CorpusReport()))
-    if engine == "ray" and any(source.path is None for source in sources):
-        raise ConfigError("Ray reads the corpus on another machine, without your standard input; name files")
-    # Without on_error: skipping does not change a shard that was finished without it.
-    settings = {"sentences": sentences, "text": text, "chunk_chars": chunk_chars, "dedup": dedup}
-    inputs = [[source.name, *_size_and_time(source)] for source in sources]
-    resume &= all(source.path is not None for source in sources)  # standard input may be another text now
-    with StoreWriter(
-        out, tokenizer, settings=settings, inputs=inputs, resume=resume, shard_text_bytes=shard_text_bytes
-    ) as writer:
-        if engine == "ray":
-            results = tokenize_on_ray(work, writer.num_read, tokenizer, report, duplicates, workers=workers)
-        else:
-            chunks = work.chunks(documents, writer.num_read)
-            results = tokenize(chunks, tokenizer, split=work.split, workers=num_workers)
-        _write(results, writer, sources, report)
-        return writer.finish(None if dedup is None else Duplicates.model_validate(asdict(duplicates)))
-
-
-def _check_names(sentences: str, dedup: str | None, engine: str) -> None:
+    if unknown := options.keys() - PrepareOptions.__annotations__.keys():
+        raise TypeError(f"prepare() got an unexpected keyword argument {min(unknown)!r}")
+    made = BertTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
+    if not isinstance(made, BertTokenizer):
+        raise InputError(f"pre-training needs a WordPiece tokenizer (BertTokenizer), got a {type(made).__name__}")
+    sentences, text, dedup = options.get("sentences", "split"), options.get("text"), options.get("dedup")
+    engine, workers = options.get("engine", "local"), options.get("workers")
     for name, value, known in (
         ("sentences", sentences, get_args(Sentences)),
         ("dedup", dedup, (*get_args(Dedup), None)),
@@ -125,6 +110,39 @@ def _check_names(sentences: str, dedup: str | None, engine: str) -> None:
     ):
         if value not in known:
             raise ConfigError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
+    remembered, num_workers = _shared_out(options.get("memory"), workers, dedup)
+    given = (str(paths),) if isinstance(paths, str | Path) else tuple(map(str, paths))
+    limit, chunk_chars = documents_within(remembered, dedup or "exact"), options.get("chunk_chars", CHUNK_CHARS)
+    work = CorpusWork(given, text, options.get("on_error", "raise"), dedup, limit, sentences == "split", chunk_chars)
+    report, duplicates = options.get("report") or CorpusReport(), DedupReport()
+    documents = work.documents(report, duplicates)
+    sources = find_sources(given, Policy("skip", CorpusReport()))
+    if engine == "ray" and any(source.path is None for source in sources):
+        raise ConfigError("Ray reads the corpus on another machine, without your standard input; name files")
+    with StoreWriter(
+        out,
+        made,
+        # Without on_error: skipping does not change a shard that was finished without it.
+        settings={"sentences": sentences, "text": text, "chunk_chars": chunk_chars, "dedup": dedup},
+        inputs=[[source.name, *_size_and_time(source)] for source in sources],
+        # Standard input may be another text now.
+        resume=options.get("resume", True) and all(source.path is not None for source in sources),
+        shard_text_bytes=options.get("shard_text_bytes", SHARD_TEXT_BYTES),
+    ) as writer:
+        if engine == "ray":
+            results = tokenize_on_ray(work, writer.num_read, made, report, duplicates, workers=workers)
+        else:
+            chunks = work.chunks(documents, writer.num_read)
+            results = tokenize(chunks, made, split=work.split, workers=num_workers)
+        if writer.num_read:
+            say(f"continuing after the {writer.num_read:,} documents in finished shards of {writer.path}")
+        meter = _Meter(sources, report)
+        with meter.shown:
+            for chunk in results:
+                writer.add(chunk)
+                pa.default_memory_pool().release_unused()
+                meter.update()
+        return writer.finish(None if dedup is None else Duplicates.model_validate(asdict(duplicates)))
 
 
 def _shared_out(memory: int | None, workers: int | None, dedup: Dedup | None) -> tuple[int | None, int]:
@@ -135,35 +153,8 @@ def _shared_out(memory: int | None, workers: int | None, dedup: Dedup | None) ->
     return remembered, workers_within(memory - remembered, workers)
 
 
-def _tokenizer_of(given: PreTrainedTokenizer | str | Path) -> BertTokenizer:
-    tokenizer = BertTokenizer.from_pretrained(given) if isinstance(given, str | Path) else given
-    if not isinstance(tokenizer, BertTokenizer):
-        raise InputError(f"pre-training needs a WordPiece tokenizer (BertTokenizer), got a {type(tokenizer).__name__}")
-    return tokenizer
-
-
-def _write(
-    chunks: Iterator[TokenizedChunk], writer: StoreWriter, sources: Sequence[Source], report: CorpusReport
-) -> None:
-    if writer.num_read:
-        say(f"continuing after the {writer.num_read:,} documents in finished shards of {writer.path}")
-    with _Meter(sources, report) as meter:
-        for chunk in chunks:
-            writer.add(chunk)
-            pa.default_memory_pool().release_unused()
-            meter.update()
-
-
 def workers_within(memory: int | None, workers: int | None) -> int:
-    """Number of processes that tokenize.
-
-    Args:
-        memory: bytes for all processes together; None: no limit.
-        workers: maximum number; None: one for each core available to this process.
-
-    Raises:
-        ConfigError: fewer than one worker, or too little memory for one.
-    """
+    """Number of processes that tokenize, at most ``workers``: see :func:`prepare`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = cores if workers is None else workers
     if wanted < 1:
@@ -191,7 +182,7 @@ class _Meter:
         self._in_files = known
         self._text_before = report.bytes_read
         self._started = time.monotonic()
-        self._shown = Progress(total, label="preparing", unit=unit, done=self._read())
+        self.shown = Progress(total, label="preparing", unit=unit, done=self._read())
 
     def _read(self) -> int:
         return (self._report.file_bytes_read if self._in_files else self._report.bytes_read) // _MB
@@ -200,16 +191,7 @@ class _Meter:
         """Show how much has been read."""
         text = self._report.bytes_read - self._text_before
         speed = text / _MB / max(time.monotonic() - self._started, 1e-9)
-        self._shown.advance(self._read() - self._shown.done, note=f"{speed:.1f} MB/s of text")
-
-    def __enter__(self) -> _Meter:
-        self._shown.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._shown.__exit__(kind, error, traceback)
+        self.shown.advance(self._read() - self.shown.done, note=f"{speed:.1f} MB/s of text")
 
 
 def _size_and_time(source: Source) -> tuple[int | None, int | None]:

@@ -1,32 +1,42 @@
 """The parallel part of preparing a corpus: documents in chunks, and chunks to ids. Imports no torch.
 
-A chunk becomes the same ids wherever it is tokenized, and results come in the order of the chunks.
+A chunk becomes the same ids wherever it is tokenized, and results come in the order of the chunks. Chunks are tokenized
+by processes of this machine or, with the extra ``ray``, on a Ray cluster: one task reads the corpus, on whatever
+machine Ray chooses, and passes on chunks in order; actors tokenize them; the calling process writes the shards. The
+corpus must then have the same path on all machines (a shared file system). Ray Data slows the reader down when the
+actors or the writer are slower.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import pickle
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from bertkit.data.corpus.bad_input import CorpusReport, OnError
-from bertkit.data.corpus.documents import Document, read_documents
+from bertkit.data.corpus.documents import Document, forget_words, read_documents, split_lines
 from bertkit.data.corpus.near_duplicates import Dedup, DedupReport, drop_duplicates
-from bertkit.data.corpus.sentences import forget_words, split_lines
+from bertkit.data.corpus.text_files import CorpusReport, OnError
 from bertkit.data.store.store_manifest import Counts, id_type_for
 from bertkit.data.store.store_writer import TokenizedChunk
+from bertkit.errors import BertkitError, ConfigError, ResourceError, require
 from bertkit.system.worker_processes import map_in_processes
 from bertkit.tokenization import BertTokenizer
+
+if TYPE_CHECKING:
+    from ray.data import Datasource, ReadTask
 
 #: Characters in a chunk, which is a unit of work and a row group: about an eighth of a million tokens.
 CHUNK_CHARS = 1 << 19
@@ -39,6 +49,9 @@ CACHED_WORDS = 16384
 RETURNED_BYTES = 1 << 17
 #: Number of that setting in glibc's ``malloc.h``.
 _M_MMAP_THRESHOLD = -3
+
+#: The only column of what goes through Ray.
+_COLUMN = "pickled"
 
 Chunk = list[Document]
 
@@ -63,16 +76,7 @@ class CorpusWork:
     chunk_chars: int
 
     def documents(self, report: CorpusReport, duplicates: DedupReport) -> Iterator[Document]:
-        """Documents of whole lines; splitting them into sentences is left to the workers.
-
-        Args:
-            report: filled while documents are read.
-            duplicates: likewise.
-
-        Raises:
-            InputError, DataError: at once, or while documents are read.
-            ResourceError: more than ``max_documents`` distinct documents.
-        """
+        """Documents of whole lines, which the workers split into sentences. Both reports are filled meanwhile."""
         documents = read_documents(self.paths, sentences="line", text=self.text, on_error=self.on_error, report=report)
         if self.dedup is None:
             return documents
@@ -102,11 +106,7 @@ def chars_of(chunk: Chunk) -> int:
 def tokenize(
     chunks: Iterator[Chunk], tokenizer: BertTokenizer, *, split: bool, workers: int
 ) -> Iterator[TokenizedChunk]:
-    """The chunks as ids, in order, computed by ``workers`` processes (with 1, by this one).
-
-    Raises:
-        ResourceError: a worker died.
-    """
+    """The chunks as ids, in order, computed by ``workers`` processes (with 1, by this one)."""
     if workers > 1:
         begin = partial(_begin_worker, tokenizer, split)
         yield from map_in_processes(_work, chunks, workers=workers, begin=begin, size_of=chars_of, room=WINDOW_CHARS)
@@ -129,22 +129,15 @@ class ChunkTokenizer:
     """
 
     def __init__(self, tokenizer: BertTokenizer, *, split: bool) -> None:
-        self._tokenizer: BertTokenizer = pickle.loads(pickle.dumps(tokenizer))
-        if self._tokenizer._fast is not None:
-            self._tokenizer._fast.max_chunks = CACHED_WORDS
+        self.tokenizer: BertTokenizer = pickle.loads(pickle.dumps(tokenizer))
+        if self.tokenizer._fast is not None:
+            self.tokenizer._fast.max_chunks = CACHED_WORDS
         self._split = split
         self._type = np.dtype(id_type_for(len(tokenizer)))
         # A blank inside its name hides a special token from the tokenizer; between a sign and what follows, a blank
         # changes nothing else. Names that begin with a letter stay special.
         names = [name for name in tokenizer.all_special_tokens if not name[0].isalnum() and len(name) > 1]
         self._special = re.compile("|".join(map(re.escape, names)) or "(?!)")
-
-    def warm_up(self) -> None:
-        """Load and build now what the first chunk would need, while the process is idle."""
-        words = " ".join(self._tokenizer.vocab)
-        self._tokenizer.encode_ragged([words] * (1 + CHUNK_CHARS // len(words)), add_special_tokens=False)
-        if self._split:
-            split_lines(["One sentence. And another one."])
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
         rows = [split_lines(document.sentences) if self._split else document.sentences for document in chunk]
@@ -155,7 +148,7 @@ class ChunkTokenizer:
         if self._special.search(whole):
             texts = [self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", one) for one in texts]
         del whole  # a megabyte or several, when the tokenizer needs most memory
-        ragged = self._tokenizer.encode_ragged(texts, add_special_tokens=False)
+        ragged = self.tokenizer.encode_ragged(texts, add_special_tokens=False)
         pa.default_memory_pool().release_unused()  # or Arrow would keep it, more with each chunk
         lengths = ragged.lengths.astype(np.int32)
         owners = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
@@ -164,7 +157,7 @@ class ChunkTokenizer:
             num_documents=int((sizes > 0).sum()),
             num_sentences=int((lengths > 0).sum()),
             num_tokens=len(ragged.ids),
-            num_unknown=int((ragged.ids == self._tokenizer.unk_token_id).sum()),
+            num_unknown=int((ragged.ids == self.tokenizer.unk_token_id).sum()),
             text_bytes=text_bytes,
         )
         return TokenizedChunk(
@@ -203,9 +196,137 @@ def _begin_worker(tokenizer: BertTokenizer, split: bool) -> None:
     limit_threads()
     return_freed_arrays()
     _worker = ChunkTokenizer(tokenizer, split=split)
-    _worker.warm_up()
+    # Load and build now what the first chunk would need, while the process is idle.
+    words = " ".join(tokenizer.vocab)
+    _worker.tokenizer.encode_ragged([words] * (1 + CHUNK_CHARS // len(words)), add_special_tokens=False)
+    if split:
+        split_lines(["One sentence. And another one."])
 
 
 def _work(chunk: Chunk) -> TokenizedChunk:
     assert _worker is not None
     return _worker(chunk)
+
+
+def tokenize_on_ray(
+    work: CorpusWork,
+    skipped: int,
+    tokenizer: BertTokenizer,
+    report: CorpusReport,
+    duplicates: DedupReport,
+    *,
+    workers: int | None,
+) -> Iterator[TokenizedChunk]:
+    """The chunks of a corpus as ids, in order, after the ``skipped`` documents in finished shards.
+
+    Uses the Ray that this process is connected to, or the cluster at ``RAY_ADDRESS``; otherwise starts one on this
+    machine and stops it at the end. Ray's usage statistics are off unless ``RAY_USAGE_STATS_ENABLED`` is set. There are
+    ``workers`` actors, one CPU each (None: one for each CPU of the cluster). Both reports are updated with each chunk.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ConfigError: Ray cannot be reached.
+        BertkitError: an error in the corpus, the same as without Ray.
+        ResourceError: any other failure on the cluster.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = require("ray", extra="ray", needed_for="engine 'ray'")
+    require("ray.data", extra="ray", needed_for="engine 'ray'")
+    mine = not ray.is_initialized()
+    try:
+        if mine:
+            try:
+                ray.init(include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                where = os.environ.get("RAY_ADDRESS", "this machine")
+                raise ConfigError(f"no Ray at {where}: {error}; check RAY_ADDRESS") from error
+            logging.getLogger("ray.data").setLevel(logging.ERROR)  # it reports each plan and run
+        num_actors = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        for pickled in _results(ray, _source(work, skipped, os.getcwd()), tokenizer, work.split, num_actors):
+            result, *newer = pickle.loads(pickled)
+            reports: tuple[CorpusReport | DedupReport, ...] = (report, duplicates)
+            for own, sent in zip(reports, newer, strict=True):
+                for field in fields(own):
+                    setattr(own, field.name, getattr(sent, field.name))
+            if result is not None:
+                yield result
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def _results(
+    ray: ModuleType, source: Datasource, tokenizer: BertTokenizer, split: bool, num_actors: int
+) -> Iterator[bytes]:
+    """For each chunk, pickled: its ids and the two reports."""
+    context = ray.data.DataContext.get_current()
+    before = context.execution_options.preserve_order, context.enable_progress_bars
+    context.execution_options.preserve_order, context.enable_progress_bars = True, False
+    try:
+        rows = (
+            # One reader; it mostly waits for the actors, so no CPU is reserved for it.
+            ray.data.read_datasource(source, override_num_blocks=1, num_cpus=0)
+            .map_batches(
+                _Actor,
+                fn_constructor_args=(tokenizer, split),
+                batch_size=1,
+                compute=ray.data.ActorPoolStrategy(size=num_actors),
+                num_cpus=1,
+            )
+            .iter_rows()
+        )
+        for row in rows:
+            yield row[_COLUMN]
+    except Exception as error:
+        raise _cause_of(error) from error
+    finally:
+        context.execution_options.preserve_order, context.enable_progress_bars = before
+
+
+class _Actor:
+    """Tokenizes on a machine of the cluster."""
+
+    def __init__(self, tokenizer: BertTokenizer, split: bool) -> None:
+        limit_threads()
+        self._work = ChunkTokenizer(tokenizer, split=split)
+
+    def __call__(self, batch: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
+        done = []
+        for row in batch[_COLUMN]:
+            chunk, report, duplicates = pickle.loads(row)
+            done.append(pickle.dumps((chunk and self._work(chunk), report, duplicates)))
+        return {_COLUMN: done}
+
+
+def _source(work: CorpusWork, skipped: int, folder: str) -> Datasource:
+    """The corpus for Ray Data: one task, which yields one chunk per block."""
+    from ray.data import Datasource, ReadTask
+    from ray.data.block import BlockMetadata
+
+    def read() -> Iterator[pa.Table]:
+        os.chdir(folder)  # so that the store contains the names that the caller gave
+        report, duplicates = CorpusReport(), DedupReport()
+        chunks = work.chunks(work.documents(report, duplicates), skipped)
+        end: list[Chunk | None] = [None]  # carries the reports after the last document
+        for chunk in chain(chunks, end):
+            yield pa.table({_COLUMN: pa.array([pickle.dumps((chunk, report, duplicates))], pa.large_binary())})
+
+    class Corpus(Datasource):
+        def estimate_inmemory_data_size(self) -> int | None:
+            return None
+
+        def get_read_tasks(self, parallelism: int, *more: object, **options: object) -> list[ReadTask]:
+            return [ReadTask(read, BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None))]
+
+    return Corpus()
+
+
+def _cause_of(error: BaseException) -> BertkitError:
+    """The bertkit error that made Ray fail; if there is none, one with Ray's message."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, BertkitError) and type(cause).__module__ == BertkitError.__module__:
+            return cause
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    said = str(error).strip() or type(error).__name__
+    return ResourceError(f"the Ray cluster failed, finished shards stay: {said.splitlines()[-1]}")

@@ -37,9 +37,8 @@ class Histogram:
         """Count ``lengths``, at least one."""
         classes = np.searchsorted(bounds, lengths, side="left")
         counts = np.bincount(classes, minlength=len(bounds) + 1)
-        return cls(
-            tuple(bounds), tuple(counts.tolist()), float(lengths.mean()), float(np.median(lengths)), int(lengths.max())
-        )
+        mean, median = float(lengths.mean()), float(np.median(lengths))
+        return cls(tuple(bounds), tuple(counts.tolist()), mean, median, int(lengths.max()))
 
     def lines(self, what: str) -> list[str]:
         """The histogram as text."""
@@ -115,29 +114,20 @@ class StoreReport:
 
 
 def inspect_store(folder: str | Path, *, num_samples: int = 3) -> StoreReport:
-    """Describe a token store, with ``num_samples`` documents spread evenly over it.
-
-    Raises:
-        DataError: not a store, unfinished, or damaged.
-        CheckpointError: its tokenizer is missing or damaged.
-    """
+    """Describe a token store, with ``num_samples`` documents spread evenly over it."""
     store = TokenStore(folder)
     starts = store.sentence_boundaries[store.document_boundaries]
-    return StoreReport(
-        path=str(store.path),
-        manifest=store.manifest,
-        documents=Histogram.of(np.diff(starts), DOCUMENT_BOUNDS),
-        sentences=Histogram.of(store.sentence_lengths, SENTENCE_BOUNDS),
-        samples=_samples(store, num_samples),
-    )
-
-
-def _samples(store: TokenStore, number: int) -> tuple[Sample, ...]:
     tokenizer = store.tokenizer()
-    chosen = np.unique(np.linspace(0, len(store) - 1, min(number, len(store))).astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, len(store) - 1, min(num_samples, len(store))).astype(int)).tolist()
     samples = []
     for document in chosen:
         text = tokenizer.decode(store.tokens_of(document)[:SAMPLE_CHARS])  # a token has at least a character
         shown = text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + " ..."
         samples.append(Sample(document, store.source_of(document), shown))
-    return tuple(samples)
+    return StoreReport(
+        path=str(store.path),
+        manifest=store.manifest,
+        documents=Histogram.of(np.diff(starts), DOCUMENT_BOUNDS),
+        sentences=Histogram.of(store.sentence_lengths, SENTENCE_BOUNDS),
+        samples=tuple(samples),
+    )

@@ -11,18 +11,17 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bertkit.data.store.arrow_arrays import lists_of, strings_of
 from bertkit.data.store.mapped_ids import Ids
 from bertkit.data.store.store_manifest import (
     MANIFEST,
@@ -30,11 +29,14 @@ from bertkit.data.store.store_manifest import (
     TOKENIZER,
     Counts,
     Duplicates,
+    Setting,
     Shard,
     StoreManifest,
     TokenizerFacts,
     id_type_for,
+    lists_of,
     schema_for,
+    strings_of,
 )
 from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.ragged import boundaries_of
@@ -74,12 +76,9 @@ class TokenizedChunk:
         """One row per document."""
         ends = boundaries_of(self.sentence_lengths)
         document_ends = boundaries_of(self.document_lengths)
-        columns = (
-            strings_of(self.sources),
-            lists_of(document_ends, self.sentence_lengths, schema.field("sentence_lengths").type),
-            lists_of(ends[document_ends], self.ids, schema.field("tokens").type),
-        )
-        return pa.Table.from_arrays(list(columns), schema=schema)
+        lengths = lists_of(document_ends, self.sentence_lengths, schema.field("sentence_lengths").type)
+        tokens = lists_of(ends[document_ends], self.ids, schema.field("tokens").type)
+        return pa.Table.from_arrays([strings_of(self.sources), lengths, tokens], schema=schema)
 
 
 class StoreWriter:
@@ -108,8 +107,8 @@ class StoreWriter:
         folder: str | Path,
         tokenizer: BertTokenizer,
         *,
-        settings: Mapping[str, Any],
-        inputs: Any = None,
+        settings: Mapping[str, Setting],
+        inputs: Sequence[Sequence[Setting]] = (),
         resume: bool = True,
         shard_text_bytes: int = SHARD_TEXT_BYTES,
     ) -> None:
@@ -135,7 +134,11 @@ class StoreWriter:
         self._began = False
         self._lock = contextlib.ExitStack()
         with self._errors():
-            self._claim()
+            # A folder with other content is refused before anything is written to it.
+            make_folder(self.path)
+            self._refuse_taken()
+            busy = f"another process is writing to {self.path}; wait for it or choose another --out"
+            self._lock.enter_context(held_lock(self.path / LOCK, busy))
             try:
                 self._begin(resume)
                 shutil.rmtree(self.path / TOKENIZER, ignore_errors=True)  # of a killed writer, perhaps half of it
@@ -174,17 +177,22 @@ class StoreWriter:
             return
         with self._errors():
             if self._open is None:
-                self._open = self._new_file()
+                # No dictionary: it makes 15-bit ids no smaller than compression does, and plain values decode faster.
+                self._open = pq.ParquetWriter(
+                    self._temporary(),
+                    self._schema,
+                    compression="zstd",
+                    use_dictionary=False,
+                    write_statistics=False,
+                    write_page_checksum=True,
+                )
             self._open.write_table(chunk.to_table(self._schema), row_group_size=len(chunk.document_lengths))
             self._parts.append(chunk.counts)
             if sum(part.text_bytes for part in self._parts) >= self._shard_text_bytes:
                 self._close_shard()
 
     def finish(self, duplicates: Duplicates | None = None) -> StoreManifest:
-        """Close the last shard, rename all, and write the manifest.
-
-        Args:
-            duplicates: for the manifest.
+        """Close the last shard, rename all, and write the manifest, also what was found out about duplicates.
 
         Raises:
             DataError: nothing was added.
@@ -212,13 +220,6 @@ class StoreWriter:
             self._replace(MANIFEST, manifest.model_dump_json(indent=2))
             (self.path / PROGRESS).unlink()
         return manifest
-
-    def _claim(self) -> None:
-        """Lock the folder for the lifetime of this writer. A folder with other content is refused before writing."""
-        make_folder(self.path)
-        self._refuse_taken()
-        busy = f"another process is writing to {self.path}; wait for it or choose another --out"
-        self._lock.enter_context(held_lock(self.path / LOCK, busy))
 
     def _release(self) -> None:
         """Unlock the folder. A store without a finished shard is removed, and so is an empty folder."""
@@ -281,17 +282,6 @@ class StoreWriter:
     def _temporary(self) -> Path:
         return self.path / f"tokens-{len(self._shards):05d}.parquet{WRITING}"
 
-    def _new_file(self) -> pq.ParquetWriter:
-        # No dictionary: it makes 15-bit ids no smaller than compression does, and plain values decode faster.
-        return pq.ParquetWriter(
-            self._temporary(),
-            self._schema,
-            compression="zstd",
-            use_dictionary=False,
-            write_statistics=False,
-            write_page_checksum=True,
-        )
-
     def _close_shard(self) -> None:
         """Write the shard to disk, then list it: its documents are not read again after a kill."""
         assert self._open is not None
@@ -305,8 +295,7 @@ class StoreWriter:
         temporary.replace(path)
         self._shards.append(shard)
         self._parts = []
-        self.num_read += self._read_since
-        self._read_since = 0
+        self.num_read, self._read_since = self.num_read + self._read_since, 0
         self._save_progress()
 
     def _save_progress(self) -> None:

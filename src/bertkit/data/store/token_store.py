@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bertkit.data.store.arrow_arrays import numbers_of
 from bertkit.data.store.mapped_ids import Content, Ids, MappedStore, copies_of, find_mapped, make_mapped
 from bertkit.data.store.store_manifest import (
     MANIFEST,
     TOKENIZER,
     Shard,
     StoreManifest,
+    numbers_of,
     read_manifest,
     schema_for,
     tokenizer_digest,
@@ -77,13 +77,17 @@ class TokenStore:
         self._mapped: MappedStore | None = None
         self._metadata: dict[str, pq.FileMetaData] = {}
         for shard in self.manifest.shards:
-            self._metadata[shard.name] = self._read_footer(shard)
+            with self._opened(shard) as file:
+                if not file.schema_arrow.equals(schema_for(self.manifest.id_type)):
+                    columns = f"other columns than a shard with {self.manifest.id_type} ids"
+                    raise DataError(f"{self.path / shard.name} has {columns}: {_AGAIN}")
+                self._metadata[shard.name] = file.metadata
         if not self._fits_cache:
-            self._mapped = find_mapped(copies_of(self.path), self._digest())
+            self._mapped = find_mapped(copies_of(self.path), sha256_file(self.path / MANIFEST))
         if self._mapped is None:
             self._read_boundaries()
         else:
-            self._use(self._mapped)
+            self._share_boundaries(self._mapped)
         self._find_groups()
 
     def __reduce__(self) -> tuple[partial[TokenStore], tuple[Path]]:
@@ -128,12 +132,7 @@ class TokenStore:
             return self._mapped is not None
 
     def tokens(self, first_sentence: int, end_sentence: int) -> Int32:
-        """Ids of sentences ``first_sentence : end_sentence``, possibly of several documents: int32 ``(T,)``, a copy.
-
-        Raises:
-            InputError: there are no such sentences.
-            DataError: the shard is damaged.
-        """
+        """Ids of sentences ``first_sentence : end_sentence``, possibly of several documents: int32 ``(T,)``, a copy."""
         if not 0 <= first_sentence <= end_sentence < len(self.sentence_boundaries):
             raise InputError(
                 f"sentences {first_sentence} : {end_sentence} are not in {self.path}, which has "
@@ -149,17 +148,18 @@ class TokenStore:
                 mapped = self._made_again(mapped, error)
             if mapped is not None:
                 return mapped.read(start, end).astype(np.int32)
-        return self._decoded(start, end)
+        # From the row groups.
+        group = bisect_right(self._group_starts, start) - 1
+        parts: list[NDArray[np.integer]] = [np.zeros(0, np.int32)]
+        while start < end:
+            shift, stop = self._group_starts[group], min(end, self._group_starts[group + 1])
+            parts.append(self._group(group)[start - shift : stop - shift])
+            start, group = stop, group + 1
+        return np.concatenate(parts, dtype=np.int32, casting="same_kind")
 
     def tokens_of(self, document: int) -> Int32:
-        """Ids of one document, without special tokens: int32 ``(T,)``, a copy.
-
-        Raises:
-            InputError: there is no such document.
-            DataError: the shard is damaged.
-        """
-        first, end = self._sentences_of(document)
-        return self.tokens(first, end)
+        """Ids of one document, without special tokens: int32 ``(T,)``, a copy."""
+        return self.tokens(*self._sentences_of(document))
 
     def source_of(self, document: int) -> str:
         """Where one document begins in the corpus: ``file:line``."""
@@ -169,22 +169,13 @@ class TokenStore:
         return str(column[document - self._group_documents[group]])
 
     def tokenizer(self) -> BertTokenizer:
-        """The tokenizer that made the ids, from the copy in the store.
-
-        Raises:
-            DataError: it is not the one in the manifest.
-            CheckpointError: its files are missing or damaged.
-        """
+        """The tokenizer that made the ids, from the copy in the store."""
         tokenizer = BertTokenizer.from_pretrained(self.path / TOKENIZER)
         self.check_tokenizer(tokenizer)
         return tokenizer
 
     def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
-        """Check that ``tokenizer`` is the one that made the ids.
-
-        Raises:
-            DataError: it is not.
-        """
+        """Check that ``tokenizer`` is the one that made the ids, or raise a DataError."""
         expected = self.manifest.tokenizer
         if tokenizer_digest(tokenizer) != expected.sha256:
             case = "uncased" if expected.do_lower_case else "cased"
@@ -194,32 +185,25 @@ class TokenStore:
             )
 
     def verify(self) -> None:
-        """Hash every shard.
-
-        Raises:
-            DataError: a shard differs from the manifest.
-        """
+        """Hash every shard; raise a DataError if one differs from the manifest."""
         for shard in self.manifest.shards:
             if sha256_file(self.path / shard.name) != shard.sha256:
                 raise DataError(f"{self.path / shard.name} is damaged: {_AGAIN} (its hash is not the manifest's)")
 
-    # ------------------------------------------------------------------------------------------- the mapped copy
+    # The mapped copy
 
     @property
     def _fits_cache(self) -> bool:
         return self.manifest.counts.num_tokens * np.dtype(self.manifest.id_type).itemsize <= self.cache_bytes
 
-    def _digest(self) -> str:
-        return sha256_file(self.path / MANIFEST)
-
-    def _use(self, mapped: MappedStore) -> None:
+    def _share_boundaries(self, mapped: MappedStore) -> None:
         """Read boundaries from a mapped copy, which all processes of the machine share."""
         self.sentence_boundaries = mapped.sentence_boundaries
         self.document_boundaries = mapped.document_boundaries
 
     def _make_mapped(self) -> MappedStore | None:
         content = Content(
-            manifest=self._digest(),
+            manifest=sha256_file(self.path / MANIFEST),
             id_type=self.manifest.id_type,
             blocks=self._group_starts,
             ids_of=self._decode,
@@ -228,7 +212,7 @@ class TokenStore:
         )
         mapped = make_mapped(copies_of(self.path), content)
         if mapped is not None:
-            self._use(mapped)
+            self._share_boundaries(mapped)
         return mapped
 
     def _made_again(self, damaged: MappedStore, error: DataError) -> MappedStore | None:
@@ -245,19 +229,12 @@ class TokenStore:
                     self._mapped = self._make_mapped()
             return self._mapped
 
-    # ------------------------------------------------------------------------------------------------- the shards
+    # The shards
 
     def _sentences_of(self, document: int) -> tuple[int, int]:
         if not 0 <= document < len(self):
             raise InputError(f"document {document} is not in {self.path}, which has {len(self):,}")
         return int(self.document_boundaries[document]), int(self.document_boundaries[document + 1])
-
-    def _read_footer(self, shard: Shard) -> pq.FileMetaData:
-        path = self.path / shard.name
-        with self._opened(shard) as file:
-            if not file.schema_arrow.equals(schema_for(self.manifest.id_type)):
-                raise DataError(f"{path} has other columns than a shard with {self.manifest.id_type} ids: {_AGAIN}")
-            return file.metadata
 
     def _find_groups(self) -> None:
         """Where each row group begins."""
@@ -265,8 +242,9 @@ class TokenStore:
         group_rows: list[int] = []
         for shard in self.manifest.shards:
             metadata = self._metadata[shard.name]
-            self._groups += [(shard, number) for number in range(metadata.num_row_groups)]
-            group_rows += [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+            for number in range(metadata.num_row_groups):
+                self._groups.append((shard, number))
+                group_rows.append(metadata.row_group(number).num_rows)
         firsts = np.cumsum([0, *group_rows])
         self._group_documents: list[int] = firsts.tolist()
         self._group_starts: list[int] = self.sentence_boundaries[self.document_boundaries[firsts]].tolist()
@@ -299,16 +277,6 @@ class TokenStore:
                 f"{_AGAIN}"
             )
         return lengths, sizes
-
-    def _decoded(self, start: int, end: int) -> Int32:
-        """Ids at token offsets ``start`` to ``end`` - 1, from their row groups."""
-        group = bisect_right(self._group_starts, start) - 1
-        parts: list[NDArray[np.integer]] = [np.zeros(0, np.int32)]
-        while start < end:
-            shift, stop = self._group_starts[group], min(end, self._group_starts[group + 1])
-            parts.append(self._group(group)[start - shift : stop - shift])
-            start, group = stop, group + 1
-        return np.concatenate(parts, dtype=np.int32, casting="same_kind")
 
     def _group(self, group: int) -> Ids:
         """Ids of a row group, cached."""

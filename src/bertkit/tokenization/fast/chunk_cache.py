@@ -1,16 +1,15 @@
 """The dictionary behind every fast path: text is split into chunks, and known chunks are only looked up.
 
-Most words repeat. A subclass splits text at white space, so that each run of text in between (a *chunk*) has the same
-ids wherever it occurs. A dictionary numbers the chunks seen so far; a table has the ids of each number. New chunks of a
-stretch of text are encoded together. In large texts Arrow, where it is installed, finds the
-distinct chunks before the dictionary sees them, which is faster.
+Most words repeat. A subclass splits text at white space, so that what stands in between (a *chunk*) has the same ids
+wherever it occurs. A dictionary numbers the chunks seen so far; a table has the ids of each number. New chunks of a
+stretch of text are encoded together. In large texts Arrow, where it is installed, finds the distinct chunks before the
+dictionary sees them, which is faster.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count, islice
@@ -20,11 +19,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.ragged import gather
+from bertkit.ragged import Ids, Ints, gather
 
 Scalar = TypeVar("Scalar", np.int32, np.int64)
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 #: Longer chunks are not stored: they hardly ever repeat.
 MAX_CACHED_CHARS = 64
@@ -36,6 +33,7 @@ BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
 #: Arrow splits text from this size on; for less, importing it takes longer than it saves.
 ARROW_CHARS = 1 << 19
+HAS_ARROW = find_spec("pyarrow") is not None
 #: Ends a text when many are joined into one string. No other chunk equals it.
 END = "\x00"
 
@@ -68,7 +66,7 @@ class ChunkEncoder:
         """
         raise NotImplementedError
 
-    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Int64, Int32, Int64]]:
+    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Ints, Ids, Ints]]:
         """Ids of chunks, in groups: positions in ``new``, concatenated ids, number of ids of each chunk."""
         raise NotImplementedError
 
@@ -83,17 +81,17 @@ class ChunkEncoder:
         self._sizes = np.ones(len(known), np.int64)
         self._sizes[:2] = 0  # END and the empty string stand for no token
 
-    def encode(self, texts: Iterable[str]) -> tuple[Int32, Int64]:
+    def encode(self, texts: Iterable[str]) -> tuple[Ids, Ints]:
         """Concatenated ids of all texts, int32 ``(T,)``, without special tokens; and their lengths, ``(B,)``."""
-        ids: list[Int32] = [np.zeros(0, np.int32)]
-        lengths: list[Int64] = [np.zeros(0, np.int64)]
+        ids: list[Ids] = [np.zeros(0, np.int32)]
+        lengths: list[Ints] = [np.zeros(0, np.int64)]
         blocks = self._blocks(texts)
         while batch := self._encode_batch(blocks):
             ids.append(batch[0])
             lengths.append(batch[1])
         return np.concatenate(ids), np.concatenate(lengths)
 
-    def _encode_batch(self, blocks: Iterator[str]) -> tuple[Int32, Int64] | None:
+    def _encode_batch(self, blocks: Iterator[str]) -> tuple[Ids, Ints] | None:
         """Ids and lengths of the texts of the next blocks; None at the end."""
         with self._lock:
             max_chunks = MAX_CHUNKS if self.max_chunks is None else self.max_chunks
@@ -114,7 +112,7 @@ class ChunkEncoder:
             ids = self._ids[gather(self._starts[numbers], sizes)]
         return ids, np.diff(np.cumsum(sizes)[numbers == 0], prepend=0)
 
-    def _number(self, blocks: Iterator[str]) -> Int64:
+    def _number(self, blocks: Iterator[str]) -> Ints:
         """Numbers of the chunks of the next blocks.
 
         A chunk that is not in the dictionary gets the next number as it is looked up. In large texts Arrow finds the
@@ -128,7 +126,7 @@ class ChunkEncoder:
             if size > BATCH_CHARS:
                 break
         number = self._chunks.__getitem__
-        if not batch or size < self.arrow_chars or not _has_arrow():
+        if not batch or size < self.arrow_chars or not HAS_ARROW:
             chunks = [chunk for block in batch for chunk in block.split()]
             return np.fromiter(map(number, chunks), np.int64, len(chunks))
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
@@ -140,7 +138,7 @@ class ChunkEncoder:
         chunks = split.flatten().dictionary_encode()
         different = chunks.dictionary.to_pylist()
         numbers = np.fromiter(map(number, different), np.int64, len(different))
-        found: Int64 = numbers[np.frombuffer(chunks.indices.buffers()[1], np.int32, len(chunks))]
+        found: Ints = numbers[np.frombuffer(chunks.indices.buffers()[1], np.int32, len(chunks))]
         return found
 
     def _learn(self, new: Sequence[str]) -> None:
@@ -150,23 +148,14 @@ class ChunkEncoder:
         self._starts = _grown(self._starts, self._num_chunks)
         self._sizes = _grown(self._sizes, self._num_chunks)
         for places, ids, sizes in self._work_out(new):
-            self._store(numbers[places], ids, sizes)
+            self._sizes[numbers[places]] = sizes
+            self._starts[numbers[places]] = self._num_ids + np.cumsum(sizes) - sizes
+            self._ids = _grown(self._ids, self._num_ids + len(ids))
+            self._ids[self._num_ids : self._num_ids + len(ids)] = ids
+            self._num_ids += len(ids)
         for chunk in new:
             if len(chunk) > MAX_CACHED_CHARS:
                 del self._chunks[chunk]
-
-    def _store(self, numbers: Int64, ids: Int32, sizes: Int64) -> None:
-        """Keep the ids of the chunks with these numbers."""
-        self._sizes[numbers] = sizes
-        self._starts[numbers] = self._num_ids + np.cumsum(sizes) - sizes
-        self._ids = _grown(self._ids, self._num_ids + len(ids))
-        self._ids[self._num_ids : self._num_ids + len(ids)] = ids
-        self._num_ids += len(ids)
-
-
-@cache
-def _has_arrow() -> bool:
-    return find_spec("pyarrow") is not None
 
 
 def _grown(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:

@@ -1,14 +1,11 @@
 """Text to WordPiece ids, fast: the same result as the readable reference, without offsets.
 
-White space separates everything else in BERT's tokenization (marks do not move across it, words do not span it), so a
-run of text between white space has the same ids wherever it stands, and :mod:`bertkit.tokenization.fast.chunk_cache`
-can look it
-up. The chunks of a stretch of text that are new are normalized together with one ``str.translate`` and cut into pieces
-by the word-piece model of the ``tokenizers`` package.
+In BERT's tokenization nothing crosses white space, neither words nor marks, so what stands between white space has the
+same ids everywhere, and :mod:`bertkit.tokenization.fast.chunk_cache` can look it up. New chunks are normalized together
+by one ``str.translate``, and the word-piece model of the ``tokenizers`` package cuts them into pieces.
 
-What white space is differs between BERT and ``str.split``: U+001C..U+001F and U+0085 split words in Python, and are
-removed from text in BERT. Both agree on text of printable characters, where U+0020 is the only white space; other text
-is cleaned first.
+BERT and ``str.split`` differ in what white space is: U+001C..U+001F and U+0085 split words in Python, and BERT removes
+them from text. In printable text U+0020 is the only white space for both; other text is cleaned first.
 """
 
 from __future__ import annotations
@@ -23,10 +20,11 @@ import numpy as np
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordPiece
 
+from bertkit.ragged import Ids, Ints
 from bertkit.tokenization.characters import FROZEN, REORDERED
 from bertkit.tokenization.fast import chunk_cache as chunks
-from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder, Int32, Int64
-from bertkit.tokenization.reference.normalize import BasicTokenizer
+from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
+from bertkit.tokenization.reference import BasicTokenizer
 from bertkit.tokenization.vocabulary import Vocabulary
 
 #: Characters whose normalized form is remembered.
@@ -96,32 +94,20 @@ class FastEncoder(ChunkEncoder):
         # Most texts have no "[" at all, which is quicker to see than that no token matches.
         starts = {token[0] for token in whole}
         self._sign = starts.pop() if len(starts) == 1 else ""
-        super().__init__(
-            {self._marks[token].strip(" "): number for token, number in whole.items()} | self._words_known()
-        )
-
-    def _words_known(self) -> dict[str, int]:
-        """Words of the vocabulary.
-
-        Beside saving time, this puts frequent words next to each other in memory, for vocabularies begin with them.
-        """
-        lower, limit = self._basic.do_lower_case, self._vocabulary.max_input_chars_per_word
-        known: dict[str, int] = {}
-        for token, number in self._vocabulary.vocab.items():
-            is_word = (
-                token.isascii()
-                and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
-                and len(token) <= limit
-            )
-            if is_word and not (lower and token != token.lower()):
+        known = {self._marks[token].strip(" "): number for token, number in whole.items()}
+        # Beside saving time, known words put frequent ones next to each other in memory: vocabularies begin with them.
+        for token, number in vocabulary.vocab.items():
+            is_word = token.isascii() and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
+            is_changed = self._basic.do_lower_case and token != token.lower()
+            if is_word and not is_changed and len(token) <= vocabulary.max_input_chars_per_word:
                 known[token] = number
-        return known
+        super().__init__(known)
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
         """The texts, prepared, with ``END`` after each, some thousand characters at a time.
 
-        What is done to them does not change their ids, and makes chunks repeat more often: ASCII punctuation, always
-        a word of its own, is given blanks around it; ASCII text is lower-cased where that is to happen anyway.
+        So that chunks repeat more often, and without changing any id, ASCII punctuation (always a word of its own) gets
+        blanks around it, and ASCII text is lower-cased if that is to happen anyway.
         """
         lower, sign, has_whole = self._basic.do_lower_case, self._sign, self._whole_pattern.search
         block: list[str] = []
@@ -130,7 +116,11 @@ class FastEncoder(ChunkEncoder):
             if len(self._cleaned) > MAX_CHARS:
                 self._cleaned.clear()
             if sign in text and has_whole(text):
-                text = self._mark_whole(text)
+                # Marks, which no cleaned text can have, take the places of special tokens.
+                parts = self._whole_pattern.split(text)
+                for place, part in enumerate(parts):
+                    parts[place] = self._marks[part] if place % 2 else part.translate(self._cleaned)
+                text = "".join(parts)
             elif not text.isprintable():
                 text = text.translate(self._cleaned)
             block.append(text.lower() if lower and text.isascii() else text)
@@ -140,14 +130,7 @@ class FastEncoder(ChunkEncoder):
                 block, size = [], 0
         yield _space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
 
-    def _mark_whole(self, text: str) -> str:
-        """Clean a text with special tokens in it; marks, which no cleaned text can have, take their places."""
-        parts = self._whole_pattern.split(text)
-        for place, part in enumerate(parts):
-            parts[place] = self._marks[part] if place % 2 else part.translate(self._cleaned)
-        return "".join(parts)
-
-    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Int64, Int32, Int64]]:
+    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Ints, Ids, Ints]]:
         ascii_only = np.fromiter(map(str.isascii, new), bool, len(new))
         for group, normalize in ((ascii_only, self._normalize_ascii), (~ascii_only, self._normalize)):
             if group.any():
@@ -156,7 +139,7 @@ class FastEncoder(ChunkEncoder):
                 sizes = np.diff(ends - np.arange(len(ends)), prepend=0)
                 yield np.flatnonzero(group), pieces[pieces != self._end_id], sizes
 
-    def _pieces(self, text: str) -> Int32:
+    def _pieces(self, text: str) -> Ids:
         """Ids of the word pieces of normalized text, some thousand characters at a time: the engine needs memory."""
         found = [np.zeros(0, np.int32)]
         start = 0
@@ -191,21 +174,15 @@ class FastEncoder(ChunkEncoder):
             self._normalized.reset()
         text = END.join(some) + END
         if self._basic.strip_accents and _reordered.search(text):
-            text = END.join(self._reorder(chunk) if _reordered.search(chunk) else chunk for chunk in some) + END
+            # Marks may change places, so such chunks are normalized as a whole; doing it again changes nothing.
+            some = [
+                "".join(char for char, _ in self._basic.normalize(chunk)) if _reordered.search(chunk) else chunk
+                for chunk in some
+            ]
+            text = END.join(some) + END
         return text.translate(self._normalized)
 
     def _normalize_ascii(self, some: Sequence[str]) -> str:
         """The same for ASCII, where little can happen: lower-casing, and punctuation that is a word of its own."""
         text = END.join(some) + END
         return _space_out(text.lower() if self._basic.do_lower_case else text, string.punctuation + END)
-
-    def _reorder(self, chunk: str) -> str:
-        """Normalize a chunk in which marks may change places. To normalize the result again changes nothing."""
-        return "".join(char for char, _ in self._basic.normalize(chunk))
-
-
-def fast_encoder(vocabulary: Vocabulary) -> FastEncoder | None:
-    """The fast path; None where a token is to be found in normalized text or takes white space with it."""
-    if not all(token.is_plain for token in vocabulary.never_split):
-        return None
-    return FastEncoder(vocabulary)

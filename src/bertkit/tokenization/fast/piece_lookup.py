@@ -1,8 +1,14 @@
-"""The fast paths of byte-level BPE and unigram: new chunks are worked out by the ``tokenizers`` package."""
+"""The fast paths of byte-level BPE and unigram, without offsets: the ids of the ``tokenizers`` package.
+
+Texts are cut at the tokens that are never split, the rest into chunks for :mod:`bertkit.tokenization.fast.chunk_cache`;
+the package works out new chunks. A chunk that a string of chunks cannot hold as it is (it has white space in it, say)
+is written behind a mark that no text has.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from urllib.parse import quote, unquote
@@ -10,23 +16,86 @@ from urllib.parse import quote, unquote
 import numpy as np
 from tokenizers import Tokenizer
 
+from bertkit.ragged import Ids, Ints
 from bertkit.tokenization.fast import chunk_cache as chunks
-from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder, Int32, Int64
-from bertkit.tokenization.fast.whole_tokens import WholeTokens
-from bertkit.tokenization.vocabulary import TokenTable
+from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
+from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary, TokenTable, UnigramVocabulary
 
-#: Before a chunk that a string of chunks cannot hold as it is, and that is percent-encoded.
+#: Before a percent-encoded chunk.
 QUOTED = END + "%"
+#: Before a chunk of BPE that stands for itself, with no blank before it.
+LITERAL = END + "="
 #: New chunks that the engine is given at a time: it needs memory.
 SLICE_CHUNKS = 1 << 16
 
+#: What counts as white space everywhere but in BERT: the property White_Space of Unicode.
+SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+#: White space that the texts of data sets are full of, where it is nothing but white space.
+_COMMON_SPACE = "\n\t\r"
+#: Letters that join the character before them (Thai and Lao am, half-width voicing marks) or behind them.
+_JOINING = frozenset("\u0e33\u0eb3\uff9e\uff9f\u0d4e\U000111c2\U000111c3\U0001193f\U00011941\U00011a3a").union(
+    map(chr, (*range(0x11A84, 0x11A8A), 0x11D46, 0x11F02))
+)
+
 _surrogate = re.compile("[\ud800-\udfff]")
+_leading_space = re.compile(f"[{SPACE}]*")
+_bpe_chunk = re.compile(f" ?[^{SPACE}]+|[{SPACE}]+(?![^{SPACE}])|[{SPACE}]+")
+_first_and_last = re.compile(r"(?<![^ ])[^\x00-\x7f]|[^\x00-\x7f](?![^ ])")
+
+#: ``text[start:end]``, and the token it is; None for text between such tokens, which is never empty.
+Segment = tuple[int, int, AddedToken | None]
+
+
+class WholeTokens:
+    """Cuts texts at the tokens that are never split; of two that match at the same place the longer one wins.
+
+    Tokens to be found in the normalized text are looked for after the others, as the ``tokenizers`` package does; where
+    text is not normalized, that is the only difference. :attr:`AddedToken.single_word` is not looked at.
+    """
+
+    def __init__(self, tokens: Iterable[AddedToken]) -> None:
+        self._tokens = {token.content: token for token in tokens}
+        self._rounds: list[re.Pattern[str]] = []
+        for late in (False, True):
+            contents = [content for content, token in self._tokens.items() if token.normalized == late]
+            if contents:
+                self._rounds.append(re.compile("|".join(map(re.escape, sorted(contents, key=len, reverse=True)))))
+        # Most texts have no "<" (or "[") at all, which is quicker to see than that no token matches.
+        starts = {content[0] for content in self._tokens}
+        self._sign = starts.pop() if len(starts) == 1 else ""
+
+    def may_be_in(self, text: str) -> bool:
+        """Whether it is worth while to look; quick."""
+        return self._sign in text and any(pattern.search(text) for pattern in self._rounds)
+
+    def split(self, text: str) -> list[Segment]:
+        """The text as segments."""
+        segments: list[Segment] = [(0, len(text), None)] if text else []
+        for pattern in self._rounds:
+            found: list[Segment] = []
+            for start, end, token in segments:
+                found += self._find(pattern, text, start, end) if token is None else [(start, end, token)]
+            segments = found
+        return segments
+
+    def _find(self, pattern: re.Pattern[str], text: str, done: int, stop: int) -> Iterator[Segment]:
+        for match in pattern.finditer(text, done, stop):
+            token = self._tokens[match[0]]
+            start, end = match.span()
+            if token.lstrip:
+                start = done + len(text[done:start].rstrip(SPACE))
+            if token.rstrip and (space := _leading_space.match(text, end, stop)):
+                end = space.end()
+            if done < start:
+                yield done, start, None
+            yield max(start, done), end, token
+            done = end
+        if done < stop:
+            yield done, stop, None
 
 
 class PartsEncoder(ChunkEncoder):
     """Texts to ids by a dictionary of chunks and an engine for new ones.
-
-    A subclass says how text becomes chunks (:meth:`_cut`), and what text a chunk stands for (:meth:`_read`).
 
     Args:
         vocabulary: of the tokenizer.
@@ -45,7 +114,7 @@ class PartsEncoder(ChunkEncoder):
 
     def _read(self, chunk: str) -> str:
         """The text that a chunk stands for."""
-        raise NotImplementedError
+        return unquote(chunk[len(QUOTED) :]) if chunk.startswith(QUOTED) else chunk
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
         block: list[str] = []
@@ -63,7 +132,7 @@ class PartsEncoder(ChunkEncoder):
                 block, size = [], 0
         yield " ".join(block)
 
-    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Int64, Int32, Int64]]:
+    def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Ints, Ids, Ints]]:
         for start in range(0, len(new), SLICE_CHUNKS):
             texts = [self._read(chunk) for chunk in new[start : start + SLICE_CHUNKS]]
             rows = [encoding.ids for encoding in self._parts.encode_batch_fast(texts)]
@@ -72,16 +141,72 @@ class PartsEncoder(ChunkEncoder):
             yield np.arange(start, start + len(texts)), ids, sizes
 
 
-def without_surrogates(text: str) -> str:
-    """A lone surrogate, which no UTF-8 text can hold, becomes U+FFFD."""
-    return _surrogate.sub("\ufffd", text)
+class FastByteBpe(PartsEncoder):
+    """Texts to the ids of byte-level BPE tokens.
+
+    Words span no white space but one blank before them, so what stands between white space has the same ids wherever a
+    blank, or no blank, precedes it. Printable text with single blanks is cut at the blanks, and each chunk but the
+    first stands for itself with a blank before it; any other text is cut by a regular expression.
+    """
+
+    def __init__(self, vocabulary: BpeVocabulary, parts: Tokenizer) -> None:
+        self._add_prefix_space = vocabulary.add_prefix_space
+        super().__init__(vocabulary, parts)
+
+    def _cut(self, text: str) -> str:
+        if text.isprintable() and text[0] != " " and text[-1] != " " and "  " not in text:
+            return text if self._add_prefix_space else LITERAL + text
+        text = _surrogate.sub("\ufffd", text)
+        if self._add_prefix_space and text[0] != " ":
+            text = " " + text
+        return " ".join(map(self._written, _bpe_chunk.findall(text)))
+
+    @staticmethod
+    def _written(chunk: str) -> str:
+        """A chunk of the text as a chunk of a block."""
+        word = chunk[1:] if chunk[0] == " " else chunk
+        if not word or not word.isprintable() or " " in word:
+            return QUOTED + quote(chunk, safe="")
+        return word if word is not chunk else LITERAL + word
+
+    def _read(self, chunk: str) -> str:
+        if chunk.startswith(LITERAL):
+            return chunk[len(LITERAL) :]
+        return super()._read(chunk) if chunk.startswith(QUOTED) else " " + chunk
 
 
-def quoted(chunk: str) -> str:
-    """Any chunk as one that a string of chunks can hold."""
-    return QUOTED + quote(chunk, safe="")
+class FastUnigram(PartsEncoder):
+    """Texts to the ids of unigram pieces.
 
+    Pieces span no white space, and how a character is normalized depends at most on those that it is displayed with. So
+    what stands between white space has the same ids everywhere, unless it begins with a character that joins the one
+    before it: such text is one chunk as a whole.
+    """
 
-def unquoted(chunk: str) -> str:
-    """The reverse of :func:`quoted`."""
-    return unquote(chunk[len(QUOTED) :])
+    def __init__(self, vocabulary: UnigramVocabulary, parts: Tokenizer) -> None:
+        self._lower = vocabulary.do_lower_case
+        self._joining: dict[str, bool] = {}
+        normalizer = parts.normalizer
+        spaces = [char for char in _COMMON_SPACE if normalizer is None or not normalizer.normalize_str(char).strip()]
+        # Deleted characters would join the words beside them.
+        spaces = [char for char in spaces if normalizer is None or normalizer.normalize_str(f"a{char}b") != "ab"]
+        self._spaces = str.maketrans(dict.fromkeys(spaces, " "))
+        super().__init__(vocabulary, parts)
+
+    def _cut(self, text: str) -> str:
+        plain = text if text.isprintable() else text.translate(self._spaces)
+        if text.isascii():
+            if not plain.isprintable():
+                return QUOTED + quote(text, safe="")
+            return plain.lower() if self._lower else plain
+        if not plain.isprintable() or any(map(self._may_join, _first_and_last.findall(plain))):
+            # As it was: a mark behind a line feed does not join it, unlike a space.
+            return QUOTED + quote(_surrogate.sub("\ufffd", text), safe="")
+        return plain
+
+    def _may_join(self, char: str) -> bool:
+        """Whether a character may become one with its neighbours: marks, and letters that are used as such."""
+        found = self._joining.get(char)
+        if found is None:
+            found = self._joining[char] = unicodedata.category(char)[0] == "M" or char in _JOINING
+        return found

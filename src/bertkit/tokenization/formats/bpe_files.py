@@ -1,8 +1,4 @@
-"""The files that byte-level BPE tokenizers come in.
-
-``vocab.json`` (token to id) and ``merges.txt`` (one pair a line) are the original format; ``tokenizer.json`` holds
-both.
-"""
+"""The files of byte-level BPE tokenizers: ``vocab.json`` and ``merges.txt``, or ``tokenizer.json`` with both."""
 
 from __future__ import annotations
 
@@ -12,36 +8,24 @@ from typing import Any
 from tokenizers import pre_tokenizers
 
 from bertkit.errors import CheckpointError
-from bertkit.system.untrusted_files import Json
-from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, Merges, read_json, read_lines
+from bertkit.tokenization.formats.tokenizer_files import Merges, read_json, read_lines
 from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, ids_of
 from bertkit.tokenization.templates import ROBERTA
 
-#: What to fetch from the Hub.
-BPE_FILES = ("vocab.json", "merges.txt", *COMMON_FILES)
 #: Settings of a model that make it another BPE.
 _UNSET = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges")
 
 
 def read_bpe_vocab(path: Path) -> dict[str, int]:
-    """Read a ``vocab.json``.
-
-    Raises:
-        CheckpointError: the file is missing, too large, not JSON, or not an object of tokens and whole numbers.
-    """
+    """Read a ``vocab.json``: token to id."""
     return ids_of(read_json(path), str(path))
 
 
 def read_merges(path: Path) -> Merges:
-    """Read a ``merges.txt``: two tokens a line, the most important pair first. A first line may name the version.
-
-    Raises:
-        CheckpointError: the file is missing, too large, not UTF-8, or has a line that is not two tokens; names it.
-    """
-    lines = read_lines(path)
+    """Read a ``merges.txt``: two tokens a line, the most important pair first. A first line may name the version."""
     merges: list[tuple[str, str]] = []
-    for number, line in enumerate(lines):
+    for number, line in enumerate(read_lines(path)):
         if number == 0 and line.startswith("#version"):
             continue
         pair = line.removesuffix("\r").split(" ")
@@ -56,29 +40,23 @@ def _from_json(file: TokenizerJson) -> dict[str, Any]:
     file.part("normalizer", "be null, for byte-level BPE takes text as it is", [(None, None)])
     flags, processor = (True, False), file.content.get("post_processor")
     splitters = [(pre_tokenizers.ByteLevel(adds, trims, use_regex=True), adds) for adds in flags for trims in flags]
+    values, merges = file.model.get("merges"), []
+    if not isinstance(values, list):
+        raise CheckpointError(f"{file.path}: model.merges must be a list of pairs, got {values!r:.80}")
+    for number, value in enumerate(values):
+        match value.split(" ") if isinstance(value, str) else value:  # "a b" is the older form
+            case [str(left), str(right)]:
+                merges.append((left, right))
+            case _:
+                raise CheckpointError(f"{file.path}: merge {number:,} must be two tokens, got {value!r:.80}")
     arguments = {
         "vocab": file.vocab(),
-        "merges": _merges(file.model.get("merges"), file.path),
+        "merges": tuple(merges),
         "add_prefix_space": file.part("pre_tokenizer", "be ByteLevel with use_regex", splitters),
     }
     if isinstance(processor, dict):  # a template trims nothing
         arguments["trim_offsets"] = processor.get("trim_offsets", False)
     return arguments
-
-
-def _merges(values: Json, path: Path) -> Merges:
-    """Merges as pairs, or as the older "a b"."""
-    if not isinstance(values, list):
-        raise CheckpointError(f"{path}: model.merges must be a list of pairs, got {values!r:.80}")
-    merges = []
-    for number, value in enumerate(values):
-        pair = value.split(" ") if isinstance(value, str) else value
-        match pair:
-            case [str(left), str(right)]:
-                merges.append((left, right))
-            case _:
-                raise CheckpointError(f"{path}: merge {number:,} must be two tokens, got {value!r:.80}")
-    return tuple(merges)
 
 
 BYTE_LEVEL_BPE = Kind(

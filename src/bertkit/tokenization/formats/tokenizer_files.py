@@ -38,20 +38,15 @@ def read_bytes(path: Path) -> bytes:
     return read_regular(path, max_bytes=MAX_VOCABULARY_BYTES)
 
 
-def _without_blank_end(path: Path) -> bytes:
-    """The content of a file of lines; blank lines at its end are no lines."""
-    return read_bytes(path).rstrip(b"\r\n")
-
-
 def count_lines(path: Path) -> int:
-    """The number of lines that :func:`read_lines` finds in a file; costs no more than reading it."""
-    data = _without_blank_end(path)
+    """The number of lines that :func:`read_lines` finds; costs no more than reading the file."""
+    data = read_bytes(path).rstrip(b"\r\n")
     return data.count(b"\n") + 1 if data else 0
 
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file that is not absurdly large, without blank ones at its end."""
-    data = _without_blank_end(path)
+    data = read_bytes(path).rstrip(b"\r\n")
     if (count := data.count(b"\n") + 1) > MAX_TOKENS:
         raise CheckpointError(f"{path} has {count:,} lines; a vocabulary has at most {MAX_TOKENS:,} tokens")
     try:
@@ -87,16 +82,7 @@ def read_json_if_there(path: Path) -> dict[str, Json]:
 
 
 def typed(values: Mapping[str, Json], kinds: Mapping[str, tuple[type, ...]], path: Path) -> dict[str, Any]:
-    """The settings that are there and not null, of those that may be.
-
-    Args:
-        values: of the file.
-        kinds: types of each setting; True is no number.
-        path: of the file.
-
-    Raises:
-        CheckpointError: one of another type.
-    """
+    """The settings of a file that are not null, of those in ``kinds``, which has their types; True is no number."""
     found = {key: values[key] for key in kinds if values.get(key) is not None}
     for key, value in found.items():
         if type(value) not in kinds[key]:
@@ -106,11 +92,7 @@ def typed(values: Mapping[str, Json], kinds: Mapping[str, tuple[type, ...]], pat
 
 
 def check_same(found: Vocab | Merges, other: Vocab | Merges, file: Path, json_file: Path) -> None:
-    """See that an original file and a ``tokenizer.json`` hold the same vocabulary, or the same merges.
-
-    Raises:
-        CheckpointError: names the first difference.
-    """
+    """Refuse an original file and a ``tokenizer.json`` with different vocabularies or merges; names the first."""
     if isinstance(found, dict) and isinstance(other, dict):
         for token, number in found.items():
             if other.get(token) != number:
@@ -138,20 +120,13 @@ def write_tokenizer_files(
 ) -> tuple[str, ...]:
     """Write ``contents`` by file name, and ``tokenizer.json``, ``tokenizer_config.json``, ``special_tokens_map.json``.
 
-    A reader finds each file old or new, never half; a full disk leaves all of them old.
-
-    Returns:
-        The paths.
-
-    Raises:
-        CheckpointError: ``folder`` is a file.
-        ResourceError: disk full, no permission.
+    A reader finds each file old or new, never half; a full disk leaves all of them old. Returns the paths.
     """
-    described = {token.id: asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)}
+    described = [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)]
     config: dict[str, Json] = {
         **settings,
         **vocabulary.special_tokens,
-        "added_tokens_decoder": {str(token.pop("id")): token for token in described.values()},
+        "added_tokens_decoder": {str(token.pop("id")): token for token in described},
     }
     known = vocabulary.special_tokens.values()
     extra: list[Json] = [token.content for token in vocabulary.added if token.special and token.content not in known]

@@ -14,16 +14,15 @@ from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization.formats.tokenizer_files import check_same, read_json_if_there, typed
+from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, check_same, read_json_if_there, typed
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, added_token
 from bertkit.tokenization.templates import Template
-from bertkit.tokenization.vocabulary import AddedToken
+from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken
 
-#: ``tokenizer_class`` of files that any tokenizer may have.
+#: Values of ``tokenizer_class`` that any tokenizer may have.
 ANY_CLASS = frozenset({"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"})
 #: Special tokens under a second name.
 BEGIN_AND_END = {"bos_token": "cls_token", "eos_token": "sep_token"}
-_SPECIAL_NAMES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 #: Settings of every kind and the types they may have; absent or null means the default.
 _SETTINGS: Mapping[str, tuple[type, ...]] = {
     "clean_up_tokenization_spaces": (bool,),
@@ -35,18 +34,18 @@ _SETTINGS: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of tokenizer lies in files.
+    """The files of one kind of tokenizer.
 
     name: the class that reads them.
-    classes: the names of classes, without "Fast", that tokenize alike.
+    classes: classes, without "Fast", that tokenize alike.
     model: what a ``tokenizer.json`` calls its model.
-    from_json: the arguments of the class that only this kind has, from a ``tokenizer.json``; all but ``source``.
-    originals: name of each original file, and what gives the arguments of the class that it holds.
+    from_json: reads the arguments of the class that only this kind has from a ``tokenizer.json``; all but ``source``.
+    originals: reads such arguments from an original file, by its name.
     template: where special tokens stand.
     flags: its own settings, all true or false; also fields of its vocabulary.
-    required: settings that ask for another tokenization than this one, unless they have this value or null.
-    aliases: special tokens under a second name, which must be the same token.
-    json_alone: whether the original files are not read where there is a ``tokenizer.json``.
+    required: settings that change what is computed unless they have this value or null.
+    aliases: second names of special tokens, which must be the same token.
+    json_alone: with a ``tokenizer.json``, the original files are not read.
     """
 
     name: str
@@ -60,24 +59,24 @@ class Kind:
     aliases: Mapping[str, str] = field(default_factory=dict)
     json_alone: bool = False
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What to fetch from the Hub."""
+        return (*self.originals, *COMMON_FILES)
+
 
 def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
-    """The arguments of a tokenizer's class that a folder describes, or a file that holds a whole vocabulary.
-
-    Raises:
-        CheckpointError: nothing to read, a damaged file, files that contradict each other, or another tokenizer.
-    """
+    """The arguments of a tokenizer's class that a folder describes, or a file that holds a whole vocabulary."""
     in_folder = path.is_dir()
     folder, json_file = (path, path / "tokenizer.json") if in_folder else (path.parent, path)
     has_json = json_file.is_file() and json_file.suffix == ".json"
     originals = dict(kind.originals) if in_folder else {path.name: next(iter(kind.originals.values()))}
     there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if (folder / n).is_file()]
+    arguments: dict[str, Any] = {}
     if has_json:
         content = TokenizerJson(json_file, kind.model, kind.name)
         arguments = {"source": str(json_file), **kind.from_json(content), **content.tokens(kind.template)}
-    else:
-        arguments = {}
-    if not has_json and len(there) < len(kind.originals):
+    elif len(there) < len(kind.originals):
         wanted = " and ".join(kind.originals)
         raise CheckpointError(f"{path} has no {wanted} and no tokenizer.json; it is not the folder of a {kind.name}")
     for name in there:
@@ -152,7 +151,7 @@ def _special_tokens(
 ) -> list[AddedToken]:
     """Name the special tokens; returns those of which it is also said how they are found."""
     described = []
-    for name in (*_SPECIAL_NAMES, *kind.aliases):
+    for name in (*SPECIAL_NAMES, *kind.aliases):
         value = values.get(name)
         content = value.get("content") if isinstance(value, dict) else value
         if value is None:

@@ -1,10 +1,9 @@
 """``tokenizer.json``, the format of the ``tokenizers`` package, which can describe any tokenizer.
 
-A file is accepted where the package itself computes for each of its parts what it computes for the tokenizer here.
-Truncation and padding are ignored: they are what the last call before saving asked for. The package is not given the
-whole file, for it is lenient where a reader must be strict (of a key that is there twice it takes the last value, an
-``unk_token`` need not be a token, added tokens get the next free ids whatever the file says), and aborts on a damaged
-table of characters.
+A file is accepted if the package makes of each part the same as of the tokenizer here. Truncation and padding are
+ignored: they are left over from the last call before saving. The package does not get the whole file, because it is too
+lenient (it takes the last of two equal keys, any ``unk_token``, and gives added tokens the next free ids whatever the
+file says), and a damaged table of characters makes it abort.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 
@@ -44,16 +43,7 @@ def model_of(content: Mapping[str, Json]) -> tuple[str | None, dict[str, Json]]:
 
 
 class TokenizerJson:
-    """A file with a model of one kind.
-
-    Args:
-        path: the file.
-        kind: of the model.
-        reader: the class that reads it, for messages.
-
-    Raises:
-        CheckpointError: not such a file, damaged, or of another kind.
-    """
+    """A file with a model of one kind, or a CheckpointError; ``reader`` is the class that reads it, for messages."""
 
     def __init__(self, path: Path, kind: str, reader: str) -> None:
         self.path, self.reader = path, reader
@@ -67,22 +57,14 @@ class TokenizerJson:
         self._ids: dict[str, int] = {}
 
     def vocab(self) -> dict[str, int]:
-        """The vocabulary of a WordPiece or BPE model.
-
-        Raises:
-            CheckpointError: it is none, or the model's ``unk_token`` is not in it.
-        """
+        """The vocabulary of a WordPiece or BPE model, in which its ``unk_token`` must be."""
         self._ids, unknown = ids_of(self.model.get("vocab"), f"{self.path}: model.vocab"), self.model.get("unk_token")
         if unknown is not None and unknown not in self._ids:
             raise CheckpointError(f"{self.path}: model.unk_token is {unknown!r:.80}, which is not in model.vocab")
         return self._ids
 
     def pieces(self) -> tuple[tuple[tuple[str, float], ...], str]:
-        """The pieces of a unigram model with their scores, and the one for unknown text.
-
-        Raises:
-            CheckpointError: they are none.
-        """
+        """The pieces of a unigram model with their scores, and the one for unknown text."""
         vocab, unknown = self.model.get("vocab"), self.model.get("unk_id")
         if not isinstance(vocab, list) or not vocab:
             raise CheckpointError(f"{self.path}: model.vocab must be a list of pieces and their scores")
@@ -91,8 +73,9 @@ class TokenizerJson:
             piece, score = value if isinstance(value, list) and len(value) == 2 else (None, None)
             is_piece = isinstance(piece, str) and not isinstance(score, bool)
             if not is_piece or not isinstance(score, int | float) or not abs(score) < MAX_SCORE:
-                said = f"piece {number:,} must be a text and a score, got {str(value)[:80]}"
-                raise CheckpointError(f"{self.path}: {said}")
+                raise CheckpointError(
+                    f"{self.path}: piece {number:,} must be a text and a score, got {str(value)[:80]}"
+                )
             pieces.append((str(piece), float(score)))
         if not isinstance(unknown, int) or isinstance(unknown, bool) or not 0 <= unknown < len(pieces):
             raise CheckpointError(f"{self.path}: model.unk_id must be the place of a piece, got {unknown!r:.80}")
@@ -106,15 +89,12 @@ class TokenizerJson:
                 raise CheckpointError(f"{self.path}: model.{key} is {self.model[key]!r}, which is not computed here")
 
     def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | None, Value]]) -> Value:
-        """What a part of the file asks for, of everything that can be computed here.
+        """What the part ``key`` of the file asks for; anything that cannot be computed here is refused.
 
         Args:
             key: name of the part.
             wanted: what can be computed, in words.
-            computed: parts of the package, each with what it means for the caller.
-
-        Raises:
-            CheckpointError: anything else.
+            computed: the same as parts of the package, each with what it means for the caller.
         """
         part = self.content.get(key)
         text = json.dumps({"added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}, key: part})
@@ -128,13 +108,8 @@ class TokenizerJson:
     def tokens(self, template: Template) -> dict[str, str | tuple[AddedToken, ...]]:
         """``added_tokens``, and ``cls_token`` and ``sep_token`` where a ``post_processor`` names them.
 
-        Call it after :meth:`vocab` or :meth:`pieces`.
-
-        Args:
-            template: where the special tokens must stand.
-
-        Raises:
-            CheckpointError: tokens with other ids than in the vocabulary, or special tokens in other places.
+        Call it after :meth:`vocab` or :meth:`pieces`. Tokens with other ids than in the vocabulary are refused, and so
+        are special tokens in other places than those of ``template``.
         """
         listed = self.content.get("added_tokens") or []
         if not isinstance(listed, list):
@@ -159,11 +134,7 @@ class TokenizerJson:
 
 
 def ids_of(vocab: Json, where: str) -> dict[str, int]:
-    """A vocabulary with ids.
-
-    Raises:
-        CheckpointError: it is empty, or something else.
-    """
+    """A vocabulary with ids, not empty."""
     if isinstance(vocab, dict) and vocab and all(type(number) is int for number in vocab.values()):
         return vocab  # type: ignore[return-value]
     raise CheckpointError(f"{where} must be an object of tokens and their whole numbers, got {str(vocab)[:80]}")
@@ -180,12 +151,12 @@ def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
     return AddedToken(content, number, **{flag: bool(described.get(flag, flag == "special")) for flag in _FLAGS})
 
 
-def _names(processor: Any) -> tuple[str, str]:
+def _names(processor: Json) -> tuple[str, str]:
     """The tokens around a text by a post-processor; empty where it names none."""
-    try:
-        if processor["type"] == "TemplateProcessing":
-            first, _, last = processor["single"]
-            return str(first["SpecialToken"]["id"]), str(last["SpecialToken"]["id"])
-        return str(processor["cls"][0]), str(processor["sep"][0])
-    except (IndexError, KeyError, TypeError, ValueError):
-        return "", ""
+    match processor:
+        case {"single": [{"SpecialToken": {"id": first}}, _, {"SpecialToken": {"id": last}}]}:
+            return str(first), str(last)
+        case {"cls": [first, *_], "sep": [last, *_]}:
+            return str(first), str(last)
+        case _:
+            return "", ""

@@ -1,15 +1,21 @@
-"""The files that unigram tokenizers come in.
+"""The files of unigram tokenizers: SentencePiece's ``.model``, and ``tokenizer.json``.
 
-A SentencePiece ``.model`` file is the original format; ``tokenizer.json`` holds the pieces as the model numbers them.
-Where a folder has both, ``tokenizer.json`` alone is read: it is what every published model is used with, and a model
-file of 250,000 pieces takes a second to read.
+The original format is the ``.model``, a protocol buffer (``sentencepiece_model.proto`` of google/sentencepiece): pieces
+with their scores, how the model was trained, how text is normalized. Only what a tokenizer needs is read, without the
+``sentencepiece`` package. The normalization is a table, ``precompiled_charsmap``: a trie (double array) of byte strings
+to replace, and the replacements. (Kudo 2018, "Subword regularization"; Kudo & Richardson 2018.)
+
+``tokenizer.json`` has the pieces as the model numbers them. Of both files, only ``tokenizer.json`` is read: every
+published model is used with it, and 250,000 pieces of a ``.model`` file take a second.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +23,88 @@ from typing import Any
 from tokenizers import pre_tokenizers
 
 from bertkit.errors import CheckpointError
+from bertkit.system.protobuf import Value, bytes_of, fields, number_of, text_of
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.backend import unigram_steps
-from bertkit.tokenization.formats.sentencepiece import SentencePieceModel, parse_sentencepiece
 from bertkit.tokenization.formats.tokenizer_files import read_bytes
 from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson
 from bertkit.tokenization.templates import Template
 
-#: Replaces several blanks by one.
+#: Kinds of pieces.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+#: Most pieces; XLM-R has 250,000.
+MAX_PIECES = 300_000
+#: Most fields of a piece, which has three, and of another part of a model; user-defined symbols are a field each.
+_MAX_PIECE_FIELDS, _MAX_PART_FIELDS = 8, 100_000
+_UNIGRAM = 1
+_ALGORITHMS = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
+_FLOAT = struct.Struct("<f")
+_SCORE_KEY = 2 << 3 | 5
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """A model file: pieces with scores in the order of their ids, the kind of each, and ``precompiled_charsmap``."""
+
+    pieces: tuple[tuple[str, float], ...]
+    kinds: tuple[int, ...]
+    charsmap: bytes | None
+
+
+def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
+    """Read the bytes of a unigram model file; error messages name them ``path``."""
+    pieces: list[tuple[str, float]] = []
+    kinds: list[int] = []
+    charsmap: bytes | None = None
+    algorithm = _UNIGRAM
+
+    def part(value: Value) -> dict[int, Value]:
+        return dict(fields(bytes_of(value), _MAX_PART_FIELDS))
+
+    try:
+        for number, value in fields(memoryview(data), MAX_PIECES):
+            if number == 1:
+                piece, score, kind = _piece(bytes(bytes_of(value)))
+                pieces.append((piece, score))
+                kinds.append(kind)
+            elif number == 2:
+                algorithm = number_of(part(value).get(3, _UNIGRAM))
+            elif number == 3:
+                charsmap = bytes(bytes_of(part(value).get(2, memoryview(b"")))) or None
+    except ValueError as error:
+        where = f" (piece {len(pieces):,})" if pieces else ""
+        raise CheckpointError(f"{path} is not a SentencePiece model, or is damaged: {error}{where}") from None
+    if algorithm != _UNIGRAM:
+        name = _ALGORITHMS.get(algorithm, str(algorithm))
+        raise CheckpointError(f"{path} is a SentencePiece model of the algorithm {name}; only unigram is read")
+    if not pieces:
+        raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
+    return SentencePieceModel(tuple(pieces), tuple(kinds), charsmap)
+
+
+def _piece(data: bytes) -> tuple[str, float, int]:
+    """Text, score and kind; without a loop where the fields are as sentencepiece writes those of a normal piece."""
+    try:
+        if data[:1] == b"\n" and len(data) == data[1] + 7 and data[-5] == _SCORE_KEY and 0 < data[1] < 0x80:
+            text, score, kind = data[2:-5].decode(), _FLOAT.unpack_from(data, len(data) - 4)[0], NORMAL
+        else:
+            text, score, kind = "", 0.0, NORMAL
+            for number, value in fields(memoryview(data), _MAX_PIECE_FIELDS):
+                if number == 1:
+                    text = text_of(value)
+                elif number == 2:
+                    (score,) = _FLOAT.unpack(bytes_of(value, 4))
+                elif number == 3:
+                    kind = number_of(value)
+    except UnicodeDecodeError:
+        raise ValueError("a piece is not UTF-8 text") from None
+    if not text or not NORMAL <= kind <= BYTE or score != score:
+        raise ValueError(f"a piece is {text!r:.40} of kind {kind}, score {score}")
+    return text, score, kind
+
+
+#: Several blanks, which a normalizer replaces by one.
 _BLANKS = {"Regex": " {2,}"}
 
 Pieces = tuple[tuple[str, float], ...]
@@ -33,15 +112,7 @@ Numbering = Callable[[SentencePieceModel, Path], Pieces]
 
 
 def read_model(path: Path, number: Numbering) -> dict[str, Any]:
-    """The arguments of a unigram tokenizer's class that a SentencePiece file holds.
-
-    Args:
-        path: the file.
-        number: gives the pieces as the family numbers them.
-
-    Raises:
-        CheckpointError: the file is missing, too large, damaged, or another family's.
-    """
+    """The arguments of a unigram tokenizer's class in a SentencePiece file, numbered as the family does."""
     data = read_bytes(path)
     model = parse_sentencepiece(data, path)
     pieces = number(model, path)
@@ -49,7 +120,7 @@ def read_model(path: Path, number: Numbering) -> dict[str, Any]:
 
 
 def unigram_kind(name: str, model_file: str, number: Numbering, template: Template, *, accents: bool) -> Kind:
-    """How the tokenizer of a family lies in files.
+    """The files of a family's tokenizer.
 
     Args:
         name: of its class.
@@ -87,8 +158,9 @@ def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
     lower, keeps = {"type": "Lowercase"} in steps, {"type": "NFKD"} not in steps
     computed = unigram_steps(replace_quotes=True, keep_accents=keeps, lower_case=lower) if accents else []
     if steps != [json.loads(step.__getstate__()) for step in computed]:
-        said = f"normalizes text with {str(normalizer)[:300]}, which is not what {file.reader} does"
-        raise CheckpointError(f"{file.path} {said}")
+        raise CheckpointError(
+            f"{file.path} normalizes text with {str(normalizer)[:300]}, which is not what {file.reader} does"
+        )
     flags = {"do_lower_case": lower, "keep_accents": keeps} if accents else {}
     splitters: list[tuple[pre_tokenizers.PreTokenizer, bool]] = []
     for scheme in ("always", "never"):

@@ -10,15 +10,10 @@ from typing import Any
 from tokenizers import normalizers, pre_tokenizers
 
 from bertkit.errors import CheckpointError
-from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, read_lines, typed
+from bertkit.tokenization.formats.tokenizer_files import read_lines, typed
 from bertkit.tokenization.formats.tokenizer_folder import Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson
 from bertkit.tokenization.templates import BERT
-
-Flags = dict[str, bool | None]
-
-#: What to fetch from the Hub.
-TOKENIZER_FILES = ("vocab.txt", *COMMON_FILES)
 
 
 def read_vocab(path: Path) -> dict[str, int]:
@@ -37,11 +32,7 @@ def read_vocab(path: Path) -> dict[str, int]:
 
 
 def write_vocab(vocab: Mapping[str, int]) -> bytes:
-    """The content of a ``vocab.txt``.
-
-    Raises:
-        CheckpointError: a token that cannot stand on a line.
-    """
+    """The content of a ``vocab.txt``; refuses a token that cannot stand on a line."""
     tokens = sorted(vocab, key=vocab.__getitem__)
     for number, token in enumerate(tokens):
         if not token or "\n" in token or token.endswith("\r"):
@@ -50,31 +41,30 @@ def write_vocab(vocab: Mapping[str, int]) -> bytes:
 
 
 def _from_json(file: TokenizerJson) -> dict[str, Any]:
-    def normalizer(chinese: bool, accents: bool | None, lower: bool) -> tuple[normalizers.Normalizer, Flags]:
-        arguments = {"tokenize_chinese_chars": chinese, "strip_accents": accents, "do_lower_case": lower}
-        return normalizers.BertNormalizer(True, chinese, accents, lower), arguments
-
     vocab, flags = file.vocab(), (True, False)
-    computed = [normalizer(*chosen) for chosen in product(flags, (*flags, None), flags)]
+    computed = [
+        (
+            normalizers.BertNormalizer(True, chinese, accents, lower),
+            {"tokenize_chinese_chars": chinese, "strip_accents": accents, "do_lower_case": lower},
+        )
+        for chinese, accents, lower in product(flags, (*flags, None), flags)
+    ]
     arguments = file.part("normalizer", "be a BertNormalizer with clean_text", computed)
     file.part("pre_tokenizer", "be a BertPreTokenizer", [(pre_tokenizers.BertPreTokenizer(), None)])
-    texts = {"unk_token": (str,), "continuing_subword_prefix": (str,)}
-    settings = typed(file.model, {**texts, "max_input_chars_per_word": (int,)}, file.path)
+    kinds = {"unk_token": (str,), "continuing_subword_prefix": (str,), "max_input_chars_per_word": (int,)}
+    settings = typed(file.model, kinds, file.path)
     longest = settings.get("max_input_chars_per_word", 1)
     if not 1 <= longest <= 100_000:
-        said = f"max_input_chars_per_word must be from 1 to 100,000, got {str(longest)[:20]}"
-        raise CheckpointError(f"{file.path}: {said}")
+        raise CheckpointError(
+            f"{file.path}: max_input_chars_per_word must be from 1 to 100,000, got {str(longest)[:20]}"
+        )
     if "continuing_subword_prefix" in settings:
         settings["prefix"] = settings.pop("continuing_subword_prefix")
     return {"vocab": vocab, **arguments, **settings}
 
 
 def check_uncased(vocab: Mapping[str, int], path: Path) -> None:
-    """Refuse to guess: lower-casing for a vocabulary with capitals, that of a cased model, would spoil every result.
-
-    Raises:
-        CheckpointError: more than one token in fifty has capitals.
-    """
+    """Refuse to guess where more than one token in fifty has capitals: lower-casing would spoil every result."""
     capital = [token for token in vocab if token != token.lower() and not token.startswith("[")]
     if len(capital) > len(vocab) // 50:
         raise CheckpointError(

@@ -1,9 +1,9 @@
 """Count the words of a corpus in bounded memory, as the input of vocabulary learning.
 
-Words are those of :class:`~bertkit.tokenization.BasicTokenizer`, found by the ``tokenizers`` package. Texts are first
-split at white space and the distinct chunks counted; each is normalized and split into words once. A full table is
-written to a temporary file, sorted; the files are merged at the end. Sums do not depend on the order of the addends, so
-the result is the same for any order of the texts, number of workers and memory limit.
+Words are those of :class:`~bertkit.tokenization.BasicTokenizer`, found by the ``tokenizers`` package. Texts are split
+at white space and the distinct chunks counted; each is normalized and split into words once. A full table is written to
+a temporary file, sorted; the files are merged at the end. The result does not depend on the order of the texts, the
+number of workers or the memory limit.
 """
 
 from __future__ import annotations
@@ -134,14 +134,12 @@ class WordCounter:
         Raises:
             InputError: one string instead of several, or something that is not a string.
         """
+        limit, most_chunks = self.memory // BYTES_PER_CHAR, self.memory // BYTES_PER_CHUNK
         for text in _checked(texts):
             for chunks in self._splitter.chunks(text):
                 self._chunks.update(chunks)
             self._waiting_chars += len(text)
-            if (
-                self._waiting_chars > self.memory // BYTES_PER_CHAR
-                or len(self._chunks) > self.memory // BYTES_PER_CHUNK
-            ):
+            if self._waiting_chars > limit or len(self._chunks) > most_chunks:
                 self._flush()
 
     def add_counts(self, counts: Mapping[str, int]) -> None:
@@ -153,7 +151,7 @@ class WordCounter:
     def items(self) -> Iterator[tuple[str, int]]:
         """Every word once, with its count, sorted by word (by code point)."""
         self._flush()
-        runs = [_read_run(path) for path in self._runs]
+        runs = map(_read_run, self._runs)
         merged = heapq.merge(*runs, sorted(self._words.items()))
         return ((word, sum(count for _, count in same)) for word, same in groupby(merged, key=itemgetter(0)))
 
@@ -189,15 +187,10 @@ def count_words(
     workers: int = 1,
     folder: str | Path | None = None,
 ) -> WordCounter:
-    """Count the words of a corpus.
+    """Count the words of a corpus, which is read once, lazily.
 
-    Args:
-        texts: read once, lazily.
-        do_lower_case: see :class:`WordCounter`.
-        memory: see :class:`WordCounter`.
-        workers: processes that count; with more than one, a script must guard its main part by
-            ``if __name__ == "__main__"``.
-        folder: see :class:`WordCounter`.
+    With more than one worker process, a script must guard its main part by ``if __name__ == "__main__"``. For the other
+    arguments see :class:`WordCounter`.
 
     Raises:
         ConfigError: ``workers`` below 1, or too little memory.
@@ -211,19 +204,17 @@ def count_words(
         if workers == 1:
             counter.add(texts)
         else:
-            _count_with_workers(counter, texts, workers)
+            begin = partial(_start_worker, do_lower_case)
+            batches, room = _batches(_checked(texts)), (workers + 1) * BATCH_CHARS
+            counted = map_in_processes(
+                _count_batch, batches, workers=workers, begin=begin, size_of=_chars_of, room=room
+            )
+            for counts in counted:
+                counter.add_counts(counts)
     except BaseException:
         counter.__exit__(None, None, None)
         raise
     return counter
-
-
-def _count_with_workers(counter: WordCounter, texts: Iterable[str], workers: int) -> None:
-    batches = _batches(_checked(texts))
-    begin = partial(_start_worker, counter.do_lower_case)
-    room = (workers + 1) * BATCH_CHARS
-    for counts in map_in_processes(_count_batch, batches, workers=workers, begin=begin, size_of=_chars_of, room=room):
-        counter.add_counts(counts)
 
 
 _worker: _Splitter | None = None

@@ -22,7 +22,7 @@ from itertools import pairwise
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.tokenization.characters import FROZEN
 from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY, count_words
-from bertkit.tokenization.reference.wordpiece import WordpieceTokenizer
+from bertkit.tokenization.reference import WordpieceTokenizer
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD
 
 #: Size of the vocabulary of bert-base-uncased.
@@ -69,20 +69,11 @@ def learn_vocabulary(
         texts: read once, lazily; sentences, lines or whole documents.
         size: maximum number of tokens. A small corpus may give fewer.
         do_lower_case: learn for an uncased tokenizer.
-        extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
+        extend: see :func:`vocabulary_from_counts`.
         memory: bytes for counting words. If a corpus has more than ``memory / 2048`` distinct words, the rarest are
             dropped; otherwise the result does not depend on it.
         workers: processes that count words.
-        num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
-
-    Returns:
-        Tokens in the order of their ids.
-
-    Raises:
-        ConfigError: too small a size, or too little memory.
-        DataError: the texts contain no word.
-        InputError: texts that are not strings, or a vocabulary with repeated tokens.
-        ResourceError: a worker died.
+        num_unused: see :func:`reserved_tokens`.
     """
     with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
         counts = words.most_frequent(memory // BYTES_PER_WORD)
@@ -96,7 +87,14 @@ def vocabulary_from_counts(
     extend: Sequence[str] | None = None,
     num_unused: int | None = None,
 ) -> list[str]:
-    """As :func:`learn_vocabulary`, from words of ``BasicTokenizer`` and their counts."""
+    """The tokens in the order of their ids, from words of ``BasicTokenizer`` and their counts.
+
+    Args:
+        counts: the words; none is a DataError.
+        size: maximum number of tokens; too small a one is a ConfigError.
+        extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
+        num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
+    """
     counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
     if not counts:
         raise DataError("the text contains no word to learn a vocabulary from")
@@ -110,8 +108,13 @@ def vocabulary_from_counts(
         raise ConfigError(
             f"size must be over {len(reserved)}, the number of special and [unused] tokens that come first, got {size}"
         )
-    chars = _frequent_characters(counts)
-    alphabet = _alphabet(chars, max(room // 2, min(room, SMALL_ALPHABET)))
+    # Entries of as many characters as fit: those that begin a word, then those that continue one.
+    alphabet: list[str] = []
+    for char in _frequent_characters(counts):
+        if len(alphabet) + len(_entries(char)) > max(room // 2, min(room, SMALL_ALPHABET)):
+            break
+        alphabet += _entries(char)
+    alphabet.sort(key=lambda entry: (len(entry), entry))
     return [*reserved, *_Joiner(counts, alphabet).learn(room)]
 
 
@@ -120,11 +123,6 @@ def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> 
 
     New tokens first replace ``[unusedN]``, so that with ``size=len(base)`` the embedding table of a model keeps its
     shape, then follow at the end. Words are chosen by the total number of pieces they save.
-
-    Args:
-        counts: words and their counts.
-        base: the vocabulary, in order.
-        size: maximum number of tokens, at least ``len(base)``.
 
     Raises:
         ConfigError: ``size`` smaller than ``base``.
@@ -141,7 +139,12 @@ def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> 
     new = [entry for char in _frequent_characters(counts) for entry in _entries(char) if entry not in known]
     new = new[: room // 2]
     known.update(dict.fromkeys(new, 0))
-    saved = _saved_pieces(counts, known)
+    tokenizer = WordpieceTokenizer(known)
+    saved: dict[str, int] = {}
+    for word, count in counts.items():
+        # A word that appears once is likely a typo.
+        if count > 1 and word not in known and (gain := len(tokenizer.pieces(word)) - 1):
+            saved[word] = count * gain
     new += heapq.nsmallest(room - len(new), saved, key=lambda word: (-saved[word], word))
     extended = list(base)
     for place, token in zip(free, new, strict=False):
@@ -208,27 +211,6 @@ def _entries(char: str) -> list[str]:
     return [char] if FROZEN.is_chinese(char) or FROZEN.is_punctuation(char) else [char, PREFIX + char]
 
 
-def _alphabet(chars: Iterable[str], room: int) -> list[str]:
-    """Entries of as many characters as fit: those that begin a word, then those that continue one."""
-    entries: list[str] = []
-    for char in chars:
-        if len(entries) + len(_entries(char)) > room:
-            break
-        entries += _entries(char)
-    return sorted(entries, key=lambda entry: (len(entry), entry))
-
-
-def _saved_pieces(counts: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
-    """For each word that a vocabulary would split, the number of pieces that adding it would save."""
-    tokenizer = WordpieceTokenizer(known)
-    saved: dict[str, int] = {}
-    for word, count in counts.items():
-        # A word that appears once is likely a typo.
-        if count > 1 and word not in known and (gain := len(tokenizer.pieces(word)) - 1):
-            saved[word] = count * gain
-    return saved
-
-
 #: Two neighbouring pieces as one number, which is faster to look up than a tuple and needs less memory.
 _SHIFT = 32
 _LOW = (1 << _SHIFT) - 1
@@ -237,10 +219,7 @@ _LOW = (1 << _SHIFT) - 1
 class _Joiner:
     """Words as lists of pieces, and the counts of neighbouring pairs.
 
-    Args:
-        counts: words and their counts. Words with a character outside the alphabet can never be tokenized and are
-            ignored.
-        alphabet: the initial pieces.
+    Words with a character outside the alphabet, which has the first pieces, can never be tokenized and are ignored.
     """
 
     def __init__(self, counts: Mapping[str, int], alphabet: Sequence[str]) -> None:

@@ -1,1 +1,0 @@
-"""The readable tokenizers: what the fast paths are tested against."""
