@@ -17,10 +17,6 @@ def hold_out(examples: Examples[SpanExample], share: float, seed: int) -> Halves
     article by itself. A pure function of its arguments.
 
     The result is as near to the share as groups allow. Both parts keep the order of the questions.
-
-    Raises:
-        ConfigError: a share out of bounds.
-        DataError: one context only, or questions without a label.
     """
     check_share(share)
     if any(example.answers is None for example in examples):

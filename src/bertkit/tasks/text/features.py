@@ -74,12 +74,9 @@ def featurize_windows(
     A text that fits is one window. The windows of a longer one have the same number of word pieces but for the last,
     which has at least as many as two windows share.
 
-    Args:
-        texts: B texts.
-        tokenizer: of the model.
-        max_length: most tokens of a window, special tokens included; None: the tokenizer's ``model_max_length``.
-        overlap: word pieces that two neighbouring windows share; None: :data:`STRIDE_OVERLAP`, or a quarter of a window
-            where that is less.
+    ``max_length`` is that of a window with its special tokens; None: the tokenizer's ``model_max_length``. ``overlap``:
+    word pieces that two neighbouring windows share; None: :data:`STRIDE_OVERLAP`, or a quarter of a window where that
+    is less.
 
     Raises:
         InputError: no texts.

@@ -55,10 +55,6 @@ class TextPieces:
         inside = (words >= 0) & (np.diff(words, prepend=-1) == 0)
         return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], inside)
 
-    def visible(self) -> Ints:
-        """Numbers of the pieces with any character; some tokenizers have pieces of nothing but white space."""
-        return np.flatnonzero(self.ends > self.starts)
-
     def select(self, numbers: Ints) -> TextPieces:
         """Some pieces of the text, one or more."""
         words = np.cumsum(~self.inside)[numbers]
@@ -112,7 +108,7 @@ def find_entities(
         ``start``, ``end``. Else: ``entity_group`` (type), ``score`` (mean over its words or pieces), ``word``,
         ``start``, ``end``. Always ``word == text[start:end]``.
     """
-    visible = pieces.visible()
+    visible = np.flatnonzero(pieces.ends > pieces.starts)  # some tokenizers have pieces of nothing but white space
     if not len(visible):
         return []
     if strategy == "none":

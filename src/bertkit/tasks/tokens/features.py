@@ -65,10 +65,6 @@ def windows_of_texts(
         max_length: most tokens of a row, special tokens included.
         overlap: pieces that neighbouring rows of a text share; None means a quarter of a row.
         truncate: read only the first row of each text.
-
-    Raises:
-        InputError: no texts.
-        ConfigError: rows that leave no room, or an overlap that leaves nothing new.
     """
     if not texts:
         raise InputError("no texts to turn into features")
@@ -106,15 +102,9 @@ def windows_of_words(
     Each word is labelled in one row only, the one in which it is read. A piece that begins several words (where they
     are written without blanks) has the label of the first.
 
-    Args:
-        texts: E texts.
-        words: ``(start, end)`` of the words of each text, in order, not overlapping.
-        tokenizer: of the model.
-        max_length: see :func:`windows_of_texts`.
-        overlap: see :func:`windows_of_texts`.
-        labels: label numbers of the words of each text; None for prediction.
-        inner_labels: for each label number the one that the further pieces of a word get (``I-PER`` for ``B-PER``);
-            None leaves them out of the loss.
+    ``words`` has ``(start, end)`` of the words of each text, in order, not overlapping; ``labels`` the label numbers of
+    the words of each text, None for prediction. ``inner_labels`` has for each label number the one that the further
+    pieces of a word get (``I-PER`` for ``B-PER``); None leaves them out of the loss.
     """
     windows = windows_of_texts(texts, tokenizer, max_length=max_length, overlap=overlap)
     pieces = windows.pieces

@@ -17,10 +17,6 @@ def hold_out_sentences(train: Examples[TaggedExample], share: float, seed: int) 
     Whole documents where the file has 20 or more, because the names of one return all over it; else sentences, and
     equal ones stay on one side. Both parts keep the order of the file, and have an entity where the file has two or
     more in different groups. A pure function of its arguments.
-
-    Raises:
-        ConfigError: a share out of bounds.
-        DataError: too few sentences to hold any out, or sentences without tags.
     """
     check_share(share)
     if any(example.entities is None for example in train):

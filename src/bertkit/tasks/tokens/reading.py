@@ -103,12 +103,8 @@ def ner_task(
 def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
     """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
 
-    Args:
-        task: from :func:`ner_task`.
-        path: the file, whatever its name says.
-        split: train, dev or test; a test file may have words alone.
-        on_error: "raise" refuses a file with bad lines and names them; "skip" leaves out the sentences that hold bad
-            lines, and lists the lines, each with its reason, in ``.skipped`` of the result.
+    ``split`` is train, dev or test; a test file may have words alone. With ``on_error="skip"`` sentences that hold bad
+    lines are left out, and the lines listed in ``.skipped`` of the result.
 
     Raises:
         DataError: no sentence, or bad lines: each with file, line, found, expected.

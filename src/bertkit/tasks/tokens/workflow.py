@@ -23,12 +23,12 @@ from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.tokens.baseline import majority_baseline
-from bertkit.tasks.tokens.decoding import shares_piece, word_labels
+from bertkit.tasks.tokens.decoding import word_labels
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
 from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
 from bertkit.tasks.tokens.reading import NER, RULES, read_tagged
-from bertkit.tasks.tokens.report import PieceCounts, tagged_report
+from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
@@ -80,16 +80,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         settings: ReadingSettings,
     ) -> DataReport:
         assert settings.max_length is not None
-        counts = {
-            name: PieceCounts(
-                np.diff(windows.pieces.boundaries) + 2,
-                len(windows),
-                int((_first_pieces(windows) < 0).sum()),
-                int(shares_piece(_first_pieces(windows)).sum()),
-            )
-            for name, windows in encoded.items()
-        }
-        return tagged_report(self.task, splits, counts, max_length=settings.max_length)
+        return tagged_report(self.task, splits, encoded, max_length=settings.max_length)
 
     def encode(
         self,
@@ -233,11 +224,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         """The tag of each word as the model says it, not repaired."""
         numbers = word_labels(given.outputs, given.encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
         return [[self.task.labels[number] for number in row.tolist()] for row in numbers]
-
-
-def _first_pieces(windows: TokenWindows) -> npt.NDArray[np.int64]:
-    assert windows.first_pieces is not None, "windows were made with words"
-    return windows.first_pieces
 
 
 def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
