@@ -71,9 +71,9 @@ def find_pieces(texts: Sequence[str], tokenizer: PreTrainedTokenizer, *, strip: 
         for row, (text, numbers, spans) in enumerate(
             zip(part, found["input_ids"], found["offset_mapping"], strict=True)
         ):
-            stripped = [stripped(text, *span) for span in spans] if strip else spans
+            bounds = [stripped(text, *span) for span in spans] if strip else spans
             ids.append(np.array(numbers, dtype=np.int32))
-            offsets.append(np.array(stripped, dtype=np.int64).reshape(-1, 2))
+            offsets.append(np.array(bounds, dtype=np.int64).reshape(-1, 2))
             words.append(np.array([-1 if word is None else word for word in found.word_ids(row)], dtype=np.int64))
     starts, ends = np.concatenate(offsets).T
     boundaries = boundaries_of([len(row) for row in ids])
