@@ -65,7 +65,7 @@ class Battery(ABC, Generic[TaskT, RowT]):
         passed = []
         files: Mapping[Split, Path] = self.workflow.splits(self.folder)
         for split in (split for split in SPLITS if split in files):
-            rows: Sequence[RowT] = self.workflow.read(self.folder, split)
+            rows = self.load(self.folder, split)
             self.check_rows(rows, split)
             passed.append(f"{split}: {len(rows):,} {self.rows_told}")
             if self.workflow.has_labels(rows):
@@ -83,6 +83,11 @@ class Battery(ABC, Generic[TaskT, RowT]):
         again = task_from_dict(json.loads(json.dumps(task_to_dict(self.task))))
         assert again == self.task, f"{self.task.name}: differs after a round trip through JSON"
         return [*passed, "the task survives a round trip through JSON"]
+
+    def load(self, data: str | Path, split: Split) -> Sequence[RowT]:
+        """The examples of one split."""
+        rows: Sequence[RowT] = self.workflow.read(data, split)
+        return rows
 
     @abstractmethod
     def check_rows(self, rows: Sequence[RowT], split: Split) -> None:
@@ -122,7 +127,7 @@ class Battery(ABC, Generic[TaskT, RowT]):
 
     def _refused(self, path: Path, split: Split, said: str) -> None:
         try:
-            self.workflow.read(path, split)
+            self.load(path, split)
         except DataError as error:
             told = str(error)
         else:

@@ -71,11 +71,7 @@ QQP = TextTask(
     metrics=("f1", "accuracy"),
     main_metric="f1",
     columns=Columns(
-        text=("question1",),
-        text_pair=("question2",),
-        label=("is_duplicate", "label"),
-        quoting="none",
-        empty_pair=True,
+        text=("question1",), text_pair=("question2",), label=("is_duplicate", "label"), quoting="none", empty_pair=True
     ),
     folders=("QQP",),
     hub_labels=True,
