@@ -144,8 +144,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
                     f"{name}={value!r} would do nothing in task {self.task.name}: it is for {what}. Leave {name} out"
                 )
 
-    # ------------------------------------------------------------------------------------------------------ data
-
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
         """Whose folders are looked into, and which files are taken."""
@@ -203,8 +201,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     ) -> DataReport:
         """What is in the data, before anything is trained on it."""
 
-    # -------------------------------------------------------------------------------------------------- features
-
     @abstractmethod
     def encode(
         self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
@@ -218,8 +214,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     @abstractmethod
     def collate(self, encoded: EncodedT, rows: Sequence[int]) -> Batch:
         """A packed batch of some labelled rows, with their targets."""
-
-    # ----------------------------------------------------------------------------------------------------- model
 
     def head(self) -> Head:
         """The labels of the head; none where they are fixed."""
@@ -265,8 +259,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     @abstractmethod
     def loss_floor(self, train: EncodedT, settings: ReadingSettings) -> float:
         """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
-
-    # ------------------------------------------------------------------------------------------ outputs and scores
 
     @abstractmethod
     def outputs(self, model: PackedModel, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
@@ -322,8 +314,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def baseline(self, train: Examples[ExampleT], dev: Examples[ExampleT]) -> Row | None:
         """Dev scores without a neural network: ``model`` (in words), ``name`` (a column's head), ``metrics``."""
         return None
-
-    # ----------------------------------------------------------------------------------------------------- words
 
     @abstractmethod
     def card(self) -> Card:
