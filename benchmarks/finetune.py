@@ -93,7 +93,7 @@ def run_bertkit(task: str, config: Any, data: Any) -> dict[str, float]:
     from bertkit.tasks.workflow import workflow_of
     from bertkit.tokenization import BertTokenizer
     from bertkit.training.finetuning.fit import fit_classifier
-    from bertkit.training.finetuning.task_data import encode
+    from bertkit.training.finetuning.seed_run import encode
     from bertkit.training.trainer.generators import seeded
 
     begin = time.perf_counter()

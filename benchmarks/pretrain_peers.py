@@ -28,7 +28,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.model.models import BertForPreTraining
 from bertkit.optim import adamw, parameter_groups
-from bertkit.training.pretraining.prefetch import Prefetched
+from bertkit.training.trainer.batch_plan import Prefetched
 from bertkit.training.trainer.loop import LoopOptions, Trainer
 
 RATE, DECAY, EPS, CLIP = 1e-4, 0.01, 1e-6, 1.0

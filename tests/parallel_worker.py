@@ -55,10 +55,16 @@ def make_trainer(
         plan,
         optimizer,
         linear_schedule(NUM_STEPS),
-        LoopOptions(NUM_STEPS, 3e-3, max_grad_norm=0.5, monitor="accuracy", **options),
+        LoopOptions(
+            NUM_STEPS,
+            3e-3,
+            max_grad_norm=0.5,
+            monitor="accuracy",
+            folder=folder,
+            identity={"rows": 17},
+            **options,
+        ),
         evaluate=evaluate,
-        folder=folder,
-        identity={"rows": 17},
         parallel=parallel,
     )
 

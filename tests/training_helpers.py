@@ -80,15 +80,15 @@ def toy_trainer(
     if seed is not None:
         seed_generators(seed)
     optimizer = adamw(parameter_groups(model), learning_rate=learning_rate)
+    monitor = "accuracy" if evaluate else None
+    identity = {"num_steps": num_steps}
     return Trainer(
         model,
         data.plan(max_tokens=max_tokens),
         optimizer,
         linear_schedule(num_steps),
-        LoopOptions(num_steps, learning_rate, monitor="accuracy" if evaluate else None, **options),
+        LoopOptions(num_steps, learning_rate, monitor=monitor, folder=folder, identity=identity, **options),
         evaluate=(lambda check: data.accuracy(model)) if evaluate else None,
-        folder=folder,
-        identity={"num_steps": num_steps},
     )
 
 

@@ -148,11 +148,7 @@ def _few(names: Iterable[str]) -> str:
 
 
 def read_weight_map(index: Path, ending: str) -> dict[str, str]:
-    """The file of each tensor, from the ``.index.json`` of a sharded checkpoint; files end in ``ending``.
-
-    Raises:
-        CheckpointError: not such an index, too many files, or a name that is not the bare name of a file.
-    """
+    """The file of each tensor, from the ``.index.json`` of a sharded checkpoint; files end in ``ending``."""
     try:
         content = strict_json(read_regular(index, max_bytes=MAX_INDEX_BYTES))
     except ValueError as error:
@@ -195,11 +191,7 @@ def _read_shard(index: Path, name: str) -> dict[str, TensorInfo]:
 
 
 def saved_pooling(folder: Path) -> Pooling | None:
-    """How a sentence-transformers checkpoint pools; None where it does not say, or in a way that bertkit does not have.
-
-    Raises:
-        CheckpointError: the file cannot be read; names it.
-    """
+    """How a sentence-transformers checkpoint pools; None if it does not say, or bertkit does not have it."""
     file = folder / _POOLING
     if not file.exists():
         return None

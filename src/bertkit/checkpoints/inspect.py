@@ -6,7 +6,6 @@ checkpoints that cannot be loaded, and says why, as long as the header is readab
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from bertkit.checkpoints.vocabulary_size import check_vocabulary, find_vocabular
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
+from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import open_regular
 
@@ -34,7 +34,7 @@ FoundT = TypeVar("FoundT")
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One weights file: name, size and hexadecimal SHA-256 (None if it was not asked for)."""
+    """One weights file; its hexadecimal SHA-256 is None if it was not asked for."""
 
     name: str
     num_bytes: int
@@ -45,15 +45,12 @@ class FileReport:
 class ModelReport:
     """What :func:`inspect` found.
 
-    path: of the checkpoint.
     loadable: whether at least one class loads it without a new head.
     problems: the reasons if not, and anything else that is wrong.
-    config: its content; None if it is unusable.
+    config: None if it is unusable.
     viewed_as: the class that :attr:`tensors` refers to: the one it was saved from, otherwise the bare encoder.
-    num_parameters: values in the file, without copies and buffers.
-    parameters: the same by part.
+    num_parameters: values in the file, without copies and buffers; ``parameters``: the same by part.
     dtypes: number of tensors by type.
-    tensors: status, our name, their names, shape, type and part of each tensor.
     heads: whether each head is in the file.
     classes: for each class "exact", what to add ("num_labels=", "new_head=True"), or "no".
     unused: tensors of the file without a place in the class :attr:`viewed_as`.
@@ -184,7 +181,8 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
         labels=tuple(config.id2label.values()) if config is not None and labelled else None,
         tokenizer=None if found is None else {"file": found.file.name, "size": found.size, "settings": found.settings},
         files=tuple(
-            FileReport(file.name, file.stat().st_size, _sha256(file) if hash_files else None) for file in weights.files
+            FileReport(file.name, file.stat().st_size, sha256_file(file) if hash_files else None)
+            for file in weights.files
         ),
     )
 
@@ -239,11 +237,6 @@ def _is_broken(info: TensorInfo) -> bool:
             if first_not_finite(np.frombuffer(block, np.uint8), info.dtype) is not None:
                 return True
     return False
-
-
-def _sha256(file: Path) -> str:
-    with open_regular(file) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _table(rows: Iterable[Row]) -> list[str]:

@@ -203,11 +203,7 @@ def named_specs(config: BertConfig) -> list[ClassSpec]:
 
 
 def class_spec(name: str, family: str, pooling: str = "cls") -> ClassSpec:
-    """The parts of a class in a family; with mean or max pooling, sequence classifiers have no pooler.
-
-    Raises:
-        CheckpointError: the family has no such class; lists those it has.
-    """
+    """The parts of a class in a family; with mean or max pooling, sequence classifiers have no pooler."""
     classes = TABLES[family].classes
     if name not in classes:
         have = ", ".join(FAMILIES[family].their_class(other) for other in classes)

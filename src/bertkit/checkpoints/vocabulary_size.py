@@ -10,6 +10,7 @@ from typing import Any
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
+from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
@@ -19,23 +20,15 @@ _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A vocabulary file.
-
-    size: the highest id plus one.
-    settings: content of ``tokenizer_config.json``; empty where there is none.
-    """
+    """A vocabulary file: the highest id plus one, and the content of ``tokenizer_config.json`` (empty without one)."""
 
     file: Path
     size: int
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Json]
 
 
 def find_vocabulary(folder: Path) -> Vocabulary | None:
-    """Count the tokens in the ``vocab.txt`` of a folder, or in its ``tokenizer.json``; None without either.
-
-    Raises:
-        CheckpointError: a file that cannot be read, or a ``tokenizer.json`` without a vocabulary.
-    """
+    """Count the tokens in the ``vocab.txt`` of a folder, or in its ``tokenizer.json``; None without either."""
     settings = read_json_if_there(folder / "tokenizer_config.json")
     for file, count in ((folder / "vocab.txt", count_lines), (folder / "tokenizer.json", _highest_id)):
         if file.exists():
@@ -44,11 +37,7 @@ def find_vocabulary(folder: Path) -> Vocabulary | None:
 
 
 def check_vocabulary(folder: Path, config: BertConfig) -> None:
-    """Refuse a vocabulary with ids that have no row in the embedding table.
-
-    Raises:
-        CheckpointError: more tokens than ``config.vocab_size``, or as :func:`find_vocabulary`.
-    """
+    """Refuse a vocabulary with ids that have no row in the embedding table."""
     file = folder / "tokenizer.json"
     if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= config.vocab_size:
         return

@@ -13,13 +13,12 @@ from pydantic import Field
 from bertkit.cli.common_options import OUTPUT, Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.system.console import set_quiet
-from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-from bertkit.training.pretraining.recipes import load_recipe, recipe_names
+from bertkit.training.pretraining.pretrain_settings import PretrainConfig, load_recipe, recipe_names
 
 if TYPE_CHECKING:
     from bertkit.config.bert_config import BertConfig
     from bertkit.training.pretraining.pretrain import PretrainResult
-    from bertkit.training.pretraining.recipes import Recipe
+    from bertkit.training.pretraining.pretrain_settings import Recipe
 
 
 class Options(PretrainConfig):
@@ -106,7 +105,7 @@ def pretrain(
 
 
 def _tell(result: PretrainResult, *, as_json: bool) -> None:
-    from bertkit.training.trainer.run_log import LOG, read_log
+    from bertkit.training.trainer.run_folder import LOG, read_log
 
     steps = [record for record in read_log(result.model.parent / LOG) if "event" not in record]
     last = steps[-1] if steps else {}

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
-from bertkit.config.labels import merged_labels
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
@@ -26,7 +25,6 @@ from bertkit.system.validated_settings import Settings
 CONFIG = "config.json"
 #: Most files have a thousand bytes; many labels take more.
 MAX_CONFIG_BYTES = 4_000_000
-MODEL_TYPES = tuple(FAMILIES)
 #: Before the ``model_type`` in the file of a model that other software would load and compute otherwise, so that it
 #: refuses: one whose classifier reads the mean or maximum of the tokens.
 OWN_MODEL_TYPE = "bertkit-"
@@ -40,12 +38,12 @@ class BertConfig(Settings):
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
     ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
-    :func:`bertkit.config.labels.merged_labels`.
+    :func:`bertkit.config.bert_config.merged_labels`.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
-            labels that are not numbered ``0 ... n-1`` or that contradict each
-            other, a field that the family does not have.
+            labels that are not numbered ``0 ... n-1`` or that contradict each other, a field that the family does not
+            have.
     """
 
     model_type: Annotated[
@@ -136,9 +134,8 @@ class BertConfig(Settings):
         for name in self.family.absent:
             fixed = self.family.defaults.get(name, type(self).model_fields[name].default)
             if getattr(self, name) != fixed:
-                raise ValueError(
-                    f"{name} is {fixed!r} in the {self.model_type} family, got {getattr(self, name)!r:.80}"
-                )
+                got = getattr(self, name)
+                raise ValueError(f"{name} is {fixed!r} in the {self.model_type} family, got {got!r:.80}")
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
         if self.max_input_length < 1:
@@ -214,11 +211,7 @@ class BertConfig(Settings):
         return self.hidden_dropout_prob if rate is None else float(rate)
 
     def check_heads(self) -> None:
-        """See that a model can be built: the original's own tests make configs of which none can.
-
-        Raises:
-            ConfigError: the heads do not divide the width.
-        """
+        """See that the heads divide the width, or no model can be built: the original's own tests make such configs."""
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size must be a multiple of num_attention_heads, got {self.hidden_size} and "
@@ -234,10 +227,8 @@ class BertConfig(Settings):
 
     def replace(self, **changes: Any) -> BertConfig:
         """A copy with some fields changed; ``num_labels`` and ``label2id`` are accepted as in the constructor."""
-        values = self.model_dump()
-        if changes.keys() & {"num_labels", "label2id", "id2label"}:
-            values.pop("id2label")
-        return BertConfig(**{**values, **changes})
+        replaced = {"id2label"} if changes.keys() & {"num_labels", "label2id", "id2label"} else None
+        return BertConfig(**{**self.model_dump(exclude=replaced), **changes})
 
     def to_dict(self) -> dict[str, Any]:
         """The content of a ``config.json`` that other software of the family reads."""
@@ -247,12 +238,11 @@ class BertConfig(Settings):
         values["label2id"] = self.label2id
         if self.model_type == "bert":
             values["position_embedding_type"] = "absolute"
-        if self.pooling == "cls":
-            del values["pooling"]  # everybody's default
-        else:
+        if self.pooling != "cls":
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
-        if self.tie_word_embeddings:
-            del values["tie_word_embeddings"]  # everybody's default
+        for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
+            if values[name] == default:  # everybody's
+                del values[name]
         if self.architectures is not None:
             values["architectures"] = [family.their_class(name) for name in self.architectures]
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
@@ -280,13 +270,10 @@ class BertConfig(Settings):
                 )
         passive = IGNORED_KEYS | required.keys() | family.ignored
         read = {fields.get(key, key): value for key, value in values.items() if key not in passive}
-        act = read.get("hidden_act")
-        if isinstance(act, str):
+        if isinstance(act := read.get("hidden_act"), str):
             read["hidden_act"] = SAME_ACTIVATIONS.get(act, act)
-        if isinstance(read.get("architectures"), list):
-            read["architectures"] = [
-                family.our_class(each) if isinstance(each, str) else each for each in read["architectures"]
-            ]
+        if isinstance(names := read.get("architectures"), list):
+            read["architectures"] = [family.our_class(name) if isinstance(name, str) else name for name in names]
         return cls(**read)
 
     @classmethod
@@ -363,11 +350,51 @@ _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 def _family(model_type: Any) -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
-        raise ConfigError(
-            f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {', '.join(FAMILIES)}"
-        )
+        known = ", ".join(FAMILIES)
+        raise ConfigError(f"model_type is {model_type!r:.80}{near}; this version of bertkit reads {known}")
     return FAMILIES[model_type]
 
 
 #: The name under which people look for the config of a family they do not name.
 AutoConfig = BertConfig
+
+
+def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
+    """``id2label`` from whichever of the three forms are given; None if none is. A contradiction is a ValueError.
+
+    If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
+    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
+    """
+    if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
+        raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
+    for name, given in (("id2label", id2label), ("label2id", label2id)):
+        if given is not None and not isinstance(given, dict):
+            raise ValueError(f"{name} must be an object, got {given!r:.80}")
+    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
+    if id2label is None and not numbers:
+        return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
+    pairs = [(number, label) for label, number in numbers.items()]
+    if id2label is not None:
+        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
+    labels = dict(pairs)
+    if len(labels) != len(pairs):
+        raise ValueError(f"two labels have the same number: {pairs!r:.80}")
+    if num_labels is not None and num_labels != len(labels):
+        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
+    for number, label in labels.items():
+        other = numbers.get(label, number) if isinstance(label, str) else number
+        if other != number:
+            raise ValueError(
+                f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
+                "of them, or leave label2id out"
+            )
+    return labels
+
+
+def _label_number(label: Any, number: Any) -> int:
+    """The number of a label, which a JSON object holds as text."""
+    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
+        return int(number)
+    if type(number) is not int:
+        raise ValueError(f"the number of the label {label!r:.80} must be a whole number, got {number!r:.80}")
+    return number

@@ -33,16 +33,10 @@ def stop_nothing() -> None:
 def row_outputs(
     model: ModelT, rows: Ragged, forward: Forward[ModelT], *, check: Check = stop_nothing, label: str = "scoring"
 ) -> Floats:
-    """``forward`` of every row, in the order of the rows: float32 ``(B, width)``.
+    """``forward``, to ``(sequences of a batch, width)``, of every row, at least one, in their order: ``(B, width)``.
 
-    Computed in float32 even after training in half precision: what is scored is the model as it is saved.
-
-    Args:
-        model: put into eval mode, and left in it.
-        rows: at least one.
-        forward: to ``(sequences of the batch, width)``.
-        check: called between batches; may raise to stop.
-        label: what the progress bar says.
+    Computed in float32 even after training in half precision: what is scored is the model as it is saved. The model is
+    put into eval mode, and left in it.
     """
     return np.stack(_outputs(model, rows, lambda net, batch: list(_array(forward, net, batch)), check, label))
 
@@ -52,7 +46,7 @@ def token_outputs(
 ) -> Floats:
     """``forward`` of every token, rows end to end in their order: float32 ``(T, width)``.
 
-    Takes what :func:`row_outputs` takes, but ``forward`` returns ``(tokens of the batch, width)``.
+    As :func:`row_outputs`, but ``forward`` returns ``(tokens of the batch, width)``.
     """
 
     def by_row(net: ModelT, batch: Batch) -> Sequence[Floats]:

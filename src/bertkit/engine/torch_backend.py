@@ -45,11 +45,7 @@ class TorchBackend(Generic[ModelT, ResultT]):
         self.max_tokens = max_tokens or (MAX_TOKENS_PER_BATCH if self.on_cpu else MAX_TOKENS_PER_DEVICE_BATCH)
 
     def compute(self, rows: Ragged, numbers: Sequence[int]) -> Sequence[ResultT]:
-        """One result per row.
-
-        Raises:
-            ResourceError: the device has no memory for the batch.
-        """
+        """One result per row."""
         batch = collate(rows, numbers)
         try:
             with torch.inference_mode():

@@ -53,7 +53,6 @@ class Conversion:
     dropped: number of omitted tensors by reason.
     notes: decisions that the user should know about.
     compared: what was found to be equal.
-    fingerprint: of the result; also in its ``fingerprint.json``.
     """
 
     source: str
@@ -132,7 +131,15 @@ def convert(
         report = inspect(draft, hash_files=False)
         mark = fingerprint(draft)
         (draft / FINGERPRINT).write_text(json.dumps(mark.to_dict(), indent=1) + "\n", encoding="utf-8")
-        _publish(draft, folder)
+        for file in draft.iterdir():
+            file.chmod(0o644)
+            sync_file(file)
+        sync_folder(draft)
+        _check_target(folder)
+        if folder.is_dir():
+            folder.rmdir()
+        draft.rename(folder)
+        sync_folder(folder.parent)
     return Conversion(
         source=str(source),
         target=str(folder),
@@ -262,16 +269,3 @@ def _workshop(folder: Path) -> Iterator[Path]:
             f"cannot write to {folder.parent}: {error.strerror or error}. Nothing was left there; free some space or "
             "choose another folder, and try again"
         ) from error
-
-
-def _publish(draft: Path, folder: Path) -> None:
-    """Rename the finished folder into place."""
-    for file in draft.iterdir():
-        file.chmod(0o644)
-        sync_file(file)
-    sync_folder(draft)
-    _check_target(folder)
-    if folder.is_dir():
-        folder.rmdir()
-    draft.rename(folder)
-    sync_folder(folder.parent)

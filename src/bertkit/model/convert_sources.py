@@ -54,8 +54,7 @@ _HEADS = {
 class Wishes:
     """What the user says about a TensorFlow checkpoint; overrides what lies beside it.
 
-    config: the ``bert_config.json``.
-    vocabulary: the ``vocab.txt``.
+    config, vocabulary: the ``bert_config.json`` and the ``vocab.txt``.
     model: class the weights were trained as, where their names do not tell (taggers look like classifiers).
     lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
     """
@@ -107,11 +106,7 @@ class Source(ABC):
 
 
 def compare(file: Path, source: Source) -> int:
-    """Read the written file and the source again and compare every tensor; returns the number of values.
-
-    Raises:
-        CheckpointError: the first tensor that differs.
-    """
+    """Read the written file and the source again and compare every tensor; returns the number of values."""
     tensors = read_header(file)
     for name, info in tensors.items():
         if source.differs(name, _bytes(info)):
@@ -120,11 +115,7 @@ def compare(file: Path, source: Source) -> int:
 
 
 class TensorFlowSource(Source):
-    """A TensorFlow checkpoint with its config and vocabulary, checked against the tensors of its class.
-
-    Raises:
-        CheckpointError: no config, or one that does not fit; lists what differs.
-    """
+    """A TensorFlow checkpoint with its config and vocabulary, checked against the tensors of its class."""
 
     makes_tokenizer = True
 

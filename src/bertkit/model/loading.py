@@ -87,13 +87,9 @@ class LoadOptions(TypedDict, total=False):
 def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[LoadOptions]) -> ModelT:
     """Load a checkpoint into a class: exactly, with a new head if asked for, or not at all.
 
-    Args:
-        cls: a model class.
-        name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
-        **options: see :class:`LoadOptions`; keywords of transformers are refused, with what to do instead.
-
-    Returns:
-        The model in eval mode; ``model.load_report`` lists exact, new and unused tensors.
+    ``name_or_path`` is a folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub. Keywords of
+    transformers are refused, with what to do instead. The model is in eval mode; ``model.load_report`` lists exact, new
+    and unused tensors.
 
     Raises:
         CheckpointError: a missing, damaged, unsafe or unsuitable checkpoint; lists every tensor that differs.
@@ -173,12 +169,7 @@ def _requested(config: BertConfig, options: LoadOptions) -> BertConfig:
 
 
 def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_head: bool) -> Pooling:
-    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :class:`LoadOptions`.
-
-    Raises:
-        ConfigError: the checkpoint's own classifier, which is to be kept, was trained with another pooling.
-        InputError: an unknown pooling.
-    """
+    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :class:`LoadOptions`."""
     if wanted not in (None, "cls", "mean", "max"):
         raise InputError(f"pooling must be 'cls', 'mean' or 'max', got {wanted!r}")
     trained = any(saved.endswith("ForSequenceClassification") for saved in config.architectures or ())
@@ -229,12 +220,7 @@ def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtyp
 
 
 def save_model(model: ConfiguredModel, folder: str | Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` under the published names of the family.
-
-    Raises:
-        CheckpointError: ``folder`` is a file, or the family has no such class.
-        ResourceError: disk full, no permission.
-    """
+    """Write ``config.json`` and ``model.safetensors`` under the published names of the family."""
     spec = class_spec(_class_name(type(model)), model.config.model_type, model.config.pooling)
     config = model.config.replace(architectures=[spec.name])
     if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:

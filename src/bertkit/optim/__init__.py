@@ -9,10 +9,9 @@ Every optimizer takes the groups of :func:`parameter_groups` and one peak rate, 
 synchronises with the device.
 """
 
-from bertkit.optim.adam import AdamW, AdamWeightDecay, adamw
+from bertkit.optim.adam import AdamW, AdamWeightDecay, Lamb, adamw, lamb
 from bertkit.optim.build import OPTIMIZERS, OptimizerName, make_optimizer
 from bertkit.optim.groups import parameter_groups, set_learning_rate
-from bertkit.optim.lamb import Lamb, lamb
 from bertkit.optim.muon import Muon, muon, orthogonalize
 from bertkit.optim.schedules import (
     Schedule,

@@ -10,9 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from bertkit.errors import ConfigError, did_you_mean
-from bertkit.optim.adam import adamw
+from bertkit.optim.adam import adamw, lamb
 from bertkit.optim.groups import parameter_groups
-from bertkit.optim.lamb import lamb
 from bertkit.optim.muon import muon
 
 OptimizerName = Literal["adamw", "adam-weight-decay", "lamb", "muon"]

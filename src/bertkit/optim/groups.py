@@ -1,23 +1,29 @@
-"""How the parameters of a model are grouped for an optimizer: decay, rate, and which of them are hidden matrices."""
+"""How the parameters of a model are grouped for an optimizer, and what bertkit's own optimizers share."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from bertkit.errors import ConfigError
+
+#: A group of parameters in torch's form: ``params`` and settings; of :func:`parameter_groups` also ``names`` and
+#: ``lr_scale``.
+Group = dict[str, Any]
 
 _LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
 _FUSED_QKV = re.compile(r"(?:^|\.)qkv\.(?:weight|bias)$")
 
 
-def parameter_groups(
-    model: nn.Module, *, weight_decay: float = 0.01, layer_decay: float | None = None
-) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, *, weight_decay: float = 0.01, layer_decay: float | None = None) -> list[Group]:
     """Group the trainable parameters by how the optimizer must treat them.
 
     Biases and LayerNorm weights are not decayed (every parameter with fewer than two axes; appendix A.2 of the paper
@@ -38,12 +44,16 @@ def parameter_groups(
     depth = 1 + max(
         (int(found[1]) for name, _ in model.named_parameters() if (found := _LAYER.search(name))), default=-1
     )
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    groups: dict[tuple[float, float], Group] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         decay = weight_decay if parameter.ndim >= 2 else 0.0
-        scale = 1.0 if layer_decay is None else layer_decay ** _distance_from_head(name, depth)
+        if found := _LAYER.search(name):
+            distance = depth - int(found[1])  # from the head and the pooler, which are at 0
+        else:
+            distance = depth + 1 if re.search(r"(?:^|\.)embeddings\.", name) else 0
+        scale = 1.0 if layer_decay is None else layer_decay**distance
         group = groups.setdefault((decay, scale), {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale})
         group["params"].append(parameter)
         group["names"].append(name)
@@ -52,14 +62,7 @@ def parameter_groups(
     return list(groups.values())
 
 
-def _distance_from_head(name: str, depth: int) -> int:
-    """Layers between a parameter and the task head: 0 for the head and the pooler, 1 for the top layer."""
-    if found := _LAYER.search(name):
-        return depth - int(found[1])
-    return depth + 1 if re.search(r"(?:^|\.)embeddings\.", name) else 0
-
-
-def with_rates(groups: Iterable[dict[str, Any]], learning_rate: float) -> list[dict[str, Any]]:
+def with_rates(groups: Iterable[Group], learning_rate: float) -> list[Group]:
     """Copies of ``groups`` with ``lr``, the peak rate times the group's ``lr_scale``."""
     return [{**group, "lr": learning_rate * group.get("lr_scale", 1.0)} for group in groups]
 
@@ -78,3 +81,95 @@ def num_parts(name: str) -> int:
 def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
     """Is it a weight matrix of an encoder layer? Embeddings, biases, norms, pooler and heads are not."""
     return parameter.ndim == 2 and _LAYER.search(name) is not None
+
+
+class GroupOptimizer(Optimizer):
+    """An optimizer that updates the parameters of a group together.
+
+    Subclasses implement :meth:`_update`. All state is tensors in ``self.state[p]``, as the training loop's snapshots
+    require.
+
+    Args:
+        params: parameters, or groups of them, which may have their own settings.
+        lr: peak rate.
+        betas: decay of the running mean of the gradient and of its square.
+        eps: added to the root of the mean square.
+        weight_decay: times the rate, the share of a weight that is subtracted in each step.
+        own: further settings of the subclass.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        **own: float,
+    ) -> None:
+        check_adam_settings(lr, betas, eps)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, **own})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update every parameter that has a gradient. ``closure`` recomputes the loss first, as in torch."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            names = group.get("names") or [""] * len(group["params"])
+            active = [(p, name) for p, name in zip(group["params"], names, strict=True) if p.grad is not None]
+            if active:
+                params, grads = [p for p, _ in active], [p.grad for p, _ in active]
+                self._update(params, grads, [num_parts(name) for _, name in active], group)
+        return loss
+
+    @abstractmethod
+    def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: Group) -> None:
+        """Change ``params``, those of the group that have a gradient, in place; ``grads`` must not be changed.
+
+        ``parts``: number of equal parts of each parameter along axis 0, see :func:`num_parts`. ``group``: its settings.
+        """
+
+    def _running(self, key: str, params: list[Tensor]) -> list[Tensor]:
+        """The state ``key`` of each parameter, with its shape; initialised to zeros."""
+        for p in params:
+            if key not in self.state[p]:
+                self.state[p][key] = torch.zeros_like(p)
+        return [self.state[p][key] for p in params]
+
+    def _adam_directions(
+        self, params: list[Tensor], grads: list[Tensor], betas: tuple[float, float], eps: float
+    ) -> list[Tensor]:
+        """New tensors: bias-corrected ``m / (sqrt(v) + eps)`` after adding ``grads`` (Kingma & Ba 2015, alg. 1)."""
+        means, squares = self._running("exp_avg", params), self._running("exp_avg_sq", params)
+        for p in params:
+            # On the CPU, so that reading it does not synchronise with the device.
+            self.state[p]["step"] = self.state[p].get("step", torch.zeros((), device="cpu")) + 1
+        counts = [self.state[p]["step"].item() for p in params]
+        b1, b2 = betas
+        torch._foreach_lerp_(means, grads, 1 - b1)
+        torch._foreach_mul_(squares, b2)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - b2)
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_div_(roots, [math.sqrt(1 - b2**count) for count in counts])
+        torch._foreach_add_(roots, eps)
+        directions = torch._foreach_div(means, roots)
+        torch._foreach_div_(directions, [1 - b1**count for count in counts])
+        return list(directions)
+
+
+def split_parts(tensors: list[Tensor], parts: list[int]) -> list[Tensor]:
+    """Views of each tensor's equal parts along axis 0, in order."""
+    return [part for tensor, count in zip(tensors, parts, strict=True) for part in tensor.chunk(count)]
+
+
+def check_adam_settings(learning_rate: float, betas: tuple[float, float], eps: float) -> None:
+    """Refuse settings with which the update is undefined or ascends; the ConfigError names the setting."""
+    if not (math.isfinite(learning_rate) and learning_rate >= 0):
+        raise ConfigError(f"learning_rate must be a finite number of at least 0, got {learning_rate}")
+    if not all(0 <= beta < 1 for beta in betas):
+        raise ConfigError(f"betas must both be from 0 to below 1, got {betas}")
+    if not eps > 0:
+        raise ConfigError(f"eps must be above 0, got {eps}: a weight without a gradient would become NaN")

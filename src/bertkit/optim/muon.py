@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from bertkit.errors import ConfigError
-from bertkit.optim.base import GroupOptimizer, split_parts
-from bertkit.optim.groups import is_hidden_matrix, with_rates
+from bertkit.optim.groups import Group, GroupOptimizer, is_hidden_matrix, split_parts, with_rates
 
 #: Coefficients of the odd polynomial ``a s + b s^3 + c s^5`` that is applied repeatedly to the singular values.
 #: Chosen by Jordan et al. for the steepest slope at 0; the values end between about 0.7 and 1.2, not at exactly 1.
@@ -26,7 +25,7 @@ _ADAM_RMS = 0.2
 
 
 def muon(
-    groups: Iterable[dict[str, Any]],
+    groups: Iterable[Group],
     *,
     learning_rate: float,
     momentum: float = 0.95,
@@ -54,7 +53,7 @@ def muon(
     return Muon(ready, lr=learning_rate, momentum=momentum, betas=betas, eps=eps)
 
 
-def _cut(group: dict[str, Any]) -> list[dict[str, Any]]:
+def _cut(group: Group) -> list[Group]:
     """The hidden matrices of a group and the rest; an empty part is left out."""
     if len(group.get("names", ())) != len(group["params"]):
         raise ConfigError(
@@ -88,7 +87,7 @@ class Muon(GroupOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float,
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.999),
@@ -99,11 +98,15 @@ class Muon(GroupOptimizer):
             raise ConfigError(f"momentum must be from 0 to below 1, got {momentum}")
         super().__init__(params, lr, betas, eps, weight_decay, momentum=momentum, orthogonal=False)
 
-    def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: dict[str, Any]) -> None:
+    def _update(self, params: list[Tensor], grads: list[Tensor], parts: list[int], group: Group) -> None:
         rate = group["lr"]
         if group["orthogonal"]:
             weights = split_parts(params, parts)
-            updates = orthogonalize(split_parts(self._nesterov(params, grads, group["momentum"]), parts))
+            means, momentum = self._running("momentum", params), group["momentum"]
+            torch._foreach_lerp_(means, grads, 1 - momentum)
+            # Nesterov: the running mean, moved once more towards the gradient.
+            ahead = list(torch._foreach_lerp(grads, means, momentum))
+            updates = orthogonalize(split_parts(ahead, parts))
             torch._foreach_mul_(updates, [_ADAM_RMS * math.sqrt(max(weight.shape)) for weight in weights])
         else:
             weights = params
@@ -111,12 +114,6 @@ class Muon(GroupOptimizer):
         if group["weight_decay"]:
             torch._foreach_mul_(params, 1 - rate * group["weight_decay"])
         torch._foreach_add_(weights, updates, alpha=-rate)
-
-    def _nesterov(self, params: list[Tensor], grads: list[Tensor], momentum: float) -> list[Tensor]:
-        """Nesterov momentum: the running mean of the gradients, moved once more towards the gradient."""
-        means = self._running("momentum", params)
-        torch._foreach_lerp_(means, grads, 1 - momentum)
-        return list(torch._foreach_lerp(grads, means, momentum))
 
 
 def orthogonalize(matrices: Sequence[Tensor], *, steps: int = 5, eps: float = 1e-7) -> list[Tensor]:
@@ -141,7 +138,7 @@ def orthogonalize(matrices: Sequence[Tensor], *, steps: int = 5, eps: float = 1e
     found: dict[int, Tensor] = {}
     for numbers in by_shape.values():
         # Wide matrices, so that X X^T has the shorter side.
-        x = torch.stack([_wide(matrices[number]) for number in numbers])
+        x = torch.stack([m if m.shape[0] <= m.shape[1] else m.mT for m in (matrices[number] for number in numbers)])
         if x.is_cuda:
             x = x.bfloat16()
         x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
@@ -152,7 +149,3 @@ def orthogonalize(matrices: Sequence[Tensor], *, steps: int = 5, eps: float = 1e
             matrix = matrices[number]
             found[number] = (wide if matrix.shape == wide.shape else wide.mT).to(matrix.dtype)
     return [found[number] for number in range(len(matrices))]
-
-
-def _wide(matrix: Tensor) -> Tensor:
-    return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from safetensors import SafetensorError
 
@@ -31,13 +31,7 @@ _NO_SPACE = {
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace one file: a reader sees the old content or the new, never a part. Creates missing folders.
 
-    Args:
-        path: the file.
-        content: bytes, or text to write as UTF-8.
-
-    Raises:
-        ConfigError: the folder cannot be created, because a file has its name or the name is too long.
-        ResourceError: the disk is full; the old content is kept.
+    If the disk is full the old content is kept.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     make_folder(path.parent)
@@ -46,11 +40,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents; an existing one is fine.
-
-    Raises:
-        ConfigError: a file has that name or a parent's name, or the name is too long.
-    """
+    """Create a folder and its parents; an existing one is fine."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -64,13 +54,7 @@ def make_folder(path: Path) -> None:
 def replace_file(path: Path, data: bytes, temporary: Path) -> None:
     """:func:`write_atomically` for callers with their own names for unfinished files, and their own errors.
 
-    Args:
-        path: the file.
-        data: its new content.
-        temporary: where it is written first; in the same folder. Removed on failure.
-
-    Raises:
-        OSError: as the system raises it; the old content is kept.
+    ``temporary``, in the same folder, is written first, and removed on failure. An OSError is as the system raises it.
     """
     try:
         _write(temporary, data)
@@ -82,14 +66,9 @@ def replace_file(path: Path, data: bytes, temporary: Path) -> None:
 
 
 def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Replace files that belong together; none is replaced before all are on disk.
+    """Replace files that belong together in an existing folder; none is replaced before all are on disk.
 
-    Args:
-        folder: their folder; must exist.
-        contents: file name to new content.
-
-    Raises:
-        OSError: as the system raises it; the old files are kept, all of them if the disk was full.
+    An OSError is as the system raises it; if the disk was full all old files are kept.
     """
     drafts = {name: _draft(folder / name) for name in contents}
     try:
@@ -151,12 +130,10 @@ def _sync(path: Path, mode: int) -> None:
         os.close(handle)
 
 
-def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file against other processes until it is closed or this process ends, in whatever way.
+def try_lock(file: IO[bytes] | IO[str]) -> bool:
+    """Lock an open file against other processes until it is closed or this process ends; False if another holds it.
 
-    Returns:
-        False if another process holds the lock. Always True on Windows, which has no such lock: there nothing prevents
-        two commands from writing to one folder.
+    Always True on Windows, which has no such lock: there nothing prevents two commands from writing to one folder.
     """
     try:
         import fcntl
@@ -173,31 +150,21 @@ def try_lock(file: IO[Any]) -> bool:
 def held_lock(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock file during a ``with`` block, so that one process at a time writes something; removed at the end.
 
-    The lock ends with this process at the latest, and what a killed process left of it binds nobody.
-
-    Args:
-        path: the file, in a folder that exists.
-        busy: what to say if another process holds it.
-
-    Raises:
-        ConfigError: another process holds it.
-        OSError: the file cannot be written.
+    The lock ends with this process at the latest, and what a killed process left of it binds nobody. ``busy`` is the
+    message of the ConfigError if another process holds it.
     """
     with path.open("ab") as lock:
-        if not try_lock(lock) or not _lies_at(path, lock):
+        held = try_lock(lock)
+        try:  # another process may have removed the file since it was opened
+            held = held and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
+        except FileNotFoundError:
+            held = False
+        if not held:
             raise ConfigError(busy)
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
-
-
-def _lies_at(path: Path, file: IO[Any]) -> bool:
-    """Whether an open file still has this name: another process may have removed it since it was opened."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
 
 
 def sha256_file(path: Path) -> str:
@@ -217,9 +184,6 @@ def disk_guard(
         needed_bytes: roughly how much.
         what: what is written, for the message.
         advice: what to do next, as the end of the message; only the caller knows how its work continues.
-
-    Raises:
-        ResourceError: fewer than ``needed_bytes`` are free, or a write inside the block found no room.
     """
     if shutil.disk_usage(folder).free < needed_bytes:
         raise ResourceError(_explain(folder, needed_bytes, what, None, advice))

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar
 
 from bertkit.errors import ConfigError
@@ -61,17 +60,15 @@ def say(message: str = "") -> None:
         _write(f"{message}\n")
 
 
-def progress(items: Iterable[T], *, total: int | None = None, label: str, unit: str = "items") -> Iterator[T]:
-    """Yield ``items`` unchanged and show progress.
+def progress(items: Iterable[T], *, label: str, unit: str = "items") -> Iterator[T]:
+    """Yield ``items`` unchanged and show progress; consumes them lazily.
 
     Args:
-        items: any iterable; consumed lazily.
-        total: number of items; None takes ``len(items)``, or shows only the count if there is no length.
+        items: any iterable; without a length only the count is shown.
         label: what is being done, for example ``"tokenising"``.
         unit: what is counted, plural.
     """
-    if total is None and isinstance(items, Sized):
-        total = len(items)
+    total = len(items) if isinstance(items, Sized) else None
     with Progress(total, label=label, unit=unit) as shown:
         for item in items:
             yield item
@@ -157,9 +154,7 @@ class Progress:
         self._bar.update(self._bar.task_ids[0], completed=self.done, note=self.note)
         self._bar.refresh()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         global _shown
         if self._bar is not None:
             self._draw()
@@ -189,11 +184,7 @@ def amount_of(num_bytes: int) -> str:
 
 
 def standard_input() -> BinaryIO:
-    """Standard input as bytes.
-
-    Raises:
-        ConfigError: it is closed.
-    """
+    """Standard input as bytes; a ConfigError if it is closed."""
     if sys.stdin is None:
         raise ConfigError("standard input is closed, so - has nothing to read; leave out '<&-'")
     return sys.stdin.buffer

@@ -29,15 +29,9 @@ _UNDECODED = re.compile("[\udc80-\udcff]+")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """A JSON file as plain data, checked against a type.
+    """A JSON file as plain data, checked against a type: ``dict``, ``list``, or a dataclass.
 
-    Args:
-        path: a regular UTF-8 file.
-        kind: ``dict``, ``list``, or a dataclass: every field is checked, and unknown ones are ignored, because a newer
-            version may have written them.
-
-    Raises:
-        CheckpointError: missing, unreadable, not JSON, or something else than ``kind``.
+    Every field of a dataclass is checked, and unknown ones are ignored, because a newer version may have written them.
     """
     if not path.exists():
         raise CheckpointError(f"{path} does not exist: {path.parent} is not a finished run folder")
@@ -50,11 +44,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def parsed(values: object, kind: type[T], source: str) -> T:
-    """Plain data as a ``kind``; see :func:`read_json`.
-
-    Raises:
-        CheckpointError: it is something else; ``source`` says where it stands.
-    """
+    """Plain data as a ``kind``, see :func:`read_json`; ``source`` says where it stands."""
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
@@ -64,21 +54,12 @@ def parsed(values: object, kind: type[T], source: str) -> T:
 
 
 def write_json(path: Path, values: object) -> None:
-    """Write a JSON file atomically.
-
-    Raises:
-        ResourceError: the disk is full; the old file stays.
-        ValueError: NaN or infinity, which JSON does not have.
-    """
+    """Write a JSON file atomically; NaN and infinity, which JSON does not have, are a ValueError."""
     write_atomically(path, _as_text(values, indent=2) + "\n")
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON Lines file, one at a time; an unfinished last line, from a killed process, is left out.
-
-    Raises:
-        CheckpointError: a line that is no JSON object: file, line and reason.
-    """
+    """The objects of a JSON Lines file, one at a time; an unfinished last line, from a killed process, is left out."""
     with open_regular(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):

@@ -9,18 +9,22 @@ from contextlib import contextmanager
 from bertkit.errors import BertkitError, ResourceError
 
 #: What numpy, torch and C++ say when memory runs out, in their RuntimeErrors.
-_SIGNS = ("can't allocate memory", "out of memory", "bad_alloc", "cannot allocate memory", "unable to allocate")
+_SIGNS = (
+    "can't allocate memory",
+    "out of memory",
+    "bad_alloc",
+    "cannot allocate memory",
+    "unable to allocate",
+    "can't start new thread",
+    "could not create a primitive",  # oneDNN
+)
 
 
 @contextmanager
 def memory_guard(advice: str) -> Iterator[None]:
-    """Inside the block, memory that runs out is a ResourceError.
+    """Inside the block, memory that runs out on the CPU (also under ``ulimit -v``) or a GPU is a ResourceError.
 
-    Args:
-        advice: what to do, the end of the message.
-
-    Raises:
-        ResourceError: an allocation failed, on the CPU (also under ``ulimit -v``) or on a GPU.
+    ``advice``, what to do, is the end of its message.
     """
     try:
         yield

@@ -36,13 +36,10 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
 
     Args:
         name_or_path: a folder, a single file, or a Hub name such as ``"bert-base-uncased"`` or ``"owner/name"``.
-            Existing paths come first; only other names are looked up on the Hub.
+            Existing paths come first (``~`` is expanded); only other names are looked up on the Hub.
         files: patterns of the files to fetch from a Hub repository, for example ``("vocab.txt", "*.json")``; None
             means :data:`HUB_FILES`. Ignored for local paths.
         revision: branch, tag or commit on the Hub; None means ``main``.
-
-    Returns:
-        The given path (``~`` expanded), or the folder in the Hub cache that holds the files.
 
     Raises:
         InputError: an empty name.
@@ -61,7 +58,11 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
         return path
     if not _HUB_NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith((".safetensors", ".json")):
         raise CheckpointError(f"{_no_such_path(path)}, and {name!r} cannot be a name on the Hub (owner/name) either")
-    return _fetch(name, files or HUB_FILES, revision)
+    from huggingface_hub import snapshot_download
+
+    patterns = list(files or HUB_FILES)
+    with hub_errors(name, revision, _no_such_path(path)):
+        return Path(snapshot_download(name, allow_patterns=patterns, revision=revision, library_name="bertkit"))
 
 
 def _exists(path: Path) -> bool:
@@ -81,26 +82,9 @@ def _no_such_path(path: Path) -> str:
     return f"no folder or file {str(path)!r} in {Path.cwd()}{near}"
 
 
-def _fetch(name: str, files: Sequence[str], revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-
-    with hub_errors(name, revision, _no_such_path(Path(name))):
-        return Path(snapshot_download(name, allow_patterns=list(files), revision=revision, library_name="bertkit"))
-
-
 @contextmanager
 def hub_errors(name: str, revision: str | None, not_here: str, *, what: str = "repository") -> Iterator[None]:
-    """Turn the errors of ``huggingface_hub`` into ours.
-
-    Args:
-        name: of the repository, as given.
-        revision: as given.
-        not_here: that there is no such local path.
-        what: the kind of repository.
-
-    Raises:
-        CheckpointError, ConfigError, ResourceError: see :func:`resolve`.
-    """
+    """Turn the errors of ``huggingface_hub`` into ours; ``not_here`` says that there is no such local path."""
     from huggingface_hub import constants, errors
 
     hub = constants.ENDPOINT

@@ -19,11 +19,7 @@ _FIXED = {1: 8, 5: 4}
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number at an offset, and the offset behind it.
-
-    Raises:
-        ValueError: it is cut off, or has more than 64 bits.
-    """
+    """The number at an offset, and the offset behind it; a ValueError if it is cut off or has more than 64 bits."""
     value = shift = 0
     while shift < 64:
         if at >= len(data):
@@ -38,11 +34,7 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def fields(message: memoryview, limit: int = MAX_FIELDS) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field of a message.
-
-    Raises:
-        ValueError: not a message, or more than ``limit`` fields.
-    """
+    """Number and value of each field of a message of at most ``limit`` fields; a ValueError if it is none."""
     at = 0
     for _ in range(limit):
         if at == len(message):
@@ -70,22 +62,14 @@ def fields(message: memoryview, limit: int = MAX_FIELDS) -> Iterator[tuple[int, 
 
 
 def number_of(value: Value) -> int:
-    """The value of a varint field.
-
-    Raises:
-        ValueError: the field has another wire type.
-    """
+    """The value of a varint field; a ValueError if it has another wire type."""
     if not isinstance(value, int):
         raise ValueError("expected a number, got bytes")
     return value
 
 
 def bytes_of(value: Value, size: int | None = None) -> memoryview:
-    """The bytes of a text, a message, or a fixed-width number (``size`` bytes).
-
-    Raises:
-        ValueError: the field is a varint, or has another size.
-    """
+    """The bytes of a text, a message, or a fixed-width number (``size`` bytes); a ValueError if it is none of them."""
     if isinstance(value, int):
         raise ValueError("expected bytes, got a number")
     if size not in (None, len(value)):
@@ -94,9 +78,5 @@ def bytes_of(value: Value, size: int | None = None) -> memoryview:
 
 
 def text_of(value: Value) -> str:
-    """A text field.
-
-    Raises:
-        ValueError: the field is a varint, or not UTF-8.
-    """
+    """A text field; a ValueError if it is a varint, or not UTF-8."""
     return str(bytes_of(value), "utf-8")

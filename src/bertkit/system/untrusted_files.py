@@ -35,11 +35,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open a regular file for reading.
-
-    Raises:
-        CheckpointError: a folder, pipe or device; a file that does not exist or cannot be read.
-    """
+    """Open a regular file for reading; a folder, pipe, device or unreadable file is a CheckpointError."""
     try:
         mode = file.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -54,11 +50,7 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def read_regular(file: Path, *, max_bytes: int) -> bytes:
-    """The content of a regular file of bounded size.
-
-    Raises:
-        CheckpointError: as :func:`open_regular`; a file of more than ``max_bytes``, which is not read.
-    """
+    """The content of a regular file; one of more than ``max_bytes`` is a CheckpointError, and is not read."""
     with open_regular(file) as stream:
         size = os.fstat(stream.fileno()).st_size
         try:
@@ -74,16 +66,10 @@ def read_regular(file: Path, *, max_bytes: int) -> bytes:
 
 
 def read_at(stream: BufferedReader, out: memoryview, start: int, what: str) -> None:
-    """Fill a buffer from a place in a file. Several threads may read from one stream this way at once.
+    """Fill a buffer (``out``: writable, one byte an item) from offset ``start`` of a file.
 
-    Args:
-        stream: the file; its own position means nothing afterwards.
-        out: writable, one byte an item.
-        start: offset of the first byte in the file.
-        what: what is being read, for the message.
-
-    Raises:
-        CheckpointError: the file ends before ``out`` is full.
+    Several threads may read from one stream this way at once; its own position means nothing afterwards. ``what`` is
+    being read, for the message if the file ends before ``out`` is full.
     """
     done = 0
     while done < len(out):

@@ -42,12 +42,7 @@ def _expected(kind: object) -> str:
 
 
 def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
-    """Pydantic's findings, one clause each: field, given value, what is expected.
-
-    Args:
-        error: the error that pydantic raised.
-        fields: names of the known fields, to suggest one.
-    """
+    """Pydantic's findings, one clause each: field (or the nearest of ``fields``), given value, what is expected."""
     told = []
     for finding in error.errors(include_url=False):
         field = ".".join(str(part)[:80] for part in finding["loc"])

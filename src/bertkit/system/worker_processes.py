@@ -31,7 +31,8 @@ def map_in_processes(
     """The results of ``function`` in the order of the tasks, computed by ``workers`` processes.
 
     Processes are spawned, not forked: the libraries in use have threads, which do not survive a fork. So a script must
-    guard its main part by ``if __name__ == "__main__":``. Ctrl-C is left to the calling process.
+    guard its main part by ``if __name__ == "__main__":``. Ctrl-C is left to the calling process. If a worker dies, that
+    is a ResourceError.
 
     Args:
         function: called in a worker; picklable, as are tasks and results.
@@ -40,9 +41,6 @@ def map_in_processes(
         begin: called once in each worker before its first task; picklable.
         size_of: size of a task, in any unit.
         room: maximum size of all tasks under way together; a single task may be larger.
-
-    Raises:
-        ResourceError: a worker died.
     """
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,))
     pending: deque[tuple[int, Future[ResultT]]] = deque()

@@ -1,4 +1,4 @@
-"""What adapting a model to a task's text can be told. Imports no torch."""
+"""The settings for adapting a model to a task's text. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import Field
 from bertkit.system.validated_settings import Settings
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
-#: Passes over the text where nothing is said (Gururangan et al. 2020 make 100 with 256 examples a step), and the most
-#: steps this rule may ask for.
+#: Default passes over the text (Gururangan et al. 2020 make 100 with 256 examples per step), and the most
+#: steps of this rule.
 DEFAULT_EPOCHS, MOST_STEPS = 20, 5000
 
 
@@ -23,9 +23,9 @@ class AdaptConfig(Settings):
     """
 
     adapt_epochs: Annotated[
-        int | None, Field(ge=1, le=10_000, description="passes over the text; default 20, fewer on much text")
+        int | None, Field(ge=1, le=10_000, description="passes over the text; default 20, fewer on long texts")
     ] = None
-    adapt_steps: Annotated[int | None, Field(ge=1, description="optimizer steps, in place of passes over the text")] = (
+    adapt_steps: Annotated[int | None, Field(ge=1, description="optimizer steps, instead of passes over the text")] = (
         None
     )
     adapt_learning_rate: Annotated[float, Field(gt=0, le=1, description="peak rate of the masked-LM training")] = 1e-4
@@ -34,7 +34,7 @@ class AdaptConfig(Settings):
     compare: Annotated[bool, Field(description="also fine-tune without, and report both")] = True
 
     def num_steps(self, num_tokens: int) -> int:
-        """Optimizer steps for a text of so many tokens."""
+        """Optimizer steps for a text of ``num_tokens``."""
         if self.adapt_steps is not None:
             return self.adapt_steps
         examples = max(1, math.ceil(num_tokens / max(1, self.adapt_length - 2)))
@@ -49,7 +49,7 @@ class AdaptConfig(Settings):
         Args:
             num_tokens: of the text.
             seed: of masks, order and dropout.
-            longest: most tokens the model can read; bounds the length of examples.
+            longest: the model's longest input; bounds the length of examples.
         """
         return PretrainConfig(
             objective="mlm",
@@ -60,5 +60,5 @@ class AdaptConfig(Settings):
             warmup=0.06,
             seed=seed,
             dev_examples=512,
-            output_bias="unigram",  # of a new head only: no step is spent on how frequent each token is
+            output_bias="unigram",  # of a new head only: saves the steps that learn token frequencies
         )

@@ -260,8 +260,8 @@ def pretrainer(data: PretrainData, folder: Path, num_steps: int, seed: int) -> T
     torch.manual_seed(seed)
     model = BertForPreTraining(TINY.replace(vocab_size=data.vocabulary.size))
     optimizer = adamw(parameter_groups(model), learning_rate=1e-3)
-    options = LoopOptions(num_steps, 1e-3, monitor=None)
-    return Trainer(model, data, optimizer, linear_schedule(num_steps), options, folder=folder, identity={})
+    options = LoopOptions(num_steps, 1e-3, monitor=None, folder=folder)
+    return Trainer(model, data, optimizer, linear_schedule(num_steps), options)
 
 
 def test_a_trainer_resumes_bit_for_bit(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def make_trainer(name: str, num_steps: int, folder: Path | None = None, seed: in
     seed_generators(seed)
     model = tiny_model(seed)
     optimizer = make_optimizer(name, model, learning_rate=RATES[name], layer_decay=0.9)
-    options = LoopOptions(num_steps, RATES[name])
-    return Trainer(model, DATA.plan(), optimizer, linear_schedule(num_steps), options, folder=folder)
+    options = LoopOptions(num_steps, RATES[name], folder=folder)
+    return Trainer(model, DATA.plan(), optimizer, linear_schedule(num_steps), options)
 
 
 def after_four_steps(name: str, folder: Path) -> Trainer[Batch]:

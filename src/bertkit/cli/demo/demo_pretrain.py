@@ -86,7 +86,7 @@ def show(out: Path, size: Size, common: Common) -> None:
     from bertkit.system.interrupts import Interrupted
     from bertkit.training.pretraining.pretrain import pretrain
     from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-    from bertkit.training.trainer.run_log import read_log
+    from bertkit.training.trainer.run_folder import read_log
 
     text, run = out / "text", out / "run"
     make_room(out, PARTS)
@@ -173,8 +173,7 @@ def _same_answer(held_out: TokenStore, tokenizer: BertTokenizer, config: Pretrai
     import torch
 
     from bertkit.data.examples.masking import MaskVocabulary
-    from bertkit.training.pretraining.held_out_scores import scored_batches
-    from bertkit.training.pretraining.pretrain_data import held_out_data
+    from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches
 
     data = held_out_data(held_out, MaskVocabulary.of_tokenizer(tokenizer), config)
     scored = scored_batches(data, config.dev_examples)

@@ -18,13 +18,14 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.system.console import quiet
 
 if TYPE_CHECKING:
+    from bertkit.model.models import BertForSequenceClassification
     from bertkit.tasks import TextTask
     from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: What :meth:`BertClassifier.save` writes beside the model and its tokenizer.
 CLASSIFIER = "classifier.json"
 
-Texts = Sequence[str] | Sequence[Sequence[str]] | npt.NDArray[Any] | Iterable[str]
+Texts = Sequence[str] | Sequence[Sequence[str]] | npt.NDArray[np.generic] | Iterable[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class _Saved:
 
 
 class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Fine-tune a BERT to tell texts, or pairs of texts, apart.
+    """Fine-tune a BERT to classify texts, or pairs of texts.
 
     ``X`` is a list, array or pandas series of strings, or of pairs of strings (also an array ``(n, 2)``); ``y`` holds
     the labels, of any type. Works in ``Pipeline``, ``GridSearchCV`` and ``cross_val_score``; can be cloned, pickled and
@@ -128,24 +129,24 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.pairs_ = pairs is not None
         return self
 
-    def predict(self, X: Texts) -> npt.NDArray[Any]:
+    def predict(self, X: Texts) -> npt.NDArray[np.generic]:
         """The most probable label of each text, ``(n,)``, in the type of ``y``."""
         logits = self._logits(X)
-        predicted: npt.NDArray[Any] = self.classes_[logits.argmax(axis=1)]
+        predicted: npt.NDArray[np.generic] = self.classes_[logits.argmax(axis=1)]
         return predicted
 
-    def predict_proba(self, X: Texts) -> npt.NDArray[Any]:
+    def predict_proba(self, X: Texts) -> npt.NDArray[np.generic]:
         """Probability of each label of ``classes_``, float64 ``(n, C)``; rows sum to 1."""
         from bertkit.metrics.probabilities import softmax
 
         return softmax(self._logits(X).astype(np.float64))
 
-    def decision_function(self, X: Texts) -> npt.NDArray[Any]:
+    def decision_function(self, X: Texts) -> npt.NDArray[np.generic]:
         """Logits, float64 ``(n, C)``; for two labels, as in scikit-learn, the second minus the first: ``(n,)``."""
         logits = self._logits(X).astype(np.float64)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def _logits(self, X: Texts) -> npt.NDArray[Any]:
+    def _logits(self, X: Texts) -> npt.NDArray[np.generic]:
         from bertkit.tasks.text.features import featurize_texts
         from bertkit.tasks.text.workflow import text_logits
 
@@ -161,8 +162,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _warn_of_truncated(self, truncated: npt.NDArray[np.bool_]) -> None:
         """A warning with the number of texts that lost their end, if any did."""
-        count = int(truncated.sum())
-        if count:
+        if count := int(truncated.sum()):
             warnings.warn(
                 f"{count:,} of {len(truncated):,} texts {'is' if count == 1 else 'are'} longer than "
                 f"max_length={self.config_.max_length} word pieces and truncated; raise max_length to read more",
@@ -217,8 +217,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         path = Path(folder)
         saved = read_json(path / CLASSIFIER, _Saved)
-        unknown = saved.params.keys() - cls().get_params().keys()
-        if unknown:
+        if unknown := saved.params.keys() - cls().get_params().keys():
             raise CheckpointError(f"{path / CLASSIFIER}: unknown parameters {', '.join(sorted(unknown))}")
         loaded = cls(**{**saved.params, **({} if device is None else {"device": device})})
         try:
@@ -287,7 +286,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _rebuild(weights: bytes, shape: dict[str, Any], device: str | None) -> Any:
+def _rebuild(weights: bytes, shape: dict[str, Any], device: str | None) -> BertForSequenceClassification:
     import torch
     from safetensors.torch import load
 
@@ -300,7 +299,7 @@ def _rebuild(weights: bytes, shape: dict[str, Any], device: str | None) -> Any:
     return model.to(device or "cpu").eval()
 
 
-def _columns(X: Any) -> tuple[list[str], list[str] | None]:
+def _columns(X: Texts) -> tuple[list[str], list[str] | None]:
     """Texts and second texts (None for single ones)."""
     if isinstance(X, (str, bytes)):
         raise InputError("X must be a list of texts, got one string: put it in a list")
@@ -318,7 +317,7 @@ def _columns(X: Any) -> tuple[list[str], list[str] | None]:
     return [row[0] for row in rows], [row[1] for row in rows]
 
 
-def _labels(y: Any, num_rows: int) -> npt.NDArray[Any]:
+def _labels(y: npt.ArrayLike | None, num_rows: int) -> npt.NDArray[np.generic]:
     if y is None:
         raise InputError("BertClassifier requires y to be passed, but the target y is None")
     labels = np.asarray(y)

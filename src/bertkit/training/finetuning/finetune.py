@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
 
-from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from bertkit.errors import ConfigError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
-from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
@@ -29,11 +29,9 @@ from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedRes
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
 from bertkit.training.finetuning.model_card import model_card
-from bertkit.training.finetuning.protocol_block import protocol_block
-from bertkit.training.finetuning.seed_run import Job, run_seed, settings_of_seed
-from bertkit.training.finetuning.task_data import encode
+from bertkit.training.finetuning.seed_run import Job, encode, protocol_block, run_seed, settings_of_seed
 from bertkit.training.trainer.callbacks import Callback
-from bertkit.training.trainer.run_log import LOG, read_log
+from bertkit.training.trainer.run_folder import LOG, read_log
 
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (
@@ -64,7 +62,7 @@ def finetune(
         config: settings; None means all defaults.
         resume: continue the run in ``out``. Settings and data must be the same, except that ``seeds`` may be any number
             from those that are finished on; the missing ones are trained, as if all had been asked for from the start.
-            A run that has all its seeds is returned as it is.
+            A run that has all its seeds is returned unchanged.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.
@@ -117,11 +115,7 @@ def finetune(
 
 
 def load_run_config(run: str | Path) -> FinetuneConfig:
-    """The settings of the run in a folder, for ``finetune(..., resume=True)`` without repeating them.
-
-    Raises:
-        CheckpointError: the folder holds no run.
-    """
+    """The settings of the run in a folder, for ``finetune(..., resume=True)`` without repeating them."""
     path, defaults = Path(run) / SETTINGS, FinetuneConfig().model_dump()
     told = read_json(path, RunSettings)
     free = (SEARCHED.keys() - set(told.given)) | {"keep"}
@@ -132,11 +126,7 @@ def load_run_config(run: str | Path) -> FinetuneConfig:
 
 
 def _judged_by(task: Task, metric: str | None) -> Task:
-    """The task with another main metric.
-
-    Raises:
-        ConfigError: it does not have it.
-    """
+    """The task with another main metric."""
     if metric is None or metric == task.main_metric:
         return task
     changeable = cast(TextTask, task)  # or another dataclass; of some kinds the main metric is fixed
@@ -195,10 +185,10 @@ def _run_seeds(job: Job, *, resume: bool) -> tuple[list[SeedResult], list[SeedRe
         seeds.append(result)
         if config.keep == "best":
             job.run.keep_best((*seeds, *replaced), choose_seed(seeds, metric).seed)
-    while not job.run.has_model((chosen := choose_seed(seeds, metric)).seed):
+    while not ((folder := job.run.seed((chosen := choose_seed(seeds, metric)).seed)) / "best").is_dir():
         # Only where a run got more seeds, so that one that was replaced then counts now.
         say(f"training seed {chosen.seed} again, because its model was not kept")
-        job.run.forget(chosen.seed)
+        shutil.rmtree(folder, ignore_errors=True)
         seeds[seeds.index(chosen)] = run_seed(job, chosen.seed, resume=False, replaceable=False)
     return seeds, replaced
 
@@ -223,7 +213,7 @@ def _finish(job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found
         seeds=tuple(seeds),
         chosen_seed=chosen.seed,
         baseline=baseline,
-        protocol=protocol_block(job, [seed.seed for seed in seeds], found),
+        protocol=protocol_block(job, [seed.seed for seed in seeds], None if found is None else asdict(found)),
         notes=(*task.notes, *workflow.notes_on(decision), *notes_on(seeds, task.main_metric, baseline, replaced)),
         interval=interval,
         replaced=tuple(replaced),
@@ -243,6 +233,3 @@ def _finish(job: Job, seeds: list[SeedResult], replaced: list[SeedResult], found
     write_atomically(run.path / "README.md", model_card(result, workflow.card(), decision, pictures))
     write_json(run.path / METRICS, result.to_dict())
     return result
-
-
-__all__ = ["CheckpointError", "FinetuneConfig", "FinetuneResult", "Interrupted", "finetune", "load_run_config"]

@@ -33,7 +33,7 @@ from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedRes
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 
-#: Name of the setting that tells which examples a run was trained and scored on: a hash of each part.
+#: Name of the setting that identifies the examples a run was trained and scored on: a hash of each part.
 EXAMPLES = "examples"
 
 
@@ -43,11 +43,7 @@ class FinetuneFolder(RunFolder):
     settings_file, states, how_to_resume = SETTINGS, f"*-*/{CHECKPOINTS}", "add --resume to continue it"
 
     def result(self) -> FinetuneResult:
-        """What the finished run reported.
-
-        Raises:
-            CheckpointError: ``metrics.json`` is missing or damaged.
-        """
+        """What the finished run reported."""
         return FinetuneResult.from_dict(self.path, read_json(self.path / METRICS, dict))
 
     def seed_result(self, seed: int) -> SeedResult | None:
@@ -93,23 +89,11 @@ class FinetuneFolder(RunFolder):
         """Folder of a seed's training states."""
         return self.seed(seed) / CHECKPOINTS
 
-    def drop_checkpoints(self, seed: int) -> None:
-        """Delete the training states of a finished seed; its models stay."""
-        shutil.rmtree(self.checkpoints(seed), ignore_errors=True)
-
     def keep_best(self, seeds: Iterable[SeedResult], chosen: int) -> None:
         """Delete the models of these seeds, except ``best/`` of the chosen one, whose files are those of the run."""
         for seed in seeds:
             for kind in ("last",) if seed.seed == chosen else ("best", "last"):
                 shutil.rmtree(self.seed(seed.seed) / kind, ignore_errors=True)
-
-    def has_model(self, seed: int) -> bool:
-        """Whether the best model of a seed is there."""
-        return (self.seed(seed) / "best").is_dir()
-
-    def forget(self, seed: int) -> None:
-        """Delete all of a seed, so that it is trained anew."""
-        shutil.rmtree(self.seed(seed), ignore_errors=True)
 
     @property
     def is_of_first_release(self) -> bool:

@@ -49,7 +49,7 @@ class FinetuneResult:
     mean, sd, median: over the seeds; sd is the sample standard deviation, None for one seed.
     baseline: dev scores of a simple system without a neural network, by its ``name``; or None.
     protocol: all that one must know to compare the scores with others.
-    notes: what a reader should be told in words.
+    notes: sentences for the reader.
     interval: 95 % bootstrap interval of the mean main metric over seeds and dev examples.
     replaced: dead runs that another seed replaced; their scores are in no mean.
     """
@@ -77,11 +77,7 @@ class FinetuneResult:
 
     @classmethod
     def from_dict(cls, folder: Path, values: Mapping[str, Any]) -> FinetuneResult:
-        """Read back what :meth:`to_dict` returned.
-
-        Raises:
-            CheckpointError: it returned something else.
-        """
+        """Read back what :meth:`to_dict` returned."""
         result = parsed({**values, "folder": folder}, cls, str(folder / METRICS))
         if not result.seeds or not isinstance(result.protocol.get("data"), dict):
             raise CheckpointError(f"{folder / METRICS} is damaged: it has no seeds, or no data in its protocol")
@@ -109,7 +105,7 @@ class FinetuneResult:
         return f"{self.mean[metric]:.4f} ± {self.sd[metric]:.4f} ({len(self.seeds)} seeds)"
 
     def score_rows(self, *, absent: str = "") -> list[tuple[str, str, str]]:
-        """Each metric with its score and the baseline's, ``absent`` where there is none."""
+        """Each metric with its score and the baseline's (``absent`` if it has none)."""
         base = {name: f"{value:.4f}" for name, value in self.baseline_scores.items()}
         return [(name, self.score_line(name), base.get(name, absent)) for name in self.scores if name != "loss"]
 
@@ -122,20 +118,16 @@ class FinetuneResult:
         drawn = "dev examples and seeds" if several else "dev examples"
         return f"{self.main_metric}: {median}95 % interval {low:.4f} to {high:.4f} ({drawn} resampled)"
 
-    def epoch_line(self) -> str:
-        """Which epoch of the chosen seed is kept, and why."""
-        seed = next(seed for seed in self.seeds if seed.seed == self.chosen_seed)
-        early = ", stopped early" if seed.stopped_early else ""
-        return f"kept epoch {seed.best_epoch} of {seed.epochs}{early}: {self.protocol['selection']}"
-
     def render(self) -> str:
         """The outcome as text: each metric beside its baseline, then notes and the folder."""
         rows = [("metric", "BERT", self.baseline_name if self.baseline else ""), *self.score_rows()]
+        seed = next(seed for seed in self.seeds if seed.seed == self.chosen_seed)
+        kept = f"kept epoch {seed.best_epoch} of {seed.epochs}" + (", stopped early" if seed.stopped_early else "")
         lines = [f"{self.task}, {self.protocol['split']} ({self.protocol['data']['dev_rows']:,} rows)"]
         lines += [f"  {line}" for line in aligned(rows)]
         lines += [f"  {self.spread_line()}"] if self.interval is not None else []
-        lines += [f"  {self.epoch_line()}", *(f"  note: {note}" for note in self.notes), f"  {self.shown_folder}"]
-        return "\n".join(lines)
+        lines += [f"  {kept}: {self.protocol['selection']}", *(f"  note: {note}" for note in self.notes)]
+        return "\n".join([*lines, f"  {self.shown_folder}"])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

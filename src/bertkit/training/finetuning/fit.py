@@ -30,9 +30,10 @@ from bertkit.training.finetuning.frozen_encoder import (
     windows_apart,
 )
 from bertkit.training.trainer.batch_plan import EpochPlan
-from bertkit.training.trainer.callbacks import Callback, Record, reporting
+from bertkit.training.trainer.callbacks import Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import LoopOptions, Progression, Trainer
+from bertkit.training.trainer.loop_options import Record
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02
@@ -93,6 +94,9 @@ class FitOptions:
     end_when_dead: bool = False
 
 
+IN_MEMORY = FitOptions()
+
+
 def fit_classifier(
     model: PackedModel,
     task: TextTask,
@@ -116,7 +120,7 @@ def fit(
     config: FinetuneConfig,
     *,
     seed: int,
-    options: FitOptions | None = None,
+    options: FitOptions = FitOptions(),
 ) -> Fit:
     """Train to the end; the model is changed in place.
 
@@ -128,11 +132,7 @@ def fit(
         config: resolved settings; its own ``seed`` is not read.
         seed: data order and dropout.
         options: see :class:`FitOptions`.
-
-    Raises:
-        TrainingError, Interrupted, ResourceError, CheckpointError: see :meth:`Trainer.run`.
     """
-    options = options or FitOptions()
     workflow.set_up(model, train, config)
     floor = workflow.loss_floor(train, config)
     seed_generators(seed)
@@ -255,8 +255,8 @@ def _trainer(
             checkpoint_every_s=config.checkpoint_every_s,
             precision=config.precision,
             label=options.label,
+            folder=options.folder,
+            identity={**options.identity, "seed": seed},
         ),
         evaluate=None if dev is None else evaluate,
-        folder=options.folder,
-        identity={**options.identity, "seed": seed},
     )

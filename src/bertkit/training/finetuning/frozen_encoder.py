@@ -10,7 +10,7 @@ the weights and of the token ids, and bounded in size.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,9 +47,7 @@ class VectorBatch:
 class FrozenHead(nn.Module):
     """The head of a full model, trained on vectors. It shares the model's parameters, so nothing has to be copied back.
 
-    Args:
-        model: its ``dropout`` and ``classifier`` are used, and its pooler where that is the head's own; its encoder is
-            not touched.
+    Its parts are ``dropout`` and ``classifier``, and the pooler where that is the head's own.
     """
 
     def __init__(self, model: BertForSequenceClassification) -> None:
@@ -76,9 +74,7 @@ class FrozenHead(nn.Module):
     def logits(self, vectors: Floats, features: Ragged | GroupSet) -> Floats:
         """Logits of all rows without gradients: float32 ``(n, C)``; of a row in windows, the mean of theirs.
 
-        Args:
-            vectors: of :func:`frozen_vectors`.
-            features: the rows that they are of.
+        ``vectors`` are those of :func:`frozen_vectors` for the rows ``features``.
         """
         self.eval()
         with torch.inference_mode():
@@ -113,22 +109,20 @@ def frozen_vectors(
     features: Ragged | GroupSet,
     *,
     cache: Path | None = None,
-    check: Callable[[], None] = lambda: None,
     label: str = "encoding",
 ) -> Floats:
-    """The vector of every row that the head reads, float32 ``(n, D)``.
+    """The vector of every row that the head reads, float32 ``(n, D)``; puts the model into eval mode.
 
     For a row in windows it is the mean over them, or there is one per window; see :func:`windows_apart`.
 
     Args:
-        model: put into eval mode.
+        model: gives the encoder, and says what its head reads.
         features: the rows.
         cache: folder of the feature cache; None always computes. See :mod:`bertkit.training.finetuning.feature_cache`.
-        check: called before each batch; may raise to stop.
         label: what the progress bar says.
     """
     if isinstance(features, GroupSet):
-        vectors = frozen_vectors(model, features.sequences, cache=cache, check=check, label=label)
+        vectors = frozen_vectors(model, features.sequences, cache=cache, label=label)
         return vectors if windows_apart(model, features) else features.mean(vectors)
     file = None if cache is None else cache / f"{_key(model, features)}.safetensors"
     if file is not None and (found := read_features(file, (len(features), model.config.hidden_size))) is not None:
@@ -145,7 +139,7 @@ def frozen_vectors(
         assert vectors is not None
         return vectors
 
-    vectors = row_outputs(model, features, forward, check=check, label=label)
+    vectors = row_outputs(model, features, forward, label=label)
     if file is not None:
         write_features(file, vectors)
     return vectors
@@ -164,9 +158,7 @@ def _key(model: BertForSequenceClassification, features: Ragged) -> str:
     pooling = model.config.pooling
     kind = f"{pooling}-1" if pooling != "cls" else "first-1" if has_own_pooler(model) else "pooled-1"
     digest = hashlib.sha256(kind.encode())
-    digest.update(
-        model.config.model_dump_json(exclude={"id2label", "problem_type", "architectures", "pooling"}).encode()
-    )
+    digest.update(model.config.model_dump_json(exclude=_OF_THE_HEAD).encode())
     for name, parameter in model.bert.named_parameters():
         if has_own_pooler(model) and name.startswith("pooler."):
             continue  # of the head: its vectors come before it

@@ -51,6 +51,9 @@ COUNTED: Mapping[str, tuple[str, ...]] = {
     "wnli": ("accuracy",),
 }
 
+#: Of the data of each task, what ``glue.json`` repeats.
+DATA_FACTS = ("train_rows", "dev_rows", "dev_held_out_of_train")
+
 #: Why a submission file is missing.
 NO_TEST_FILE, NOT_RUN = "no test file", "was not run"
 
@@ -76,7 +79,21 @@ class GlueResult:
     def to_dict(self) -> dict[str, Any]:
         """The content of ``glue.json``; the folder of each task has its own ``metrics.json``."""
         return {
-            "tasks": {name: _row_of(result) for name, result in self.results.items()},
+            "tasks": {
+                name: {
+                    "score": task_score(result),
+                    "mean": result.mean,
+                    "sd": result.sd,
+                    "median": result.median,
+                    "interval": result.interval,
+                    "baseline": result.baseline_scores or None,
+                    **{
+                        key: result.protocol["data"][key] for key in ("train_rows", "dev_rows", "dev_held_out_of_train")
+                    },
+                    "seconds": _seconds(result),
+                }
+                for name, result in self.results.items()
+            },
             "missing": self.missing,
             "macro_average": self.macro_average(with_wnli=True),
             "macro_average_without_wnli": self.macro_average(with_wnli=False),
@@ -100,28 +117,21 @@ class GlueResult:
             for scores in result.score_rows():
                 rows.append((*facts, *scores, spent))
                 facts, spent = ("", "", ""), ""
-        return "\n".join([*aligned(rows), *self._averages(), *self._absent(), printable(self.folder)])
-
-    def _averages(self) -> list[str]:
-        told = []
+        told = aligned(rows)
         for with_wnli, words in ((True, "with WNLI"), (False, "without WNLI")):
             average = self.macro_average(with_wnli=with_wnli)
             if average is not None:
                 count = sum(with_wnli or name != WNLI.name for name in self.results)
                 whole = len(WHOLE_GLUE) - (not with_wnli)
                 told.append(f"macro average {words}: {average:.4f} ({count} of {whole} tasks, dev, mean over seeds)")
-        return told
-
-    def _absent(self) -> list[str]:
-        told = [f"not run: {name}: {why}" for name, why in self.missing.items()]
+        told += [f"not run: {name}: {why}" for name, why in self.missing.items()]
         if self.submission:
             told.append(f"submission files: {', '.join(self.submission)}")
         for name, why in self.not_submitted.items():
-            if self.submission or not why.endswith(
-                (NO_TEST_FILE, NOT_RUN)
-            ):  # without test files no submission is wanted
+            # Without test files no submission is wanted.
+            if self.submission or not why.endswith((NO_TEST_FILE, NOT_RUN)):
                 told.append(f"no submission file {SUBMISSION_FILES[name]}: {why}")
-        return told
+        return "\n".join([*told, printable(self.folder)])
 
 
 def task_score(result: FinetuneResult) -> float:
@@ -143,7 +153,7 @@ def finetune_glue(
     revision: str | None = None,
     cache: str | Path | None = "auto",
 ) -> GlueResult:
-    """Fine-tune on every task of GLUE whose files are there.
+    """Fine-tune on every GLUE task that has files.
 
     Args:
         data: a folder with the tasks' folders (``CoLA``, ``SST-2`` ...). A task without a train file is skipped and
@@ -197,16 +207,10 @@ def finetune_glue(
 def write_submission(
     out: str | Path, data: str | Path, runs: Mapping[str, Path], *, device: str | None = None
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Predictions for the test files in the format of the GLUE server.
+    """Predictions for the test files in the format of the GLUE server, in ``out/submission``.
 
     Each file has the columns ``index`` and ``prediction``: label names as in the data files, or scores from 0 to 5.
     When all eleven are there, ``submission.zip`` holds them.
-
-    Args:
-        out: files go to ``out/submission``.
-        data: folder with the tasks' folders.
-        runs: finished run folder of each task.
-        device: where to predict.
 
     Returns:
         Names of the files written, and why others were not, by key of :data:`SUBMISSION_FILES`: no test file, a task
@@ -270,10 +274,12 @@ def _present(data: Path) -> tuple[list[TextTask], dict[str, str]]:
     return tasks, missing
 
 
-def _own_splits(task: TextTask, data: Path) -> dict[Any, Path]:
+def _own_splits(task: TextTask, data: Path) -> dict[str, Path]:
     """The files in the task's own folder; files next to those folders belong to no task."""
     folder = own_folder(task, data)
-    return dict(splits_of(task, folder)) if folder is not None and any(folder.iterdir()) else {}
+    if folder is None or not any(folder.iterdir()):
+        return {}
+    return {str(name): file for name, file in splits_of(task, folder).items()}
 
 
 def _parts_of(key: str) -> tuple[TextTask, str, str]:
@@ -284,11 +290,7 @@ def _parts_of(key: str) -> tuple[TextTask, str, str]:
 
 
 def _test_examples(key: str, data: str | Path, trained: Collection[str]) -> Examples[Example] | None:
-    """The rows of a submission file; None without a test file, or if its task is not trained.
-
-    Raises:
-        DataError: a bad row, or two files that could be the test file.
-    """
+    """The rows of a submission file; None without a test file, or if its task is not trained."""
     task, name, word = _parts_of(key)
     if name not in trained:
         return None
@@ -303,19 +305,3 @@ def _test_examples(key: str, data: str | Path, trained: Collection[str]) -> Exam
 
 def _seconds(result: FinetuneResult) -> float:
     return sum(seed.seconds for seed in (*result.seeds, *result.replaced))
-
-
-def _row_of(result: FinetuneResult) -> dict[str, Any]:
-    data = result.protocol["data"]
-    return {
-        "score": task_score(result),
-        "mean": result.mean,
-        "sd": result.sd,
-        "median": result.median,
-        "interval": result.interval,
-        "baseline": result.baseline_scores or None,
-        "train_rows": data["train_rows"],
-        "dev_rows": data["dev_rows"],
-        "dev_held_out_of_train": data["dev_held_out_of_train"],
-        "seconds": _seconds(result),
-    }

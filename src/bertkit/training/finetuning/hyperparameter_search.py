@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any
 
 from bertkit.errors import require
 from bertkit.inference.run_files import SEARCH
@@ -17,8 +16,9 @@ from bertkit.training.finetuning.fit import FitOptions
 from bertkit.training.finetuning.seed_run import Job
 from bertkit.training.trainer.run_folder import CHECKPOINTS
 
-Setting = Mapping[str, Any]
-Space = Mapping[str, Sequence[Any]]
+Value = int | float
+Setting = Mapping[str, Value]
+Space = Mapping[str, Sequence[Value]]
 
 #: What Devlin et al. 2019, appendix A.3, tried for each task (batch size 32 there and here; 16 was tried as well).
 ORIGINAL_GRID: Space = {"learning_rate": (2e-5, 3e-5, 5e-5), "epochs": (2, 3, 4)}
@@ -33,7 +33,7 @@ class Trial:
     """Settings that were tried, and the best dev score of their run."""
 
     number: int
-    setting: dict[str, Any]
+    setting: dict[str, Value]
     score: float
     seconds: float
 
@@ -43,24 +43,19 @@ class Search:
     """What was tried, on what, and which setting was best; the part ``search`` of the protocol block."""
 
     method: str
-    space: dict[str, list[Any]]
+    space: dict[str, list[Value]]
     chosen_by: str
     trials: list[Trial]
-    chosen: dict[str, Any]
+    chosen: dict[str, Value]
 
 
-def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Any]]:
-    """The values to choose from; empty if nothing is searched. What the user set is not searched.
-
-    Args:
-        config: as the user gave it.
-        resolved: the same with every default.
-    """
+def space_of(config: FinetuneConfig, resolved: FinetuneConfig) -> dict[str, Sequence[Value]]:
+    """The values to choose from; empty if nothing is searched. What the user set in ``config`` is not searched."""
     if config.protocol == "original" and not config.freeze_encoder:
         return {name: values for name, values in ORIGINAL_GRID.items() if getattr(config, name) is None}
     if config.search is None:
         return {}
-    space: dict[str, Sequence[Any]] = {}
+    space: dict[str, Sequence[Value]] = {}
     assert resolved.learning_rate is not None
     assert resolved.epochs is not None
     if config.learning_rate is None:
@@ -83,15 +78,16 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         space: values by name of the setting.
         num_trials: settings that Optuna tries; None tries all, in order.
         resume: continue an interrupted search; ``search.json`` has the finished trials.
-
-    Raises:
-        MissingExtraError: ``num_trials`` is given and Optuna is not installed.
     """
     file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
     known = read_json(file, Search).trials if resume and file.exists() else []
     trials: list[Trial] = []
-    settings = _grid(space) if num_trials is None else _sampled(space, num_trials, job.config.seed, trials)
-    method = "every one" if num_trials is None else f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"
+    if num_trials is None:
+        method = "every one"
+        settings = iter([dict(zip(space, values, strict=True)) for values in product(*space.values())])
+    else:
+        method = f"Optuna, TPE, {num_trials} trials, seed {job.config.seed}"
+        settings = _sampled(space, num_trials, job.config.seed, trials)
     found = Search(
         method=method,
         space={name: list(values) for name, values in space.items()},
@@ -102,11 +98,8 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     told = "; ".join(f"{name} of {', '.join(map(_short, values))}" for name, values in space.items())
     say(f"choosing on dev ({method}): {told}")
     for number, setting in enumerate(settings):
-        before = [trial for trial in (*known, *trials) if trial.setting == setting]
-        if before:
-            trial = Trial(number, setting, before[0].score, before[0].seconds)
-        else:
-            trial = _try(job, number, setting, resume=resume)
+        before = next((trial for trial in (*known, *trials) if trial.setting == setting), None)
+        trial = replace(before, number=number) if before else _try(job, number, setting, resume=resume)
         trials.append(trial)
         say(f"trial {number + 1}: {_words(setting)}: dev {metric} {trial.score:.4f} in {clock(trial.seconds)}")
         if len(trials) > len(known):  # until then the file has more than this call has redone
@@ -120,12 +113,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
     return found
 
 
-def _grid(space: Space) -> Iterator[dict[str, Any]]:
-    for values in product(*space.values()):
-        yield dict(zip(space, values, strict=True))
-
-
-def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Any]]:
+def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) -> Iterator[dict[str, Value]]:
     """Settings that Optuna proposes, each knowing the scores of those before it, which are in ``done``."""
     optuna = require("optuna", extra="search", needed_for="--search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -159,5 +147,5 @@ def _words(setting: Setting) -> str:
     return ", ".join(f"{name} {_short(value)}" for name, value in setting.items())
 
 
-def _short(value: Any) -> str:
+def _short(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

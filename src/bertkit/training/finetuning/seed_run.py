@@ -1,32 +1,82 @@
-"""One seed of a fine-tuning run: train, score, write what is kept."""
+"""One seed of a fine-tuning run: train, score, write what is kept; and the protocol of all seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bertkit.inference.protocol import hardware, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.intervals import interval_of
 from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
-from bertkit.system.json_files import write_json
+from bertkit.system.json_files import printable, write_json
+from bertkit.tasks import DataReport
 from bertkit.tasks.decision_file import write_decision
+from bertkit.tasks.reading_settings import ReadingSettings
+from bertkit.tasks.run_rows import Rows
 from bertkit.tasks.scored_set import Scored, score_set
-from bertkit.tasks.workflow import AnyWorkflow, Predicted
+from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
-from bertkit.training.finetuning.task_data import TaskData
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.run_log import LOG, RunLog
+from bertkit.training.trainer.run_folder import LOG, RunLog
+
+
+@dataclass(frozen=True, slots=True)
+class TaskData:
+    """Examples with their token ids and the report on them; ``train``, ``dev`` and ``more`` are encoded.
+
+    source: where the data was, as the user named it.
+    """
+
+    rows: Rows
+    train: Encoded
+    dev: Encoded
+    report: DataReport
+    more: Mapping[str, Encoded] = field(default_factory=dict)
+    source: str = ""
+
+    def facts(self, max_length: int) -> dict[str, Any]:
+        """The part ``data`` of the protocol block."""
+        rows, parts = self.rows, {"train": self.train, "dev": self.dev}
+        files = {"train": rows.train.path, "dev": rows.dev.path}
+        return {
+            **{f"{split}_file": "" if path is None else printable(path.name) for split, path in files.items()},
+            **({"hub_dataset": self.source.removeprefix("hub:")} if self.source.startswith("hub:") else {}),
+            "dev_held_out_of_train": rows.held_out,
+            "train_rows": len(rows.train),
+            "train_rows_left_out": rows.num_before_cut - len(rows.train),
+            "dev_rows": len(rows.dev),
+            **{f"{name}_rows": len(examples) for name, examples in rows.more.items()},
+            "bad_rows_left_out": {"train": len(rows.train.skipped), "dev": len(rows.dev.skipped)},
+            "max_length": max_length,
+            "truncated_share": {split: round(float(part.truncated.mean()), 6) for split, part in parts.items()},
+            "dev_rows_also_in_train": self.report.overlap.get("dev", 0),
+            "data_sha256": rows.sha256,
+        }
+
+
+def encode(
+    rows: Rows, workflow: AnyWorkflow, tokenizer: PreTrainedTokenizer, settings: ReadingSettings, source: str | Path
+) -> TaskData:
+    """Token ids of all examples, and the data report; ``source`` is where the data was."""
+    splits = {"train": rows.train, "dev": rows.dev, **rows.more}
+    encoded = {name: workflow.encode(part, tokenizer, settings, labelled=True) for name, part in splits.items()}
+    train, dev = encoded.pop("train"), encoded.pop("dev")
+    report = workflow.report({"train": rows.train, "dev": rows.dev}, {"train": train, "dev": dev}, settings)
+    return TaskData(rows, train, dev, report, encoded, str(source))
+
 
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
@@ -78,11 +128,7 @@ def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
 
 
 def _check_room(model: PackedModel, folder: Path, config: FinetuneConfig) -> None:
-    """Refuse a seed whose models and training states would not fit on the disk, before its first step.
-
-    Raises:
-        ResourceError: less is free than they need.
-    """
+    """Refuse a seed whose models and training states would not fit on the disk, before its first step."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     state = weights // 100 if config.freeze_encoder else 4 * weights  # weights, two moments, the best weights
     models = 1 if config.keep == "best" else 2
@@ -150,12 +196,12 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         remarks=scored.remarks,
     )
     write_json(folder / METRICS, asdict(result))
-    job.run.drop_checkpoints(seed)
+    shutil.rmtree(job.run.checkpoints(seed), ignore_errors=True)
     return result
 
 
 def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
-    """Dev and the further labelled sets: dev as it is, all scores, all files."""
+    """Score dev and the further labelled sets; the result for dev, all scores, all files."""
     workflow, data = job.workflow, job.data
     dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
     scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
@@ -173,14 +219,68 @@ def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict
 
 def _save_models(job: Job, trained: Fit, folder: Path) -> None:
     """The best model; with ``keep="all"`` also the last one where it is another."""
-    model = trained.model
-    kinds = {"best": None, **({"last": trained.last_weights} if job.config.keep == "all" else {})}
-    for name, weights in kinds.items():
-        if name == "last":
-            if weights is None:
-                continue
-            with torch.no_grad():
-                for key, parameter in model.named_parameters():
-                    parameter.copy_(weights.get(key, parameter))
-        model.save_pretrained(folder / name)
-        job.tokenizer.save_pretrained(folder / name)
+    model, last = trained.model, trained.last_weights
+    model.save_pretrained(folder / "best")
+    job.tokenizer.save_pretrained(folder / "best")
+    if job.config.keep == "all" and last is not None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(last[name])
+        model.save_pretrained(folder / "last")
+        job.tokenizer.save_pretrained(folder / "last")
+
+
+def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Any] | None) -> dict[str, Any]:
+    """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
+
+    Args:
+        job: the run, its settings resolved.
+        seeds: the seeds that ran.
+        search: what was tried before these settings were chosen, and on what.
+    """
+    config, task = job.config, job.workflow.task
+    assert config.max_length is not None, "settings must be resolved"
+    original = config.protocol == "original"
+    best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
+    start = Path(job.start_name).expanduser()
+    local = start.exists()
+    trained = "all parameters"
+    if config.freeze_encoder:
+        kind = "[CLS]" if config.pooling in (None, "cls") else config.pooling
+        reads_vectors = job.workflow.reads_vectors
+        trained = f"classification head on frozen {kind} features" if reads_vectors else "head on a frozen encoder"
+    return {
+        "protocol": config.protocol,
+        "split": "dev",
+        "metrics": list(task.metrics),
+        "main_metric": task.main_metric,
+        **job.workflow.facts(config),
+        "selection": best if config.keeps_best_epoch else "last epoch of each seed",
+        "seeds": list(seeds),
+        "start_checkpoint": {
+            # Of a path the last two parts, which name the model but not its owner's folders.
+            "name": printable("/".join(start.resolve().parts[-2:]).removeprefix("/")) if local else job.start_name,
+            "sha256": job.identity["model_sha256"],
+            "from_hub": not local,
+        },
+        "data": job.data.facts(config.max_length),
+        **({} if config.pooling is None else {"pooling": config.pooling}),
+        "what_is_trained": trained,
+        "learning_rate": config.learning_rate,
+        "epochs": config.epochs,
+        "batch_size": config.batch_size * config.accumulation,
+        "optimizer": "Adam with decoupled weight decay, " + ("no bias correction" if original else "bias-corrected"),
+        "betas": [0.9, 0.999],
+        "eps": 1e-6,
+        "weight_decay": config.weight_decay,
+        "layer_decay": config.layer_decay,
+        "warmup": config.warmup,
+        "schedule": "linear warm-up from 0, linear decay" if original else "linear warm-up, linear decay to 0",
+        "max_grad_norm": config.max_grad_norm,
+        "precision": config.precision,
+        "class_weights": config.class_weights,
+        "patience": config.patience,
+        "search": search,
+        "versions": versions(),
+        "hardware": hardware(job.device),
+    }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,135 @@ from bertkit.model.models import BertForMaskedLM, BertForNextSentencePrediction,
 from bertkit.model.resize import resize_vocabulary
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
-from bertkit.tokenization import BertTokenizer
-from bertkit.training.pretraining.new_words import NewWords, find_new_words
+from bertkit.tokenization import BertTokenizer, WordpieceTokenizer
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from bertkit.training.pretraining.word_statistics import cooccurrence_vectors, unigram_logits
 from bertkit.training.trainer.generators import seeded
+
+_unused = re.compile(r"\[unused\d+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class NewWords:
+    """Tokens of an extended tokenizer that its base lacks.
+
+    ``bertkit vocab CORPUS --extend BASE`` keeps the ids of all tokens and puts new words in the places of
+    ``[unusedN]``, then after the last id. A model continues with such a tokenizer once each new word has a row of
+    weights, initialised with the mean of the rows of its pieces.
+
+    base_size, size: tokens of the base and of the extended tokenizer.
+    pieces: for the id of each new token, in order, the ids of the pieces that the base splits it into, at least one.
+    num_in_unused_places: new tokens that replace an ``[unusedN]`` of the base; the others follow its last token.
+    num_unknown: new tokens whose only piece is ``[UNK]``.
+    """
+
+    base_size: int
+    size: int
+    pieces: Mapping[int, Sequence[int]]
+    num_in_unused_places: int
+    num_unknown: int
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __str__(self) -> str:
+        unknown = f" ({self.num_unknown:,} of them [UNK])" if self.num_unknown else ""
+        return (
+            f"{len(self):,} new words, {self.num_in_unused_places:,} in the places of [unusedN] and "
+            f"{len(self) - self.num_in_unused_places:,} after the last token; each is initialised with the mean of the "
+            f"rows of its pieces{unknown}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record in ``metrics.json``."""
+        return {
+            "count": len(self),
+            "in_unused_places": self.num_in_unused_places,
+            "after_the_last_token": len(self) - self.num_in_unused_places,
+            "began_as": "mean of the rows of their pieces",
+            "began_as_unk": self.num_unknown,
+        }
+
+
+def find_new_words(base: BertTokenizer, extended: BertTokenizer) -> NewWords:
+    """Check that a tokenizer extends another, and find how the other splits each new word.
+
+    It does if both treat text alike, every token of ``base`` has the same id in ``extended``, except for ``[unusedN]``
+    that became words, and all other tokens follow. A text without new words then has the same ids in both. Otherwise
+    a DataError names the first difference.
+    """
+    before, after = (tokenizer.convert_ids_to_tokens(range(len(tokenizer))) for tokenizer in (base, extended))
+    known = set(before)
+    _check_settings(base, extended, known)
+    for number, (old, new) in enumerate(zip_longest(before, after)):
+        may_change = old is None or _unused.fullmatch(old)
+        if new != old and (new is None or new in known or not may_change):
+            was, now = ("no token" if token is None else repr(token) for token in (old, new))
+            raise DataError(f"id {number:,} is {was} in the checkpoint's tokenizer, {now} in the store's")
+    ids = [number for number, token in enumerate(after) if token not in known]
+    split = _pieces(base, [after[number] for number in ids])
+    return NewWords(
+        base_size=len(before),
+        size=len(after),
+        pieces=dict(zip(ids, split, strict=True)),
+        num_in_unused_places=sum(number < len(before) for number in ids),
+        num_unknown=split.count((base.unk_token_id,)),
+    )
+
+
+def _check_settings(base: BertTokenizer, extended: BertTokenizer, known: set[str]) -> None:
+    ours, theirs = _settings(base), _settings(extended)
+    for name, was in ours.items():
+        if theirs[name] != was:
+            raise DataError(f"{name} is {was!r} in the checkpoint's tokenizer, {theirs[name]!r} in the store's")
+    # The ids of tokens that are never split are compared elsewhere.
+    whole, also_whole = (
+        {token.content: replace(token, id=0) for token in tokenizer._vocabulary.never_split}
+        for tokenizer in (base, extended)
+    )
+    # New tokens may be never-split ones; tokens of the base must not become so.
+    for token in sorted(whole.keys() | (also_whole.keys() & known)):
+        if whole.get(token) != also_whole.get(token):
+            raise DataError(
+                f"how {token!r} is found in a text is {whole.get(token)} in the checkpoint's tokenizer, "
+                f"{also_whole.get(token)} in the store's"
+            )
+
+
+def _settings(tokenizer: BertTokenizer) -> dict[str, Any]:
+    """What determines, besides the tokens, how a text is split."""
+    vocabulary = tokenizer._vocabulary
+    strips = vocabulary.strip_accents
+    return {
+        "do_lower_case": vocabulary.do_lower_case,
+        "strip_accents": vocabulary.do_lower_case if strips is None else strips,
+        "tokenize_chinese_chars": vocabulary.tokenize_chinese_chars,
+        "max_input_chars_per_word": vocabulary.max_input_chars_per_word,
+        "prefix": vocabulary.prefix,
+        **vocabulary.special_tokens,
+    }
+
+
+def _pieces(base: BertTokenizer, tokens: Sequence[str]) -> list[tuple[int, ...]]:
+    """The ids that ``base`` splits tokens of another vocabulary into: ``##ology`` as the end of a word."""
+    if not tokens:
+        return []
+    vocabulary = base._vocabulary
+    prefix, unknown = vocabulary.prefix, base.unk_token_id
+    endings = {
+        token.removeprefix(prefix): number for token, number in vocabulary.vocab.items() if token.startswith(prefix)
+    }
+    continuing = WordpieceTokenizer(endings, max_input_chars_per_word=vocabulary.max_input_chars_per_word, prefix="")
+    whole = base.encode_ragged(tokens, add_special_tokens=False)
+    found: list[tuple[int, ...]] = []
+    for token, ids in zip(tokens, whole, strict=True):
+        if prefix and token.startswith(prefix):
+            split = [endings.get(piece.token, unknown) for piece in continuing.pieces(token.removeprefix(prefix))]
+        else:
+            split = ids.tolist()
+        found.append(tuple(split) or (unknown,))
+    return found
+
 
 #: Where the initial model comes from: a config, a model in memory, or the folder, file or Hub name of a checkpoint.
 Model = BertConfig | BertForPreTraining | str | Path
@@ -52,10 +179,6 @@ class Start:
     shape: dict[str, Any] = field(default_factory=dict)
     new_words: dict[str, Any] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON."""
-        return asdict(self)
-
 
 def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:
     """Build or load the model, and report which parts and words are new.
@@ -64,11 +187,6 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
         model: see :data:`Model`. A model in memory is not copied, unless ``config.dropout`` changes it.
         store: its tokenizer must be that of the model, or extend that of the checkpoint.
         config: seed and initialisation of new weights, dropout, maximum length.
-
-    Raises:
-        CheckpointError: the checkpoint is missing, damaged, or not a BERT encoder.
-        ConfigError: the model has fewer tokens or positions than the run needs.
-        DataError: the store's tokenizer is neither that of the checkpoint nor an extension of it.
     """
     source = sha256 = None
     new_parts: tuple[str, ...] = ()
@@ -91,12 +209,19 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
         say(f"continuing from {source}" + (f"; newly initialised: {', '.join(new_parts)}" if new_parts else ""))
         if new_words is not None:
             say(f"the tokenizer of {store.path} has {new_words}")
-            _add_words(network, new_words)
+            # A checkpoint may have a few more rows than its tokenizer has tokens. One with fewer is refused later.
+            if (num_rows := network.config.vocab_size) >= new_words.base_size:
+                resize_vocabulary(network, max(num_rows, new_words.size), new_words.pieces)
         if "masked-lm head" in new_parts and config.output_bias == "unigram":
             _begin_with_frequencies(network, store)
     _check_sizes(network.config, store, config)
     if config.dropout is not None:
-        network = _with_dropout(network, config.dropout)
+        shape = network.config.replace(hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout)
+        if shape != network.config:  # the same weights in a model with another dropout rate
+            state = network.state_dict()
+            with seeded(0):
+                network = BertForPreTraining(shape)
+            network.load_state_dict(state)
     untrained = ("pooler", "next-sentence head") if config.objective == "mlm" else ()
     told = None if new_words is None else new_words.to_dict()
     return network, Start(source, sha256, new_parts, untrained, network.config.to_dict(), told)
@@ -172,13 +297,6 @@ def _new_words(path: Path, store: TokenStore) -> NewWords | None:
         ) from None
 
 
-def _add_words(network: BertForPreTraining, words: NewWords) -> None:
-    """Add rows for new words. A checkpoint may have a few more rows than its tokenizer has tokens."""
-    num_rows = network.config.vocab_size
-    if num_rows >= words.base_size:  # otherwise the sizes are refused later
-        resize_vocabulary(network, max(num_rows, words.size), words.pieces)
-
-
 def _check_family(shape: BertConfig) -> None:
     if shape.model_type != "bert":
         raise ConfigError(f"pre-training supports models of the bert family, got one of the {shape.model_type} family")
@@ -196,14 +314,3 @@ def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -
             f"max_seq_length={config.max_seq_length}, but the model has max_position_embeddings="
             f"{shape.max_position_embeddings}; use at most that many"
         )
-
-
-def _with_dropout(network: BertForPreTraining, rate: float) -> BertForPreTraining:
-    """The same weights in a model with another dropout rate."""
-    shape = network.config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
-    if shape == network.config:
-        return network
-    with seeded(0):
-        changed = BertForPreTraining(shape)
-    changed.load_state_dict(network.state_dict())
-    return changed

@@ -99,13 +99,9 @@ def original_plan(
             original's README advises (20 at length 128, 77 at 512).
         rank: number of this process.
         num_ranks: number of processes.
-
-    Raises:
-        ConfigError: the store is too large, a setting is out of bounds, or a step has fewer examples than ranks.
     """
     _check_size(store, config, num_ranks)
-    tokenizer = store.tokenizer()
-    max_seq_length = phase.max_seq_length
+    tokenizer, max_seq_length = store.tokenizer(), phase.max_seq_length
     limit = phase.max_predictions or math.ceil(config.masked_lm_prob * max_seq_length)
     say(f"making examples of at most {max_seq_length} tokens as the original does, {config.dupe_factor} copies")
     settings = InstanceSettings(
@@ -116,12 +112,11 @@ def original_plan(
         max_predictions_per_seq=limit,
         do_whole_word_mask=config.masking == "whole-word",
     )
-    instances = instances_from_documents(
-        _documents(store, tokenizer.convert_ids_to_tokens(range(len(tokenizer)))),
-        list(tokenizer.vocab),
-        settings,
-        Random(config.seed),
-    )
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    documents: list[TokenizedDocument] = [
+        StoredDocument(store, names, first, end) for first, end in pairwise(store.document_boundaries.tolist())
+    ]
+    instances = instances_from_documents(documents, list(tokenizer.vocab), settings, Random(config.seed))
     # Without the original's last shuffle, because each epoch is shuffled anew.
     examples = Examples.of(instances, tokenizer.vocab)
     return EpochPlan(
@@ -173,9 +168,3 @@ class StoredDocument(Sequence[Sentence]):
             assert chosen.step == 1, "sentences in their order"
             return StoredDocument(self.store, self.names, chosen.start, chosen.stop)
         return [self.names[token] for token in self.store.tokens(chosen, chosen + 1).tolist()]
-
-
-def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
-    """The corpus as documents of tokenized sentences."""
-    bounds = store.document_boundaries.tolist()
-    return [StoredDocument(store, names, first, end) for first, end in pairwise(bounds)]

@@ -1,12 +1,12 @@
 """Pre-train a BERT on a token store: masked LM with or without next-sentence prediction, from scratch or a checkpoint.
 
-Devlin et al. 2019, sections 3.1 and A.2. The run folder is described in
-:class:`~bertkit.training.trainer.run_folder.PretrainFolder`.
+Devlin et al. 2019, sections 3.1 and A.2.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,20 +36,40 @@ from bertkit.optim import (
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, read_json, write_json
-from bertkit.training.pretraining.held_out_scores import held_out_scores
 from bertkit.training.pretraining.initial_model import Model, Start, make_network
-from bertkit.training.pretraining.prefetch import Prefetched
-from bertkit.training.pretraining.pretrain_data import held_out_data, training_data
-from bertkit.training.pretraining.pretrain_folder import PretrainFolder
-from bertkit.training.pretraining.pretrain_report import Report
+from bertkit.training.pretraining.pretrain_data import held_out_data, held_out_scores, training_data
+from bertkit.training.pretraining.pretrain_report import MeasuredPlan, Report, matmul_peak
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
-from bertkit.training.pretraining.throughput import MeasuredPlan, Speed, matmul_peak
 from bertkit.training.pretraining.word_statistics import unigram_entropy
-from bertkit.training.trainer.batch_plan import Plan
+from bertkit.training.trainer.batch_plan import Plan, Prefetched
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Evaluate, LoopOptions, Progression, Trainer
 from bertkit.training.trainer.parallel import Parallel, parallel_from_environment
+from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 from bertkit.training.trainer.snapshot import step_folders
+
+
+class PretrainFolder(RunFolder):
+    """The folder of a pre-training run, which is resumed unless ``--no-resume`` is given::
+
+    RUN/
+    model/           the model and its tokenizer: load RUN/model like any checkpoint
+    pretrain.json    settings, data and start of the run
+    metrics.json     settings and scores; written last
+    log.jsonl        one line per step and per evaluation
+    checkpoints/     training state while the run is unfinished
+    """
+
+    settings_file, states, how_to_resume = "pretrain.json", CHECKPOINTS, "leave out --no-resume to resume"
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self.model, self.checkpoints = self.path / "model", self.path / CHECKPOINTS
+
+    def drop_checkpoints(self) -> None:
+        """Delete the training states of the finished run; its model stays."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -137,7 +157,9 @@ def pretrain(
             rank=parallel.rank,
             num_ranks=parallel.num_ranks,
         )
-        num_workers = _num_workers(config, parallel.device)
+        num_workers = config.num_workers
+        if num_workers is None:  # a CPU that computes with all its cores gains nothing from them
+            num_workers = 0 if parallel.device.type == "cpu" else 1
         ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
         evaluate = None
         if dev is not None:
@@ -166,7 +188,7 @@ def _trainer(
 ) -> Trainer[Batch]:
     """The trainer that the settings ask for; it may refuse them."""
     peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=_DTYPES[config.precision])
-    plan = MeasuredPlan(data, network.config, Speed(peak, parallel.num_ranks))
+    plan = MeasuredPlan(data, network.config, peak, parallel.num_ranks)
     optimizer = OPTIMIZERS[config.optimizer](
         parameter_groups(network, weight_decay=config.weight_decay),
         learning_rate=config.learning_rate,
@@ -177,11 +199,9 @@ def _trainer(
         plan,
         optimizer,
         make_schedule(config, lambda: trainer.at.seconds),
-        loop_options(config),
+        loop_options(config, run.checkpoints, identity),
         evaluate=evaluate,
         log=lambda record: report(plan.with_share(record)),
-        folder=run.checkpoints,
-        identity=_without_free(identity),
         parallel=parallel,
     )
     return trainer
@@ -200,18 +220,14 @@ def _run(trainer: Trainer[Batch], report: Report) -> None:
         report.close()
 
 
-def _num_workers(config: PretrainConfig, device: torch.device) -> int:
-    """Threads that prefetch batches. A CPU that computes with all its cores gains nothing from them."""
-    if config.num_workers is not None:
-        return config.num_workers
-    return 0 if device.type == "cpu" else 1
-
-
-def loop_options(config: PretrainConfig) -> LoopOptions:
+def loop_options(config: PretrainConfig, folder: Path, identity: Mapping[str, Any]) -> LoopOptions:
     """The settings that concern the training loop."""
+    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
     return LoopOptions(
         config.num_steps,
         config.learning_rate,
+        folder=folder,
+        identity={**settings, "model": identity["model"], "store": identity["store"]},
         max_grad_norm=config.max_grad_norm,
         checkpoint_every_s=config.checkpoint_every_s,
         keep=config.keep_checkpoints,
@@ -227,35 +243,24 @@ def loop_options(config: PretrainConfig) -> LoopOptions:
 def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedule:
     """The learning-rate schedule that the settings ask for, by steps, by time, or by whichever ends first.
 
-    With a time budget the rate follows the clock. If both steps and time are limited, the smaller of the two factors
-    applies, so the rate reaches 0 whichever of them ends the run.
-
-    Args:
-        config: consistent settings.
-        clock: seconds of training so far, over all parts of a resumed run.
-
-    Raises:
-        ConfigError: a setting out of bounds.
+    With a time budget the rate follows the clock: seconds of training, over all parts of a resumed run. If both steps
+    and time are limited, the smaller of the two factors applies, so the rate reaches 0 whichever of them ends the run.
     """
-    schedules = []
+    schedules, steps, warmup = [], config.num_steps, config.warmup
     if config.max_seconds is not None:
         cooldown = config.cooldown if config.schedule == "trapezoid" else None
-        schedules.append(budget_schedule(config.max_seconds, clock, warmup=config.warmup, cooldown=cooldown))
+        schedules.append(budget_schedule(config.max_seconds, clock, warmup=warmup, cooldown=cooldown))
     if config.max_seconds is None or config.max_steps is not None:
-        schedules.append(_by_steps(config))
+        match config.schedule:
+            case "linear":
+                schedules.append(linear_schedule(steps, warmup=warmup))
+            case "polynomial":
+                schedules.append(polynomial_schedule(steps, warmup=warmup, power=config.power, end=config.end_rate))
+            case "trapezoid":
+                schedules.append(trapezoid_schedule(steps, warmup=warmup, cooldown=config.cooldown))
+            case "original":
+                schedules.append(original_schedule(steps, warmup=warmup))
     return lambda step: min(schedule(step) for schedule in schedules)
-
-
-def _by_steps(config: PretrainConfig) -> Schedule:
-    match config.schedule:
-        case "linear":
-            return linear_schedule(config.num_steps, warmup=config.warmup)
-        case "polynomial":
-            return polynomial_schedule(config.num_steps, warmup=config.warmup, power=config.power, end=config.end_rate)
-        case "trapezoid":
-            return trapezoid_schedule(config.num_steps, warmup=config.warmup, cooldown=config.cooldown)
-        case "original":
-            return original_schedule(config.num_steps, warmup=config.warmup)
 
 
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
@@ -264,24 +269,17 @@ def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: Toke
         start: dict[str, Any] = {"sha256": model_hash(model)}
     else:
         start = (model if isinstance(model, BertConfig) else model.config).to_dict()
+
+    def name(store: TokenStore) -> str:  # its content identifies it, not its location
+        counts, sha256 = store.manifest.counts, sha256_file(store.path / MANIFEST)
+        return f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens, sha256 {sha256[:16]}"
+
     return {
         "config": config.model_dump(),
         "model": start,
-        "store": _name(store),
-        "dev": None if dev is None else _name(dev),
+        "store": name(store),
+        "dev": None if dev is None else name(dev),
     }
-
-
-def _name(store: TokenStore) -> str:
-    """A store in one line: its content identifies it, not its location."""
-    counts = store.manifest.counts
-    sha256 = sha256_file(store.path / MANIFEST)
-    return f"{counts.num_documents:,} documents, {counts.num_tokens:,} tokens, sha256 {sha256[:16]}"
-
-
-def _without_free(identity: Mapping[str, Any]) -> dict[str, Any]:
-    settings = {key: value for key, value in identity["config"].items() if key not in FREE_SETTINGS}
-    return {**settings, "model": identity["model"], "store": identity["store"]}
 
 
 def _finish(
@@ -302,12 +300,12 @@ def _finish(
     last = trainer.at.epochs[-1]
     told = {
         "settings": config.model_dump(),
-        "start": start.to_dict(),
+        "start": asdict(start),
         "progression": asdict(trainer.at),
         "dev": {key.removeprefix("dev_"): value for key, value in last.items() if key.startswith("dev_")},
         "unigram_entropy": report.floor,
         "speed": report.speed(),
-        "matmul_peak_flops_per_s": trainer.plan.speed.peak,
+        "matmul_peak_flops_per_s": trainer.plan.peak,
         "versions": versions(),
         "hardware": {**hardware(trainer.device), "processes": trainer.parallel.num_ranks},
     }

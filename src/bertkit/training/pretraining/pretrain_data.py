@@ -7,12 +7,13 @@ state, one schedule, one log.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Generic
+
+from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.data.examples.masking import Masking, MaskVocabulary
@@ -20,9 +21,11 @@ from bertkit.data.examples.pairs import Rules
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
+from bertkit.model.models import BertForPreTraining
 from bertkit.training.pretraining.original_examples import original_plan
-from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
 from bertkit.training.trainer.batch_plan import BatchT, Plan
+from bertkit.training.trainer.loop import Evaluate
 
 #: Held-out examples do not depend on a run's seed or batch size, so that runs can be compared.
 DEV_SEED, DEV_BATCH_SIZE = 0, 64
@@ -46,38 +49,32 @@ def training_data(
         clock: seconds of training so far; ends the first of two phases in a run with a time budget.
         rank: number of this process.
         num_ranks: number of processes.
-
-    Raises:
-        ConfigError: two phases under a time budget and several processes, which would not switch at the same step.
-        ConfigError, DataError: see :class:`~bertkit.data.examples.pretrain_batches.PretrainData`.
     """
     if len(config.phases) == 2 and config.max_seconds is not None and num_ranks > 1:
         raise ConfigError(
             f"short_seq_length with a time budget does not work with {num_ranks} processes: each has its own clock, so "
             "they would not change the length at the same step. Give max_steps instead of the budget, or use one length"
         )
-    phases: list[tuple[Plan[Batch], int]] = []
-    for phase in config.phases:
-        plan: Plan[Batch]
+
+    def plan(phase: Phase) -> Plan[Batch]:
         if config.protocol == "original":
-            plan = original_plan(store, config, phase, rank=rank, num_ranks=num_ranks)
-        else:
-            masking = Masking(config.masking, config.masked_lm_prob, phase.max_predictions)
-            plan = PretrainData(
-                store,
-                vocabulary,
-                _rules(config, phase.max_seq_length, config.seed, masking),
-                batch_size=phase.batch_size,
-                max_tokens=max(config.max_tokens, phase.max_seq_length),
-                rank=rank,
-                num_ranks=num_ranks,
-            )
-        phases.append((plan, phase.num_steps))
-    if len(phases) == 1:
-        return phases[0][0]
+            return original_plan(store, config, phase, rank=rank, num_ranks=num_ranks)
+        masking = Masking(config.masking, config.masked_lm_prob, phase.max_predictions)
+        return PretrainData(
+            store,
+            vocabulary,
+            _rules(config, phase.max_seq_length, config.seed, masking),
+            batch_size=phase.batch_size,
+            max_tokens=max(config.max_tokens, phase.max_seq_length),
+            rank=rank,
+            num_ranks=num_ranks,
+        )
+
+    if len(config.phases) == 1:
+        return plan(config.phases[0])
+    (short, long), num_steps = map(plan, config.phases), config.phases[0].num_steps
     if config.max_seconds is None:
-        return CountedPhases(phases)
-    (short, num_steps), (long, _) = phases
+        return CountedPhases(short, long, num_steps)
     end = config.short_share * config.max_seconds
     return TimedPhases(short, long, lambda step: step >= num_steps or clock() >= end)
 
@@ -87,9 +84,6 @@ def held_out_data(store: TokenStore, vocabulary: MaskVocabulary, config: Pretrai
 
     They are the same for all runs with the same text, objective, ``max_seq_length``, ``short_seq_prob`` and
     ``dev_masked_lm_prob``; the first ones are the same for any ``dev_examples`` of at least 64.
-
-    Raises:
-        ConfigError, DataError: see :class:`~bertkit.data.examples.pretrain_batches.PretrainData`.
     """
     return PretrainData(
         store,
@@ -104,20 +98,15 @@ def _rules(config: PretrainConfig, max_seq_length: int, seed: int, masking: Mask
     return Rules(config.objective, max_seq_length, config.short_seq_prob, seed, masking=masking)
 
 
-class Phases(ABC, Generic[BatchT]):
-    """Plans one after another, which together are a :class:`~bertkit.training.trainer.batch_plan.Plan`.
+class TwoPhases(ABC, Generic[BatchT]):
+    """One plan after another, which together are a :class:`~bertkit.training.trainer.batch_plan.Plan`.
 
-    ``steps_per_epoch`` is that of the first plan throughout: it only sets how often a run is evaluated.
-
-    Args:
-        plans: at least one; all count in the same unit.
+    ``steps_per_epoch`` is that of the first throughout: it only sets how often a run is evaluated.
     """
 
-    def __init__(self, plans: Sequence[Plan[BatchT]]) -> None:
-        assert plans, "a run has at least one phase"
-        self.plans = list(plans)
-        self.steps_per_epoch = plans[0].steps_per_epoch
-        self.unit = plans[0].unit
+    def __init__(self, first: Plan[BatchT], second: Plan[BatchT]) -> None:
+        self.plans = (first, second)
+        self.steps_per_epoch, self.unit = first.steps_per_epoch, first.unit
 
     @abstractmethod
     def locate(self, step: int) -> tuple[Plan[BatchT], int]:
@@ -136,38 +125,29 @@ class Phases(ABC, Generic[BatchT]):
         return plan.size(own_step)
 
 
-class CountedPhases(Phases[BatchT]):
-    """Each plan for a fixed number of steps, starting at its own step 0: a pure function of the step.
+class CountedPhases(TwoPhases[BatchT]):
+    """The first plan for ``num_steps``, then the second from its own step 0: a pure function of the step."""
 
-    Args:
-        phases: plans, each with its number of steps, at least one. The last plan also takes all steps beyond the sum.
-    """
-
-    def __init__(self, phases: Sequence[tuple[Plan[BatchT], int]]) -> None:
-        super().__init__([plan for plan, _ in phases])
-        assert all(num_steps > 0 for _, num_steps in phases), "a phase has at least one step"
-        #: The first step of each phase.
-        self.starts = [0, *accumulate(num_steps for _, num_steps in phases[:-1])]
-        assert all(a < b for a, b in pairwise(self.starts))
+    def __init__(self, first: Plan[BatchT], second: Plan[BatchT], num_steps: int) -> None:
+        super().__init__(first, second)
+        self.num_steps = num_steps
 
     def locate(self, step: int) -> tuple[Plan[BatchT], int]:
-        phase = bisect_right(self.starts, step) - 1
-        return self.plans[phase], step - self.starts[phase]
+        if step < self.num_steps:
+            return self.plans[0], step
+        return self.plans[1], step - self.num_steps
 
 
-class TimedPhases(Phases[BatchT]):
+class TimedPhases(TwoPhases[BatchT]):
     """One plan until the clock ends its phase, then another.
 
     The second plan continues with the number of the step at which it takes over, so a resumed run, whose clock is past
-    the switch, need not know where that was.
-
-    Args:
-        first, second: the plans.
-        is_over: whether the first phase has ended; called with the step number until it returns True, then no more.
+    the switch, need not know where that was. ``is_over`` says whether the first phase has ended; it is called with the
+    step number until it returns True, then no more.
     """
 
     def __init__(self, first: Plan[BatchT], second: Plan[BatchT], is_over: Callable[[int], bool]) -> None:
-        super().__init__([first, second])
+        super().__init__(first, second)
         self._is_over = is_over
         self._lock = Lock()
         self._last_of_first = -1
@@ -183,3 +163,50 @@ class TimedPhases(Phases[BatchT]):
                     self._last_of_first = max(step, self._last_of_first)
             is_second = self._switch is not None and step >= self._switch
         return self.plans[is_second], step
+
+
+def scored_batches(data: PretrainData, num_examples: int) -> Iterator[Batch]:
+    """The first ``num_examples`` held-out examples, always the same; the last step is not cut, so there may be more."""
+    for step in range(min(data.steps_per_epoch, math.ceil(num_examples / data.batch_size))):
+        yield from data.micro_batches(step)
+
+
+def held_out_scores(network: BertForPreTraining, data: PretrainData, num_examples: int) -> Evaluate:
+    """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy, as in the original.
+
+    The loop has ``network`` in eval mode, without gradients, when it asks for the scores of ``num_examples``.
+    """
+
+    def evaluate(check: Callable[[], None]) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        for batch in scored_batches(data, num_examples):
+            check()
+            for name, value in _counts(network, batch.to(network.device)).items():
+                totals[name] = totals.get(name, 0.0) + value
+        return {
+            f"{term}_{metric}": totals[f"{term}_{metric}"] / totals[f"{term}_targets"]
+            for term in ("masked_lm", "next_sentence")
+            for metric in ("loss", "accuracy")
+            if f"{term}_targets" in totals
+        }
+
+    return evaluate
+
+
+def _counts(network: BertForPreTraining, batch: Batch) -> dict[str, float]:
+    """Numerators and denominators of the metrics, summed over one batch."""
+    out = network.forward_packed(batch)
+    assert out.loss_terms is not None
+    assert batch.logit_rows is not None
+    compared: dict[str, tuple[Tensor | None, Tensor]] = {
+        "masked_lm": (out.prediction_logits, batch.targets["labels"][batch.logit_rows]),
+    }
+    if "next_sentence" in out.loss_terms:
+        compared["next_sentence"] = (out.seq_relationship_logits, batch.targets["next_sentence_label"])
+    counts = {}
+    for term, (logits, labels) in compared.items():
+        assert logits is not None
+        counts[f"{term}_loss"] = float(out.loss_terms[term].total)
+        counts[f"{term}_accuracy"] = float((logits.argmax(-1) == labels).sum())
+        counts[f"{term}_targets"] = float(labels.numel())
+    return counts

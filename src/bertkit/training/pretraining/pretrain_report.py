@@ -1,4 +1,4 @@
-"""Reports of a pre-training run: log, loss curve with the unigram line, TensorBoard, messages."""
+"""Reports of a pre-training run: log, loss curve with the unigram line, TensorBoard, messages, speed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,128 @@ import shutil
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+import torch
+
+from bertkit.batch import Batch
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import require
+from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.system.console import say
-from bertkit.training.trainer.run_log import RunLog, read_log
+from bertkit.training.trainer.batch_plan import Plan
+from bertkit.training.trainer.loop_options import Record
+from bertkit.training.trainer.run_folder import LOG, RunLog, read_log
 from bertkit.visualize.pictures import pretrain_curve
 
-LOG, CURVE, TENSORBOARD = "log.jsonl", "loss.png", "tensorboard"
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+#: Maximum seconds for :func:`matmul_peak`, except for its first three products.
+MEASURE_SECONDS = 0.1
+#: Maximum rows of the measured product.
+MOST_ROWS = 4096
+#: Maximum steps whose work is remembered until they are logged.
+_REMEMBERED = 8
+
+
+def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
+    """Floating-point operations of a forward and backward pass of a batch with ``logit_rows``.
+
+    Counted are the matrix products that training needs, two operations per multiply-add, once forward and twice
+    backward. For an encoder of L layers of width D and feed-forward width F, a sequence of s tokens with r predictions
+    from a vocabulary of V costs forward::
+
+        (L - 1) (8 s D^2 + 4 s^2 D + 4 s D F)         layers: projections, attention, feed-forward
+        + 6 s D^2 + q (4 s D + 2 D^2 + 4 D F)         top layer, of which q = r + 1 rows are read
+        + r (2 D^2 + 2 D V)                           masked-LM head
+        + 2 D^2 + 4 D                                 pooler and next sentence, if trained (``pairs``)
+
+    There is no padding, only predicted positions are projected to the vocabulary, and recomputation by gradient
+    checkpointing is not counted.
+    """
+    assert batch.logit_rows is not None
+    d, f = shape.hidden_size, shape.intermediate_size
+    tokens, squares = batch.layout.num_tokens, sum(length * length for length in batch.layout.lengths)
+    layers = (shape.num_hidden_layers - 1) * (8 * tokens * d * d + 4 * squares * d + 4 * tokens * d * f)
+    chosen = ChosenRows.first_and(batch.logit_rows, batch.layout)
+    pairs_read = sum(s * q for s, q in zip(batch.layout.lengths, chosen.lengths, strict=True))
+    layers += 6 * tokens * d * d + 4 * pairs_read * d + len(chosen.rows) * (2 * d * d + 4 * d * f)
+    predictions = batch.logit_rows.numel() * (2 * d * d + 2 * d * shape.vocab_size)
+    pooled = batch.layout.num_sequences * (2 * d * d + 4 * d) if pairs else 0
+    return 3.0 * (layers + predictions + pooled)
+
+
+def matmul_peak(shape: BertConfig, *, rows: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Floating-point operations per second in the fastest of several products of the size of the feed-forward layer.
+
+    ``rows`` are the tokens in memory at once. Takes about a tenth of a second, and no random numbers.
+    """
+    rows, d, f = min(rows, MOST_ROWS), shape.hidden_size, shape.intermediate_size
+    x = torch.linspace(-1, 1, rows * d, device=device).view(rows, d).to(dtype)
+    y = torch.linspace(-1, 1, d * f, device=device).view(d, f).to(dtype)
+    out = torch.empty(rows, f, device=device, dtype=dtype)
+    repeats = 1 if device.type == "cpu" else 10
+    began = time.perf_counter()
+    times: list[float] = []
+    while len(times) < 3 or time.perf_counter() - began < MEASURE_SECONDS:
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(repeats):
+            torch.mm(x, y, out=out)
+        _wait(device)
+        times.append((time.perf_counter() - start) / repeats)
+    return 2.0 * rows * d * f / min(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class MeasuredPlan:
+    """A plan that counts the work of its batches and compares it with the device's speed.
+
+    Args:
+        plan: where the batches come from.
+        shape: of the model.
+        peak: floating-point operations per second, from :func:`matmul_peak`.
+        num_ranks: processes that share the tokens of a step.
+    """
+
+    def __init__(self, plan: Plan[Batch], shape: BertConfig, peak: float, num_ranks: int = 1) -> None:
+        self.plan, self.shape, self.peak, self.num_ranks = plan, shape, peak, num_ranks
+        self.steps_per_epoch, self.unit = plan.steps_per_epoch, plan.unit
+        self._flops_per_token: dict[int, float] = {}
+
+    def rows(self, step: int) -> list[int]:
+        return self.plan.rows(step)
+
+    def size(self, step: int) -> int:
+        return self.plan.size(step)
+
+    def micro_batches(self, step: int) -> list[Batch]:
+        batches = self.plan.micro_batches(step)
+        if not batches:  # a rank without an example
+            return batches
+        tokens = sum(batch.layout.num_tokens for batch in batches)
+        pairs = "next_sentence_label" in batches[0].targets
+        self._flops_per_token[step] = sum(training_flops(b, self.shape, pairs=pairs) for b in batches) / tokens
+        while len(self._flops_per_token) > _REMEMBERED:
+            self._flops_per_token.pop(next(iter(self._flops_per_token)), None)
+        return batches
+
+    def with_share(self, record: Record) -> Record:
+        """The log record of a step with ``peak_share``, its share of the peak."""
+        work, rate = self._flops_per_token.pop(record["step"] - 1, None), record.get("tokens_per_s")
+        if "event" in record or rate is None or work is None:
+            return record
+        return {**record, "peak_share": round(work * rate / self.num_ranks / self.peak, 4)}
+
+
+CURVE, TENSORBOARD = "loss.png", "tensorboard"
 #: Minimum seconds between two drawings of the curve.
 CURVE_EVERY_S = 30.0
 #: Number of last steps that the speed is computed from.
@@ -30,11 +141,11 @@ class Points:
     """A bounded number of records, evenly spaced from the first one on."""
 
     def __init__(self) -> None:
-        self.records: list[Mapping[str, Any]] = []
+        self.records: list[Record] = []
         self._stride = 1
         self._count = 0
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: Record) -> None:
         """Add the next record."""
         if self._count % self._stride == 0:
             if len(self.records) == CURVE_POINTS:
@@ -56,37 +167,39 @@ class Report:
         floor: :func:`~bertkit.training.pretraining.word_statistics.unigram_entropy` of the training text.
         curve: whether to draw ``loss.png``, if matplotlib is installed.
         tensorboard: whether to write ``tensorboard/`` too.
-
-    Raises:
-        MissingExtraError: ``tensorboard`` is requested but not installed.
     """
 
     def __init__(self, folder: Path, floor: float, *, curve: bool, tensorboard: bool) -> None:
         self.folder, self.floor, self.curve = folder, floor, curve
         self.log = RunLog(folder / LOG)
         self._steps, self._evaluations = Points(), Points()
-        self._timed: deque[Mapping[str, Any]] = deque(maxlen=_TIMED_STEPS)
+        self._timed: deque[Record] = deque(maxlen=_TIMED_STEPS)
         self._drawn_at = time.monotonic()
-        self._board: Any = None
+        self.tensorboard = tensorboard
         if tensorboard:
             require("tensorboard", extra="tensorboard", needed_for="writing TensorBoard files")
-            self._board = import_module("torch.utils.tensorboard")
-        self._writer: Any = None
+        self._writer: SummaryWriter | None = None
 
     def begin(self, step: int, evaluated_step: int) -> None:
         """Drop what will be repeated: steps after ``step``, evaluations after ``evaluated_step``."""
         self.log.drop_after(step, evaluated_step)
-        if self._board is not None:
+        if self.tensorboard:
             self._or_without_board(self._open_board)
         for record in read_log(self.folder / LOG) if (self.folder / LOG).exists() else ():
             self._take(record)
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: Record) -> None:
         """Report one record of the training loop."""
         self.log(record)
         self._take(record)
         if record.get("event") == "epoch":
-            self._tell(record)
+            scores = [
+                f"{name.removeprefix('dev_').replace('_', ' ')} {value:.3f}"
+                for name, value in record.items()
+                if name.startswith("dev_") and value is not None
+            ]
+            if scores:
+                say(f"step {record['step']:,}: held-out {', '.join(scores)} (unigram entropy {self.floor:.3f})")
             if time.monotonic() - self._drawn_at >= CURVE_EVERY_S:
                 self.draw()
 
@@ -119,10 +232,12 @@ class Report:
         return found
 
     def _open_board(self) -> None:
-        shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
-        self._writer = self._board.SummaryWriter(str(self.folder / TENSORBOARD))
+        from torch.utils.tensorboard import SummaryWriter
 
-    def _take(self, record: Mapping[str, Any]) -> None:
+        shutil.rmtree(self.folder / TENSORBOARD, ignore_errors=True)
+        self._writer = SummaryWriter(str(self.folder / TENSORBOARD))
+
+    def _take(self, record: Record) -> None:
         if record.get("event") == "epoch":
             self._evaluations.add(record)
         else:
@@ -138,17 +253,9 @@ class Report:
             say(f"{self.folder / TENSORBOARD} cannot be written: {error.strerror or error}; continuing without it")
             self._writer = None
 
-    def _tell(self, record: Mapping[str, Any]) -> None:
-        scores = [
-            f"{name.removeprefix('dev_').replace('_', ' ')} {value:.3f}"
-            for name, value in record.items()
-            if name.startswith("dev_") and value is not None
-        ]
-        if scores:
-            say(f"step {record['step']:,}: held-out {', '.join(scores)} (unigram entropy {self.floor:.3f})")
-
-    def _write_scalars(self, record: Mapping[str, Any]) -> None:
+    def _write_scalars(self, record: Record) -> None:
         place = "held-out" if record.get("event") == "epoch" else "training"
+        assert self._writer is not None
         for name, value in record.items():
             if name in ("step", "event") or not isinstance(value, int | float) or not math.isfinite(value):
                 continue

@@ -1,15 +1,25 @@
-"""Settings of a pre-training run: plain, frozen, validated data. Imports no torch."""
+"""Settings of a pre-training run, and recipes, which are runs as TOML files. Imports no torch.
+
+A recipe has two tables. ``[model]`` has a preset (``preset = "bert-mini"``), fields of
+:class:`~bertkit.config.bert_config.BertConfig`, or both; the size of the vocabulary comes from the token store.
+``[training]`` has fields of :class:`PretrainConfig`. Unknown keys are errors.
+"""
 
 from __future__ import annotations
 
 import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from bertkit.config.bert_config import BertConfig
+from bertkit.config.presets import preset
 from bertkit.data.examples.masking import Unit
 from bertkit.data.examples.pairs import Objective
-from bertkit.errors import ConfigError
+from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.system.validated_settings import Settings
 
 #: Steps of a run without a limit of steps or time.
@@ -151,12 +161,9 @@ class PretrainConfig(Settings):
         return PretrainConfig(**{**self.model_dump(include=self.model_fields_set), **changes})
 
     def check(self) -> None:
-        """Check that the settings are consistent.
+        """Check that the settings are consistent, and raise a ConfigError if they contradict each other.
 
         Not done in the constructor, because a recipe and command-line options are combined first.
-
-        Raises:
-            ConfigError: they contradict each other.
         """
         if self.schedule == "trapezoid" and self.warmup + self.cooldown > 1 + 1e-9:
             raise ConfigError(f"warmup={self.warmup} and cooldown={self.cooldown} must be at most 1 together")
@@ -170,20 +177,85 @@ class PretrainConfig(Settings):
                 "protocol 'original' has the objective mlm+nsp and masks tokens or whole words, got "
                 f"objective={self.objective!r}, masking={self.masking!r}"
             )
-        if len(self.phases) == 2:
-            self._check_phases()
-        elif self.short_batch_size is not None:
-            raise ConfigError(
-                f"short_batch_size={self.short_batch_size} applies to the part of a run with short_seq_length; give "
-                "that too, or only batch_size"
-            )
-
-    def _check_phases(self) -> None:
-        short = self.phases[0].max_seq_length
-        if short > self.max_seq_length:
+        if len(self.phases) == 1:
+            if self.short_batch_size is not None:
+                raise ConfigError(
+                    f"short_batch_size={self.short_batch_size} applies to the part of a run with short_seq_length; "
+                    "give that too, or only batch_size"
+                )
+            return
+        if (short := self.phases[0].max_seq_length) > self.max_seq_length:
             raise ConfigError(
                 f"short_seq_length={short} is for the first part of the run and may be at most "
                 f"max_seq_length={self.max_seq_length}; the paper has 128, then 512"
             )
         if self.num_steps < 2:
             raise ConfigError("two lengths (short_seq_length) need max_steps of at least 2, got 1")
+
+
+#: Folder of the recipes of the package; ``recipes/`` in the repository links to it.
+FOLDER = Path(__file__).resolve().parent.parent.parent / "recipes"
+_TABLES = ("model", "training")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A pre-training run to repeat.
+
+    name: of the file, without its suffix.
+    summary: the comment in the first line of the file.
+    model: its ``vocab_size`` is replaced by that of the store.
+    training: the settings.
+    """
+
+    name: str
+    summary: str
+    model: BertConfig
+    training: PretrainConfig
+
+
+def recipe_names() -> tuple[str, ...]:
+    """Names of the recipes of the package."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def load_recipe(name_or_path: str | Path) -> Recipe:
+    """A recipe of the package by name, or any file. An error names the file, and the key where one is to blame."""
+    name, names = str(name_or_path), recipe_names()
+    path = FOLDER / f"{name}.toml" if name in names else Path(name).expanduser()
+    if not path.is_file():
+        near = did_you_mean(name, names)
+        raise ConfigError(f"there is no recipe {name!r}{near}: give a TOML file, or one of {', '.join(names)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {getattr(error, 'strerror', None) or error}") from None
+    for key, value in tables.items():
+        if key not in _TABLES or not isinstance(value, dict):
+            raise ConfigError(
+                f"{path}: unknown key {key!r}{did_you_mean(key, _TABLES)}; a recipe has the tables [model] and "
+                "[training]"
+            )
+    model, training = (tables.get(name, {}) for name in _TABLES)
+    if not model:
+        raise ConfigError(f'{path}: the table [model] is missing or empty; give preset = "bert-mini" or sizes')
+    first = text.lstrip().partition("\n")[0]
+    summary = first.lstrip("# ").rstrip() if first.startswith("#") else ""
+    try:
+        config = PretrainConfig(**training)
+        config.check()
+    except BertkitError as error:
+        raise ConfigError(f"{path}, [training]: {error}") from None
+    return Recipe(path.stem, summary, _model(path, model), config)
+
+
+def _model(path: Path, table: dict[str, Any]) -> BertConfig:
+    sizes = dict(table)
+    named = sizes.pop("preset", None)
+    try:
+        if named is not None and not isinstance(named, str):
+            raise ConfigError(f'preset = {named!r}: give a name, for example "bert-mini"')
+        return BertConfig(**sizes) if named is None else preset(named).config.replace(**sizes)
+    except BertkitError as error:
+        raise ConfigError(f"{path}, [model]: {error}") from None

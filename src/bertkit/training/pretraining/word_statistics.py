@@ -64,10 +64,7 @@ def parts_of(store: TokenStore) -> list[tuple[int, int]]:
 
 
 def unigram_entropy(store: TokenStore) -> float:
-    """Entropy of a store's token distribution in nats: the loss of a masked LM that knows token frequencies only.
-
-    A run whose loss stays there has not begun to read.
-    """
+    """Entropy of a store's tokens in nats: the loss of a masked LM that knows only frequencies, and cannot yet read."""
     counts = unigram_counts(store)
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
@@ -84,15 +81,12 @@ def cooccurrence_vectors(store: TokenStore, size: int, *, seed: int = 0) -> Floa
     """A vector of length 1 for every token of the tokenizer: float32 ``(num_tokens, d)``, d at most ``size``.
 
     Counts the same tokens as :func:`unigram_counts`. Takes under a second per million tokens, and 4 bytes for each of
-    :data:`MAX_ENTRIES`. The same on every machine up to rounding.
+    :data:`MAX_ENTRIES`. The same on every machine up to rounding. Tokens that co-occur with none get zeros.
 
     Args:
         store: the text.
         size: dimensions wanted; a small vocabulary gives fewer.
         seed: of the random projection in the SVD.
-
-    Returns:
-        The vectors; zeros for tokens that co-occur with none.
     """
     pairs_VC = count_pairs(store)
     seen_V = pairs_VC.sum(1) > 0

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from bertkit.batch import split_by_budget
 from bertkit.errors import ConfigError, DataError
 
-#: What one forward pass takes: a :class:`bertkit.batch.Batch`, or a trainer's own kind.
+#: The input of one forward pass: a :class:`bertkit.batch.Batch`, or another type for another module.
 BatchT = TypeVar("BatchT")
 
 
@@ -24,9 +27,9 @@ class Plan(Protocol[BatchT]):
     unit: str
 
     def micro_batches(self, step: int) -> list[BatchT]:
-        """This rank's part of optimizer step ``step`` (counted from 0 over the whole run), small enough for memory.
+        """This rank's part of step ``step``, counted from 0 over the whole run, in batches small enough for memory.
 
-        It may be empty where there are several ranks, but for step 0.
+        With several ranks it may be empty, except for step 0.
         """
         ...
 
@@ -40,20 +43,16 @@ class Plan(Protocol[BatchT]):
 
 
 class EpochPlan(Generic[BatchT]):
-    """Every example once an epoch, in a new order each epoch.
+    """Every example once per epoch, in a new order each time.
 
     Args:
         lengths: work of each example, for :meth:`size` and for the split into micro-batches (tokens, or 1 each).
         collate: example numbers to a batch.
-        step_size: examples in one optimizer step; the last step of an epoch has what is left.
-        max_tokens: most work in one micro-batch; a longer single example is a micro-batch of its own.
+        step_size: examples in one optimizer step; the last step of an epoch has the remaining ones.
+        max_tokens: most work in one micro-batch; a longer example forms one alone.
         seed: fixes the order.
         unit: see :class:`Plan`.
         rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
-
-    Raises:
-        ConfigError: more ranks than examples in a step.
-        DataError: there is no example.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class EpochPlan(Generic[BatchT]):
             raise DataError("there is no training example")
         if not 0 <= rank < num_ranks <= min(step_size, len(lengths)):
             raise ConfigError(
-                f"rank={rank}, num_ranks={num_ranks}: ranks count from 0, and there may be at most as many as examples "
+                f"rank={rank}, num_ranks={num_ranks}: ranks count from 0, and there can be at most as many as examples "
                 f"in a step ({min(step_size, len(lengths))})"
             )
         self.lengths = list(lengths)
@@ -83,27 +82,98 @@ class EpochPlan(Generic[BatchT]):
         self.unit = unit
         self.rank, self.num_ranks = rank, num_ranks
         self.steps_per_epoch = math.ceil(len(self.lengths) / step_size)
-        self._order: tuple[int, Any] = (-1, None)
+        self._order = (-1, np.empty(0, np.int64))
 
     def rows(self, step: int) -> list[int]:
         epoch, index = divmod(step, self.steps_per_epoch)
         order = self._order  # read once: another thread may be in another epoch
         if order[0] != epoch:
             self._order = order = (epoch, epoch_order(len(self.lengths), self.seed, epoch))
-        chosen = order[1][index * self.step_size : (index + 1) * self.step_size]
-        return [int(row) for row in chosen]
+        rows: list[int] = order[1][index * self.step_size : (index + 1) * self.step_size].tolist()
+        return rows
 
     def size(self, step: int) -> int:
         return sum(self.lengths[row] for row in self.rows(step))
 
     def micro_batches(self, step: int) -> list[BatchT]:
-        # Sorted by length, so that each micro-batch holds similar lengths; within a step the order has no influence
-        # on the gradient.
+        # Sorted by length, so that each micro-batch holds similar lengths; within a step the order does not affect
+        # the gradient.
         rows = sorted(self.rows(step), key=self.lengths.__getitem__)[self.rank :: self.num_ranks]
         return [self.collate(part) for part in split_by_budget(rows, self.lengths, self.max_tokens)]
 
 
-def epoch_order(num_examples: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A permutation that depends on nothing but its arguments: int64 ``(num_examples,)``."""
+def epoch_order(num_examples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """A permutation that depends only on its arguments: int64 ``(num_examples,)``."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
     return generator.permutation(num_examples)
+
+
+class Prefetched(Generic[BatchT]):
+    """A plan whose next steps are made while the model computes the current one; use it in a ``with`` block.
+
+    The batches of a step are a pure function of the step, so the data is the same for any number of workers. Workers
+    are threads: the store's cache and the index of examples, which may be gigabytes, exist once, and batches are not
+    copied between processes.
+
+    Args:
+        plan: its methods are called from several threads at once.
+        num_workers: threads that make steps. One step more than that is held in memory; 0: each step is made when it is
+            asked for.
+        end: the first step that nobody will ask for; None: there is always another.
+    """
+
+    def __init__(self, plan: Plan[BatchT], *, num_workers: int = 1, end: int | None = None) -> None:
+        if num_workers < 0:
+            raise ConfigError(f"num_workers must be at least 0, got {num_workers}")
+        self.plan = plan
+        self.steps_per_epoch, self.unit = plan.steps_per_epoch, plan.unit
+        self._num_ahead = 1 + num_workers
+        self._end = end
+        self._lock = Lock()
+        self._pending: dict[int, Future[tuple[list[BatchT], list[int], int]]] = {}
+        self._pool = ThreadPoolExecutor(num_workers, "bertkit-batches") if num_workers else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Discard what was made in advance and end the threads. Steps can still be asked for."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+            self._pending.clear()
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+    def micro_batches(self, step: int) -> list[BatchT]:
+        """The batches of a step. What the plan raised while it made them is raised here, not earlier."""
+        made = self._made(step)
+        return self.plan.micro_batches(step) if made is None else made[0]
+
+    def rows(self, step: int) -> list[int]:
+        made = self._made(step)
+        return self.plan.rows(step) if made is None else made[1]
+
+    def size(self, step: int) -> int:
+        made = self._made(step)
+        return self.plan.size(step) if made is None else made[2]
+
+    def _made(self, step: int) -> tuple[list[BatchT], list[int], int] | None:
+        """The batches, rows and size of a step, while the next steps are begun; None without threads."""
+        with self._lock:
+            if self._pool is None:
+                return None
+            end = step + 1 + self._num_ahead
+            wanted = range(step, max(step + 1, end if self._end is None else min(self._end, end)))
+            for old in [number for number in self._pending if number not in wanted]:
+                self._pending.pop(old).cancel()
+            for number in wanted:
+                if number not in self._pending:
+                    self._pending[number] = self._pool.submit(self._make, number)
+            future = self._pending[step]
+        return future.result()
+
+    def _make(self, step: int) -> tuple[list[BatchT], list[int], int]:
+        return self.plan.micro_batches(step), self.plan.rows(step), self.plan.size(step)

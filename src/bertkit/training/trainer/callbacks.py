@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bertkit.training.trainer.loop import Trainer
-
-#: One line of ``log.jsonl``.
-Record = dict[str, Any]
+from bertkit.training.trainer.loop_options import Record
 
 
 class Callback:

@@ -1,8 +1,8 @@
-"""``torch.compile`` for the part of an encoder layer whose shapes depend on the number of tokens alone.
+"""``torch.compile`` for the part of an encoder layer whose shapes depend only on the number of tokens.
 
-Attention is left out: it works sequence length by sequence length, so each packed batch would be compiled anew. What
-comes after it (dropout, residual, LayerNorm, feed-forward) is one graph for every number of tokens. On a CPU this gains
-nothing, see ``docs/decisions/0043-compile.md``.
+Attention is left out: it depends on every sequence length, so each packed batch would be compiled again. The rest
+(dropout, residual, LayerNorm, feed-forward) is one graph for any number of tokens. On a CPU it gains nothing, see
+``docs/decisions/0043-compile.md``.
 """
 
 from __future__ import annotations
@@ -21,38 +21,20 @@ _PART = "_after_attention"
 
 
 @contextmanager
-def compiled(model: nn.Module, *, enabled: bool, device: torch.device, sharded: bool = False) -> Iterator[None]:
-    """Inside a ``with`` block the encoder layers of ``model`` run compiled code; afterwards they are as before.
-
-    Args:
-        model: its :class:`~bertkit.model.encoder.EncoderLayer` are changed.
-        enabled: False does nothing.
-        device: where the model is.
-        sharded: its weights come and go (``fsdp``).
-
-    Raises:
-        ConfigError: see :func:`check_compiling`.
-    """
-    if not enabled:
-        yield
-        return
-    check_compiling(device, sharded=sharded)
-    layers = [module for module in model.modules() if isinstance(module, EncoderLayer)]
+def compiled(model: nn.Module, *, enabled: bool) -> Iterator[None]:
+    """Inside the block the encoder layers of ``model`` run compiled code; afterwards they are unchanged."""
+    layers = [module for module in model.modules() if enabled and isinstance(module, EncoderLayer)]
     for layer in layers:
         setattr(layer, _PART, torch.compile(getattr(layer, _PART), dynamic=True))
     try:
         yield
     finally:
         for layer in layers:
-            delattr(layer, _PART)  # the method of the class is seen again
+            delattr(layer, _PART)  # uncovers the method of the class
 
 
 def check_compiling(device: torch.device, *, sharded: bool = False) -> None:
-    """See that the compiler that ``torch.compile`` calls is there, before it fails in the middle of a step.
-
-    Raises:
-        ConfigError: there is no compiler for the device, or the weights are sharded.
-    """
+    """Refuse what ``torch.compile`` cannot do, such as sharded weights, before it fails in the middle of a step."""
     if sharded:
         raise ConfigError("compile does not work on sharded weights; use mode ddp, or leave compile out")
     if device.type == "cuda":
@@ -69,6 +51,6 @@ def check_compiling(device: torch.device, *, sharded: bool = False) -> None:
         cpp_builder.get_cpp_compiler()
     except (exc.InvalidCxxCompiler, RuntimeError) as error:
         raise ConfigError(
-            "compile needs a C++ compiler, and none was found: install g++ or clang, name one in the environment "
+            "compile needs a C++ compiler, but none was found: install g++ or clang, name one in the environment "
             "variable CXX, or leave compile out"
         ) from error

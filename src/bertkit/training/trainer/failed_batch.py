@@ -23,15 +23,7 @@ def save_failed_batch(
 ) -> Path:
     """Write ``failed-step-N.safetensors`` (the tensors of each micro-batch) and ``failed-step-N.json`` (rows, values).
 
-    Args:
-        folder: the run's checkpoint folder.
-        result: what was measured in the step.
-        rows: numbers of the training examples in it.
-        batches: its micro-batches, dataclasses of tensors.
-        rank: of this process; ranks other than 0 keep their part under ``failed-step-N-rankR``.
-
-    Returns:
-        Path of the JSON file.
+    Ranks other than 0 write ``failed-step-N-rankR``. Returns the path of the JSON file.
     """
     tensors = {
         f"{number}/{name}": tensor.detach().cpu().contiguous()

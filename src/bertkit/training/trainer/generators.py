@@ -1,15 +1,22 @@
-"""The state of every random generator a run draws from, so that a resumed run draws what the whole run would have."""
+"""The state of every random generator of a run, so that a resumed run draws the same numbers."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+class GeneratorValues(TypedDict):
+    """The states of Python's and numpy's generators, as ``getstate`` and ``get_state`` return them, in lists."""
+
+    python: tuple[int, list[int], float | None]
+    numpy: tuple[str, list[int], int, int, float]
 
 
 def seed_generators(seed: int) -> None:
@@ -19,22 +26,19 @@ def seed_generators(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def capture_generators() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Their states: tensors, and values that JSON can hold."""
+def capture_generators() -> tuple[dict[str, Tensor], GeneratorValues]:
+    """The states of all generators: tensors, and values that JSON can hold."""
     tensors = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors |= {f"cuda.{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
     version, internal, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    values = {
-        "python": [version, list(internal), gauss],
-        "numpy": [name, np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached)],
-    }
-    return tensors, values
+    numpy_state = (name, np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached))
+    return tensors, {"python": (version, list(internal), gauss), "numpy": numpy_state}
 
 
-def restore_generators(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Put the states of :func:`capture_generators` back. States of devices that are absent here are left out."""
+def restore_generators(tensors: Mapping[str, Tensor], values: GeneratorValues) -> None:
+    """Restore the states of :func:`capture_generators`; those of devices that are missing here are ignored."""
     torch.set_rng_state(tensors["torch"])
     for index in range(torch.cuda.device_count()):
         if (state := tensors.get(f"cuda.{index}")) is not None:
@@ -47,7 +51,7 @@ def restore_generators(tensors: Mapping[str, Tensor], values: Mapping[str, Any])
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed every generator inside a ``with`` block; the caller's own states come back afterwards."""
+    """Seed every generator inside the block; the caller's states are restored afterwards."""
     tensors, values = capture_generators()
     seed_generators(seed)
     try:

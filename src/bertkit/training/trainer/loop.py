@@ -25,7 +25,15 @@ from bertkit.system.json_files import as_stored
 from bertkit.training.trainer.batch_plan import BatchT, Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
-from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Loss, Progression, StepResult, Trainable
+from bertkit.training.trainer.loop_options import (
+    Evaluate,
+    LoopOptions,
+    Loss,
+    Progression,
+    Record,
+    StepResult,
+    Trainable,
+)
 from bertkit.training.trainer.parallel import SINGLE, Parallel
 from bertkit.training.trainer.precision import autocast, loss_scale, overflowed, unscale, update_loss_scale
 from bertkit.training.trainer.snapshot import (
@@ -49,20 +57,18 @@ class Trainer(Generic[BatchT]):
     """Train a model on a plan of batches.
 
     Args:
-        model: an ``nn.Module`` that is :class:`Trainable`. Its parameters are updated in place.
+        model: an ``nn.Module`` that is :class:`Trainable`; updated in place.
         plan: the data.
-        optimizer: over the model's trainable parameters.
-        schedule: factor of the peak rate at each step.
+        optimizer: of the model's trainable parameters.
+        schedule: factor of the peak learning rate at each step.
         options: see :class:`LoopOptions`.
-        evaluate: called after each epoch and at the end of the run, in eval mode without gradients.
-        log: called with one flat record per step and per epoch.
-        folder: where checkpoints go; None keeps everything in memory and cannot be resumed.
-        identity: what must be equal for a checkpoint to belong to this run (settings, data); compared on resume.
-        parallel: the ranks of the run; every method is then called on all of them, and rank 0 alone writes.
+        evaluate: called after each epoch and at the end, in eval mode without gradients.
+        log: called with one flat record per step and epoch.
+        parallel: the ranks of the run; call every method on all of them. Only rank 0 writes.
 
     Raises:
-        ConfigError: the device cannot compute in ``options.precision`` or has no compiler for ``options.compile``, or
-            the optimizer cannot work on sharded weights.
+        ConfigError: the device does not support ``options.precision`` or ``options.compile``, or the optimizer does not
+            support sharded weights.
     """
 
     def __init__(
@@ -74,9 +80,7 @@ class Trainer(Generic[BatchT]):
         options: LoopOptions,
         *,
         evaluate: Evaluate | None = None,
-        log: Callable[[dict[str, Any]], None] = lambda record: None,
-        folder: Path | None = None,
-        identity: Mapping[str, Any] | None = None,
+        log: Callable[[Record], None] = lambda record: None,
         parallel: Parallel = SINGLE,
     ) -> None:
         self.model = model
@@ -86,8 +90,8 @@ class Trainer(Generic[BatchT]):
         self.options = options
         self.evaluate = evaluate
         self.log = log
-        self.folder = folder
-        self.identity = as_stored(identity or {})
+        self.folder = options.folder
+        self.identity = as_stored(options.identity)
         self.parallel = parallel
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
@@ -108,22 +112,22 @@ class Trainer(Generic[BatchT]):
     # ------------------------------------------------------------------------------------------------ the loop
 
     def run(self) -> Progression:
-        """Train to the end, from wherever :attr:`at` stands.
+        """Train from the state :attr:`at` to the end.
 
         Raises:
-            TrainingError: a loss or gradient that is not finite; the step was not taken, its batch was saved.
+            TrainingError: a loss or gradient is not finite; the step was not taken and its batch was saved.
             Interrupted: Ctrl-C or SIGTERM; the state was saved (a ``KeyboardInterrupt`` with an exit code).
-            ResourceError: the disk is full; the checkpoint before is intact.
+            ResourceError: the disk is full; the previous checkpoint is intact.
         """
-        at, parallel = self.at, self.parallel
-        at.stopped_by_time = self.options.time_is_up(self.at.seconds)
+        at, parallel, options = self.at, self.parallel, self.options
+        at.stopped_by_time = options.time_is_up(at.seconds)
         self._saved_at = time.monotonic()
         self.model.train()
         with (
             Interrupts(launched=parallel.num_ranks > 1) as signals,
             self._progress() as shown,
             parallel.explained(),
-            compiled(self.model, enabled=self.options.compile, device=self.device, sharded=parallel.is_sharded),
+            compiled(self.model, enabled=options.compile),
         ):
             try:
                 while True:
@@ -134,14 +138,20 @@ class Trainer(Generic[BatchT]):
                     self._check(signals)
                     began = time.monotonic()
                     result = self.train_step()
-                    # One clock for all ranks: they must agree on the rate, on the end, and on when to save.
-                    at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, self._save_is_due()))
-                    at.stopped_by_time = self.options.time_is_up(self.at.seconds)
+                    # One clock for all ranks, which must agree on the learning rate, the end, and when to save.
+                    due = self.folder is not None and time.monotonic() - self._saved_at >= options.checkpoint_every_s
+                    at.seconds, save = parallel.from_first((at.seconds + time.monotonic() - began, due))
+                    at.stopped_by_time = options.time_is_up(at.seconds)
                     self._show(shown, result)
                     if save:
                         self.save()
             except Interrupted as stop:
-                raise Interrupted(self._save_and_explain(stop), stop.signum) from None
+                done = f"{stop} after step {self._position} ({clock(at.seconds)})"
+                if self.folder is None:
+                    told = f"{done}; nothing was saved, because this run has no folder"
+                else:
+                    told = f"{done}; saved in {self.save()}. {options.how_to_resume}"
+                raise Interrupted(told, stop.signum) from None
         return at
 
     def _check(self, signals: Interrupts) -> None:
@@ -151,9 +161,6 @@ class Trainer(Generic[BatchT]):
             signals.signum = max(found)
             signals.check()
 
-    def _save_is_due(self) -> bool:
-        return self.folder is not None and time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
-
     def _finished(self) -> bool:
         return self.at.step >= self.options.num_steps or self.at.stopped_early or self.at.stopped_by_time
 
@@ -161,7 +168,7 @@ class Trainer(Generic[BatchT]):
         """One optimizer step over all micro-batches of the plan's next batch.
 
         Each term of the loss is summed over the micro-batches and divided by its number of targets in the whole batch,
-        which is known beforehand; so the split into micro-batches changes rounding only.
+        which is known in advance, so the split into micro-batches only affects rounding.
         """
         began = time.perf_counter()
         step, precision = self.at.step, self.options.precision
@@ -194,7 +201,7 @@ class Trainer(Generic[BatchT]):
         return result
 
     def _count(self, batches: Sequence[BatchT]) -> tuple[dict[str, float], int]:
-        """Targets of each term of the loss over all ranks, and the micro-batches of the rank that has most."""
+        """Targets of each term of the loss over all ranks, and the largest number of micro-batches of a rank."""
         own: dict[str, float] = {}
         for batch in batches:
             _add(own, cast(Trainable, self.model).num_targets(batch))
@@ -207,11 +214,11 @@ class Trainer(Generic[BatchT]):
     def _backward(
         self, batches: Sequence[BatchT], num_batches: int, num_targets: Mapping[str, float], scale: float
     ) -> Tensor:
-        """Gradients of ``scale`` times this rank's share of the loss, and the sum of each term in a vector."""
+        """Compute gradients of ``scale`` times this rank's share of the loss; return the sum of each term."""
         sums = torch.zeros(len(num_targets), device=self.device)
         passes = [(batch, 1.0) for batch in batches]
         if self.parallel.is_sharded:
-            # Weights are gathered in every pass, so all ranks must make equally many: some repeat one with weight 0.
+            # Every pass gathers weights, so all ranks must make equally many; some repeat one with weight 0.
             spare = batches[0] if batches else self._on_device(self.plan.micro_batches(0)[0])
             passes += [(spare, 0.0)] * (num_batches - len(batches))
         for number, (batch, weight) in enumerate(passes, start=1):
@@ -230,7 +237,7 @@ class Trainer(Generic[BatchT]):
         return cast(BatchT, cast(Any, batch).to(self.device))
 
     def _progress(self) -> Progress:
-        """A bar of steps; of seconds where the time budget is what ends the run, for nobody knows the steps then."""
+        """A bar of steps; of seconds if a time budget ends the run, because the number of steps is unknown."""
         options = self.options
         if options.max_seconds is not None:
             return Progress(math.ceil(options.max_seconds), label=options.label, unit="s", done=int(self.at.seconds))
@@ -244,21 +251,18 @@ class Trainer(Generic[BatchT]):
             shown.advance(done - shown.done, note=f"step {self.at.step:,}, loss {result.loss:.3f}")
 
     def _log_step(self, result: StepResult, seconds: float) -> None:
-        self._tell(
-            {
-                "step": result.step + 1,
-                "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
-                "loss": result.loss,
-                **({f"{name}_loss": value for name, value in result.losses.items()} if len(result.losses) > 1 else {}),
-                "lr": result.learning_rate,
-                "grad_norm": None if result.skipped else result.grad_norm,
-                **({"loss_scale": self.at.loss_scale} if self.options.precision == "fp16" else {}),
-                **({"skipped": True} if result.skipped else {}),
-                f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
-            }
-        )
-
-    def _tell(self, record: dict[str, Any]) -> None:
+        several = len(result.losses) > 1
+        record: Record = {
+            "step": result.step + 1,
+            "epoch": round((result.step + 1) / self.plan.steps_per_epoch, 4),
+            "loss": result.loss,
+            **({f"{name}_loss": value for name, value in result.losses.items()} if several else {}),
+            "lr": result.learning_rate,
+            "grad_norm": None if result.skipped else result.grad_norm,
+            **({"loss_scale": self.at.loss_scale} if self.options.precision == "fp16" else {}),
+            **({"skipped": True} if result.skipped else {}),
+            f"{self.plan.unit}_per_s": round(self.plan.size(result.step) / seconds),
+        }
         if self.parallel.is_first:
             self.log(record)
 
@@ -279,39 +283,35 @@ class Trainer(Generic[BatchT]):
     def _end_epoch(self, check: Callable[[], None]) -> None:
         """Evaluate, remember the best weights, decide whether to stop early.
 
-        Nothing of the run's state changes before the evaluation is complete, so an interrupted one is made again.
+        The run's state changes only after the evaluation, so an interrupted one is repeated.
         """
         at = self.at
-        scores: Mapping[str, float] = {}
+        scores: dict[str, float] = {}
         if self.evaluate is not None:
             self.model.eval()
-            # Sharded weights that were gathered in inference mode could not be used in the next step.
+            # Sharded weights gathered in inference mode could not be used in the next step.
             without = torch.no_grad() if self.parallel.is_sharded else torch.inference_mode()
             try:
                 with without, autocast(self.options.precision, self.device):
-                    scores = self.parallel.from_first(dict(self.evaluate(check)))
+                    scores = self.parallel.from_first({k: float(v) for k, v in self.evaluate(check).items()})
             finally:
                 self.parallel.end_evaluation(self.model)
             self.model.train()
-        record = {
+        record: dict[str, float] = {
             "step": at.step,
             "epoch": math.ceil(at.step / self.plan.steps_per_epoch),
             "train_loss": sum(value / at.epoch_num_targets[name] for name, value in at.epoch_loss_sums.items()),
-            **{f"dev_{name}": float(value) for name, value in scores.items()},
+            **{f"dev_{name}": value for name, value in scores.items()},
         }
         at.epochs.append({key: value if math.isfinite(value) else None for key, value in record.items()})
         at.evaluated_step = at.step
         at.epoch_loss_sums, at.epoch_num_targets = {}, {}
-        self._remember(scores)
-        self._tell({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
-
-    def _remember(self, scores: Mapping[str, float]) -> None:
-        at, monitor = self.at, self.options.monitor
-        if monitor is None:
+        if self.options.monitor is None:
             at.best_step = at.step
-            return
-        if at.is_best(float(scores[monitor]), float(scores.get("loss", math.nan)), self.options.patience):
+        elif at.is_best(scores[self.options.monitor], scores.get("loss", math.nan), self.options.patience):
             self.best = self._weights()
+        if self.parallel.is_first:
+            self.log({"event": "epoch", **at.epochs[-1], "seconds": round(at.seconds, 1)})
 
     def stop(self) -> None:
         """End the run after the current step, as early stopping does."""
@@ -321,24 +321,20 @@ class Trainer(Generic[BatchT]):
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def restore_best(self) -> None:
-        """Put the weights of the best evaluation into the model; without a monitored score they are the last."""
+        """Restore the weights of the best evaluation; without a monitored score, they are the last ones."""
         if self.best is not None:
             copy_into(self.model, self.best)
 
     # --------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> Snapshot:
-        """Everything that :meth:`load_state_dict` needs to go on bit for bit."""
+        """Everything that :meth:`load_state_dict` needs to resume bit for bit."""
         best = None if self.at.best_step == self.at.step else self.best
         values = {"progression": asdict(self.at), "identity": self.identity}
         return take_snapshot(self.model, self.optimizer, values, best=best, parallel=self.parallel)
 
     def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
-        """Go on where the snapshot was taken.
-
-        Raises:
-            CheckpointError: it belongs to other settings, other data or another model.
-        """
+        """Continue from a snapshot; a CheckpointError if it belongs to other settings, other data or another model."""
         self.at = Progression.read(snapshot.values.get("progression"), source)
         check_identity(self.identity, snapshot.values.get("identity"), source)
         best = restore_snapshot(snapshot, self.model, self.optimizer, parallel=self.parallel, source=source)
@@ -346,7 +342,7 @@ class Trainer(Generic[BatchT]):
             self.best = self._weights() if self.at.best_step == self.at.step else best or None
 
     def save(self) -> Path:
-        """Write a checkpoint, then delete damaged ones, and of the others all but the newest ``options.keep``."""
+        """Write a checkpoint, then delete damaged ones and all but the newest ``options.keep`` others."""
         assert self.folder is not None, "save() needs a folder"
         folder, snapshot = self.folder, self.state_dict()  # on all ranks
 
@@ -361,13 +357,10 @@ class Trainer(Generic[BatchT]):
         return path
 
     def resume(self) -> bool:
-        """Load the newest whole checkpoint of :attr:`folder` and say so; False where there is none.
+        """Load the newest intact checkpoint of :attr:`folder` and report it; False if there is none.
 
         Only rank 0 reads it. See :func:`~bertkit.training.trainer.snapshot.restore_snapshot` for another number of
         ranks.
-
-        Raises:
-            CheckpointError: every checkpoint is damaged, or it belongs to another run.
         """
         assert self.folder is not None, "resume() needs a folder"
         folder = self.folder
@@ -387,12 +380,6 @@ class Trainer(Generic[BatchT]):
     @property
     def _position(self) -> str:
         return self.options.position(self.at.step, self.at.seconds)
-
-    def _save_and_explain(self, stop: Interrupted) -> str:
-        done = f"{stop} after step {self._position} ({clock(self.at.seconds)})"
-        if self.folder is None:
-            return f"{done}; nothing was saved, because this run has no folder"
-        return f"{done}; saved in {self.save()}. {self.options.how_to_resume}"
 
 
 def _add(totals: dict[str, float], more: Mapping[str, float]) -> None:

@@ -1,10 +1,11 @@
-"""What the training loop asks of a model, what it is told, what a step tells, and how far a run is."""
+"""The types of the training loop: what it needs of a model, its options, the result of a step, its progress."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from bertkit.errors import CheckpointError
@@ -12,19 +13,23 @@ from bertkit.model.losses import LossTerm
 from bertkit.system.console import clock
 from bertkit.system.json_files import parsed
 
-#: ``evaluate(check)`` gives the dev scores; it calls ``check()`` now and then, which raises when a signal has come.
+#: ``evaluate(check)`` returns the dev scores; it calls ``check()`` regularly, which raises after a signal.
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 
 
-class Loss(Protocol):
-    """What :class:`Trainer` reads of a forward pass. Every head of :mod:`bertkit.model` returns it."""
+#: One line of ``log.jsonl``: flat, so that any program can read it.
+Record = dict[str, Any]
 
-    #: The parts of the loss by name, each a sum over its targets; None where the batch has no targets.
+
+class Loss(Protocol):
+    """What :class:`Trainer` reads from a forward pass; every head of :mod:`bertkit.model` returns it."""
+
+    #: The terms of the loss by name, each a sum over its targets; None if the batch has no targets.
     loss_terms: dict[str, LossTerm] | None
 
 
 class Trainable(Protocol):
-    """A model that can be trained: an ``nn.Module`` with these two methods."""
+    """A model that can be trained: an ``nn.Module`` with these methods."""
 
     def forward_packed(self, batch: Any) -> Loss: ...
 
@@ -33,21 +38,21 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """How long to train and when to look up from it.
+    """How long to train, and when to evaluate and save.
 
-    num_steps: optimizer steps of the whole run, at most; with ``max_seconds`` it may be larger than can be reached.
+    num_steps: most optimizer steps of the whole run; with ``max_seconds`` it may be more than can be reached.
     learning_rate: peak rate, which the schedule scales.
     max_grad_norm: gradients with a larger global norm are scaled down to it.
-    monitor: name of the dev score, larger is better, that chooses the best epoch; None keeps the last.
+    monitor: dev score (larger is better) that chooses the best epoch, if equal the lower dev loss; None keeps the last.
     patience: stop after this many evaluations without a better score; None never stops early.
-    checkpoint_every_s: seconds between two saved states.
-    keep: states that are kept; older ones are deleted after a newer one is on the disk.
-    max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after every step: the run ends
-        with the step in which it is used up. None: no limit.
-    evaluate_every_steps: evaluate after each multiple of it in place of after each epoch; None: after each epoch.
-        The end of the run is always evaluated.
+    folder: for checkpoints; None keeps everything in memory, so the run cannot be resumed.
+    identity: settings and data; a checkpoint with another identity is refused on resume.
+    checkpoint_every_s: seconds between checkpoints.
+    keep: number of checkpoints; older ones are deleted once a newer one is on disk.
+    max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step; None: none.
+    evaluate_every_steps: evaluate every so many steps; None: after each epoch. The end of the run is always evaluated.
     compile: run a part of each encoder layer through ``torch.compile``, see :mod:`bertkit.training.trainer.compiling`.
-    how_to_resume: told when a signal has stopped the run.
+    how_to_resume: advice when a signal or a full disk stops the run.
     precision: number format of forward and backward pass; weights and optimizer stay fp32.
     """
 
@@ -56,13 +61,15 @@ class LoopOptions:
     max_grad_norm: float = 1.0
     monitor: str | None = None
     patience: int | None = None
+    folder: Path | None = None
+    identity: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_every_s: float = 120.0
     keep: int = 2
     label: str = "training"
     max_seconds: float | None = None
     evaluate_every_steps: int | None = None
     compile: bool = False
-    how_to_resume: str = "Run the same command with --resume to go on"
+    how_to_resume: str = "Run the same command with --resume to continue"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     def time_is_up(self, seconds: float) -> bool:
@@ -80,10 +87,9 @@ class LoopOptions:
 class StepResult:
     """One optimizer step.
 
-    loss: what was minimised, the sum of ``losses``.
-    losses: for each term of the loss the mean over its targets.
+    loss: the sum of ``losses``. losses: each term of the loss, averaged over its targets.
     grad_norm: the global norm before clipping.
-    skipped: the gradients overflowed in fp16; the weights are as before.
+    skipped: the gradients overflowed in fp16, so the weights were not changed.
     """
 
     step: int
@@ -97,16 +103,14 @@ class StepResult:
 
 @dataclass(slots=True)
 class Progression:
-    """How far a run is: all of its state that is not a tensor. Plain values, saved as JSON.
+    """The state of a run that is not a tensor: plain values, saved as JSON.
 
-    seconds: time spent in training steps (data, forward, backward, update), over all parts of a resumed run.
-        Evaluations and the writing of checkpoints are not counted, nor are steps that a killed process had made after
-        its last checkpoint and that are made again.
+    seconds: time in training steps (data, forward, backward, update), over all parts of a resumed run, without
+        evaluations, checkpoints, and steps that a killed process made after its last checkpoint.
     stopped_early: by :attr:`LoopOptions.patience`.
-    stopped_by_time: :attr:`LoopOptions.max_seconds` are used up.
-    loss_scale, steps_since_overflow, num_skipped: of fp16, see :mod:`bertkit.training.trainer.precision`;
-    ``num_skipped`` steps
-        are counted in ``step`` but left the weights as they were.
+    stopped_by_time: by :attr:`LoopOptions.max_seconds`.
+    loss_scale, steps_since_overflow, num_skipped: see :mod:`bertkit.training.trainer.precision`; skipped steps count in
+        ``step``.
     """
 
     step: int = 0
@@ -122,35 +126,28 @@ class Progression:
     loss_scale: float = 65536.0
     steps_since_overflow: int = 0
     num_skipped: int = 0
-    epochs: list[dict[str, Any]] = field(default_factory=list)
+    epochs: list[Record] = field(default_factory=list)
     best_loss: float | None = None
 
     @classmethod
     def read(cls, values: object, source: str) -> Progression:
-        """Read what ``dataclasses.asdict`` made of one.
-
-        Raises:
-            CheckpointError: it is something else; ``source`` says where it was.
-        """
+        """Read what ``dataclasses.asdict`` made of one; ``source`` says where it was."""
         known = parsed(values, dict[str, Any], f"{source}: progression")
         if missing := {"step", "evaluated_step", "epochs"} - known.keys():
             raise CheckpointError(f"{source}: progression is damaged: it has no {', '.join(sorted(missing))}")
         return parsed(known, cls, f"{source}: progression")
 
     def is_best(self, score: float, loss: float, patience: int | None) -> bool:
-        """Whether an evaluation after :attr:`step` is the best so far; takes note of it, and of early stopping.
+        """Record an evaluation after :attr:`step`; return whether it is the best so far.
 
-        Of equal scores the one with the lower dev loss is better: on a small dev set accuracy is soon the same after
-        every epoch, while the loss still falls.
-
-        Args:
-            score: larger is better. One that is not a number (a correlation of constant predictions) is worse than
-                every number.
-            loss: dev loss, NaN where there is none.
-            patience: see :class:`LoopOptions`.
+        If scores are equal the lower dev loss is better: on a small dev set accuracy soon stays the same while the
+        loss still falls. A score that is not a number (a correlation of constant predictions) is worse than any number.
         """
         ours = (score if math.isfinite(score) else -math.inf, -loss if math.isfinite(loss) else -math.inf)
-        best = tuple(-math.inf if value is None else value for value in (self.best_score, _negative(self.best_loss)))
+        best = (
+            -math.inf if self.best_score is None else self.best_score,
+            -math.inf if self.best_loss is None else -self.best_loss,
+        )
         if self.best_step is not None and ours <= best:
             self.num_stale += 1
             self.stopped_early = patience is not None and self.num_stale >= patience
@@ -159,7 +156,3 @@ class Progression:
         self.best_score = score if math.isfinite(score) else None
         self.best_loss = loss if math.isfinite(loss) else None
         return True
-
-
-def _negative(value: float | None) -> float | None:
-    return None if value is None else -value

@@ -2,13 +2,13 @@
 
 The global batch does not depend on the number of ranks: the plan gives each rank its part of every step, the targets
 are counted over all ranks before the forward pass, every rank divides its sums by that count, and the gradients are
-added up once a step. So N ranks compute the step of one rank, up to the rounding of a sum in another order (and up to
-dropout, whose masks come from a stream of its own on each rank).
+summed once per step. So N ranks compute the same step as one rank, except for rounding and for dropout masks, which
+come from a different random stream on each rank.
 
-``ddp`` here is not ``torch.nn.parallel.DistributedDataParallel``: gradients are added by :meth:`Parallel.add_gradients`
-after the last micro-batch, in a few large buffers. See ``docs/decisions/0041-parallel-training.md``.
+``ddp`` here is not ``torch.nn.parallel.DistributedDataParallel``: :meth:`Parallel.add_gradients` sums gradients after
+the last micro-batch, in a few large buffers. See ``docs/decisions/0041-parallel-training.md``.
 
-Every method that talks to the other ranks must be called on all of them, in the same order.
+Methods that communicate must be called on all ranks, in the same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -28,16 +28,16 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from bertkit.errors import BertkitError, ConfigError, TrainingError
-from bertkit.optim.base import GroupOptimizer
+from bertkit.optim.groups import GroupOptimizer
 from bertkit.system.console import set_quiet
 from bertkit.training.trainer.generators import seed_generators
 
 Mode = Literal["ddp", "fsdp"]
 T = TypeVar("T")
 
-#: Numbers of a gradient buffer that is sent at once: 128 MB of fp32.
+#: Elements of a gradient buffer that is sent at once: 128 MB of fp32.
 BUFFER_NUMBERS = 1 << 25
-#: What torch's errors say when another process is gone or does not answer.
+#: Signs in torch's errors that another process is gone or does not answer.
 _LOST = ("connection", "by peer", "timed out", "timeout", "broken pipe", "ncclremoteerror", "remote process")
 
 
@@ -45,10 +45,9 @@ _LOST = ("connection", "by peer", "timed out", "timeout", "broken pipe", "ncclre
 class Parallel:
     """This process among those of the run. :data:`SINGLE` is a run of one process.
 
-    rank: number of this process, from 0; rank 0 alone writes.
-    num_ranks: processes of the run.
-    device: where this rank's model is.
-    mode: ``ddp``: every rank has all weights; ``fsdp``: weights, gradients and optimizer state are cut into
+    rank: number of this process, from 0; only rank 0 writes. num_ranks: processes of the run.
+    device: of this rank's model.
+    mode: ``ddp``: every rank has all weights; ``fsdp``: weights, gradients and optimizer state are split into
         ``num_ranks`` parts (``torch.distributed.fsdp.fully_shard``); None: one process.
     """
 
@@ -64,7 +63,7 @@ class Parallel:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether a rank holds a part of each weight only."""
+        """Whether each rank holds only a part of each weight."""
         return self.mode == "fsdp" and self.num_ranks > 1
 
     # ---------------------------------------------------------------------------------------- model and optimizer
@@ -72,7 +71,7 @@ class Parallel:
     def prepare(self, model: nn.Module) -> None:
         """Move ``model`` to :attr:`device`, give every rank the weights of rank 0, and for ``fsdp`` shard it in place.
 
-        Call it before the optimizer is made, which must hold the sharded parameters.
+        Call it before creating the optimizer, which must hold the sharded parameters.
         """
         model.to(self.device)
         if self.num_ranks == 1:
@@ -86,18 +85,14 @@ class Parallel:
             shard(model, self.device, self.num_ranks)
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
-        """See that ``optimizer`` can work on sharded weights.
-
-        Raises:
-            ConfigError: it cannot: its update needs a whole matrix (LAMB, Muon), or is written for plain tensors.
-        """
+        """Refuse an optimizer whose update needs whole matrices (LAMB, Muon) or plain tensors for sharded weights."""
         if self.is_sharded and isinstance(optimizer, GroupOptimizer):
             raise ConfigError(
                 f"{type(optimizer).__name__} does not work on sharded weights; use the optimizer adamw, or mode ddp"
             )
 
     def spread_generators(self) -> None:
-        """Give each rank but 0 generators of its own, derived from torch's seed, so that dropout differs by rank."""
+        """Give ranks other than 0 their own generators, derived from torch's seed, so that dropout differs by rank."""
         if self.rank > 0:
             state = np.random.SeedSequence((torch.initial_seed(), self.rank)).generate_state(1, np.uint64)
             seed_generators(int(state[0]) >> 1)
@@ -114,14 +109,14 @@ class Parallel:
     # ------------------------------------------------------------------------------------------------------- a step
 
     def begin_micro_batch(self, model: nn.Module, *, last: bool) -> None:
-        """Call before the forward pass of a micro-batch: sharded gradients are added up in the ``last`` one only."""
+        """Call before the forward pass of a micro-batch: sharded gradients are summed only in the ``last`` one."""
         if self.is_sharded:
             from bertkit.training.trainer.sharding import accumulate_unsharded
 
             accumulate_unsharded(model, last=last)
 
     def end_evaluation(self, model: nn.Module) -> None:
-        """Call after forward passes without a backward pass, which leave weights gathered."""
+        """Call after forward passes without backward, which leave weights gathered."""
         if self.is_sharded:
             from bertkit.training.trainer.sharding import scatter
 
@@ -130,7 +125,7 @@ class Parallel:
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """``ddp``: replace each gradient by its sum over all ranks, bit for bit the same on each.
 
-        A gradient that no rank has stays None, as in a run of one process.
+        A gradient that no rank has stays None, as in a single process.
         """
         if self.num_ranks == 1 or self.mode == "fsdp":
             return
@@ -148,7 +143,7 @@ class Parallel:
             _add_up(waiting)
 
     def add(self, values: Tensor) -> Tensor:
-        """The sum of a tensor over all ranks, in a new tensor, bit for bit the same on each."""
+        """The sum of a tensor over all ranks, a new tensor that is bit for bit the same on each."""
         if self.num_ranks == 1:
             return values
         total = values.clone()
@@ -156,17 +151,17 @@ class Parallel:
         return total
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The norm of all gradients together; of sharded ones over all ranks."""
+        """The global norm of the gradients; for sharded ones over all ranks."""
         total = get_total_norm(gradients)
         return total.full_tensor() if self.is_sharded else total  # type: ignore[attr-defined]
 
     # ------------------------------------------------------------------------------------------------ plain values
 
     def gather(self, value: T) -> list[T]:
-        """The value of every rank, in order, on every rank; anything that can be pickled, by way of the CPU."""
+        """The values of all ranks, in order, on every rank; anything that can be pickled."""
         if self.num_ranks == 1:
             return [value]
-        found: list[Any] = [None] * self.num_ranks
+        found = [value] * self.num_ranks
         with self.explained():
             dist.all_gather_object(found, value)
         return found
@@ -181,19 +176,19 @@ class Parallel:
         return box[0]
 
     def on_first(self, do: Callable[[], T]) -> T:
-        """Run ``do`` on rank 0 and give every rank its result; an error of this package is raised on every rank."""
+        """Run ``do`` on rank 0 and return its result on every rank; a BertkitError is raised on every rank."""
         if self.num_ranks == 1:
             return do()
-        outcome: tuple[Any, BaseException | None] = (None, None)
+        outcome: list[T] | BertkitError = []
         if self.is_first:
             try:
-                outcome = (do(), None)
+                outcome = [do()]
             except BertkitError as refused:
-                outcome = (None, refused)
-        result, error = self.from_first(outcome)
-        if error is not None:
-            raise error
-        return result  # type: ignore[no-any-return]
+                outcome = refused
+        outcome = self.from_first(outcome)
+        if isinstance(outcome, BertkitError):
+            raise outcome
+        return outcome[0]
 
     def share(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The named CPU tensors of rank 0 on every rank, so that only rank 0 has to read them from disk."""
@@ -210,11 +205,7 @@ class Parallel:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn torch's errors about other processes into one that says what happened.
-
-        Raises:
-            TrainingError: another rank was killed, failed, or did not answer in time.
-        """
+        """Turn torch's errors about other processes into a TrainingError that says what happened."""
         try:
             yield
         except BertkitError:
@@ -226,16 +217,16 @@ class Parallel:
             raise TrainingError(
                 f"rank {self.rank} of {self.num_ranks} lost another rank: it was killed, it failed (its own message "
                 f"says why), or it did not answer in time. What was saved before is intact; start all ranks again to "
-                f"go on from the newest checkpoint. ({text.strip().splitlines()[0][:200]})"
+                f"continue from the newest checkpoint. ({text.strip().splitlines()[0][:200]})"
             ) from error
 
     def close(self) -> None:
-        """Leave the group of processes; call it when the run is over."""
+        """Leave the process group; call it when the run is over."""
         if self.num_ranks > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 
-#: A run of one process, which talks to nobody.
+#: A run of one process.
 SINGLE = Parallel()
 
 
@@ -244,17 +235,13 @@ def parallel_from_environment(
 ) -> Parallel:
     """Join the run that ``torchrun`` started this process for; without ``torchrun``, a run of one process.
 
-    Ranks talk by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets its GPU number r. Ranks other
-    than 0 are quiet: :func:`bertkit.system.console.say` and progress show nothing.
+    Ranks communicate by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets GPU r. Ranks other than 0
+    are quiet: :func:`bertkit.system.console.say` and progress show nothing.
 
     Args:
         device: ``cpu`` or ``cuda``; None means ``cpu``.
         mode: see :class:`Parallel`; None means ``ddp`` where there are several processes.
-        timeout_s: how long a rank waits for the others before the run ends.
-
-    Raises:
-        ConfigError: a mode without ``torchrun``, or more ranks on a machine than it has GPUs.
-        TrainingError: the other ranks cannot be reached.
+        timeout_s: how long a rank waits for the others.
     """
     if mode not in (None, "ddp", "fsdp"):
         raise ConfigError(f"mode must be ddp or fsdp, got {mode!r}")
@@ -289,7 +276,7 @@ def parallel_from_environment(
 
 
 def _add_up(tensors: Sequence[Tensor]) -> None:
-    """Replace tensors by their sums over all ranks, in one message."""
+    """Replace tensors by their sums over all ranks, with one collective."""
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     dist.all_reduce(flat)
     parts = flat.split([tensor.numel() for tensor in tensors])

@@ -4,10 +4,9 @@ Weights, gradients and the optimizer's state stay fp32. ``torch.autocast`` runs 
 keeps normalisation, softmax and losses in fp32 or with fp32 sums.
 
 fp16 has no numbers between 0 and 6e-8, so the loss is multiplied by a scale before the backward pass and the gradients
-are divided by it. The scale follows the rule of ``torch.amp.GradScaler``: halved when a gradient overflows, in which
-case the step leaves the weights as they are; doubled after 2,000 steps in a row without. The rule is applied to the
-gradient norm of the whole step, which the loop reads anyway, so it costs no second look at the gradients and is the
-same on every rank, with sharded gradients too.
+are divided by it. The scale follows ``torch.amp.GradScaler``: halved when a gradient overflows, and that step is
+skipped; doubled after 2,000 steps in a row without overflow. The test is on the gradient norm of the whole step, which
+the loop needs anyway and which is the same on every rank, also with sharded gradients.
 """
 
 from __future__ import annotations
@@ -24,18 +23,14 @@ from bertkit.training.trainer.loop_options import Progression
 Precision = Literal["fp32", "bf16", "fp16"]
 
 _FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
-#: Steps without an overflow after which the scale is doubled.
+#: Steps without overflow after which the scale is doubled.
 GROWTH_INTERVAL = 2000
-#: Below this scale the gradients overflow for another reason than their scale.
+#: Below this, the scale cannot be the reason for an overflow.
 SMALLEST_SCALE = 2.0**-14
 
 
 def autocast(precision: Precision, device: torch.device) -> torch.autocast:
-    """The context of a forward pass in ``precision``; it does nothing for fp32.
-
-    Raises:
-        ConfigError: the device cannot compute in it.
-    """
+    """The context for a forward pass in ``precision``; a ConfigError if the device cannot compute in it."""
     if precision == "fp32":
         return torch.autocast(device.type, enabled=False)
     if precision not in _FORMATS:
@@ -47,21 +42,21 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
 
 
 def loss_scale(at: Progression, precision: Precision) -> float:
-    """What the loss of the next step is multiplied by: 1 but for fp16."""
+    """The factor of the next step's loss; 1 except for fp16."""
     return at.loss_scale if precision == "fp16" else 1.0
 
 
 def overflowed(loss: float, grad_norm: float, precision: Precision, at: Progression) -> bool:
-    """Whether a step is one that fp16 leaves out: a finite loss whose scaled gradients are not finite.
+    """Whether fp16 skips a step: a finite loss whose scaled gradients are not finite.
 
-    False where the scale is so small that it cannot be the reason; then the gradients themselves are broken.
+    False if the scale is so small that it cannot be the reason; then the gradients themselves are broken.
     """
     lost = math.isfinite(loss) and not math.isfinite(grad_norm)
     return lost and precision == "fp16" and at.loss_scale > SMALLEST_SCALE
 
 
 def update_loss_scale(at: Progression, precision: Precision, *, skipped: bool) -> None:
-    """Take note of a step's outcome; halve or double the scale as ``torch.amp.GradScaler.update`` does."""
+    """Halve or double the scale after a step, as ``torch.amp.GradScaler.update`` does."""
     if precision != "fp16":
         return
     if skipped:
@@ -76,6 +71,6 @@ def update_loss_scale(at: Progression, precision: Precision, *, skipped: bool) -
 
 
 def unscale(parameters: list[nn.Parameter], scale: float) -> None:
-    """Divide the gradients by ``scale``, a power of two, in place: exact but for numbers below 1e-38."""
+    """Divide the gradients by ``scale``, a power of two, in place: exact except for numbers below 1e-38."""
     if scale != 1.0:
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1 / scale)

@@ -1,18 +1,73 @@
-"""The folder of a run: claimed by one process, written in a fixed order, and resumed only with the same settings."""
+"""The folder of a run and its log: claimed by one process, written in a fixed order, resumed with the same settings."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
-from bertkit.system.atomic_files import held_lock, make_folder
-from bertkit.system.json_files import as_stored, read_json, write_json
-from bertkit.training.trainer.run_log import LOG
+from bertkit.system.atomic_files import held_lock, make_folder, write_atomically
+from bertkit.system.json_files import as_stored, read_json, read_lines, write_json
 from bertkit.training.trainer.snapshot import remove_remains
+
+LOG = "log.jsonl"
+
+
+class RunLog:
+    """Appends to a log, one JSON object per optimizer step and per evaluation; flushed after every line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: TextIO | None = None
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("a", encoding="utf-8", buffering=1)
+            self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write {self.path}: {error.strerror or error}. Free some disk space and run the same command "
+                "again (finetune: with --resume) to continue from the last checkpoint"
+            ) from error
+
+    def drop_after(self, step: int, evaluated_step: int) -> None:
+        """Delete what a resumed run will repeat: steps after ``step``, evaluations after ``evaluated_step``.
+
+        A checkpoint is saved before its evaluation, so the two may differ. An unfinished last line goes as well.
+        """
+        self.close()
+        if self.path.exists():
+            last = {True: evaluated_step, False: step}
+            kept = (line for line in read_log(self.path) if line["step"] <= last["event" in line])
+            write_atomically(self.path, "".join(f"{json.dumps(line)}\n" for line in kept))
+
+    def close(self) -> None:
+        """Close the file; the next record opens it again."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # the error was reported when the line was written
+                self._file.close()
+            self._file = None
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a log, one at a time; an unfinished last line, from a killed process, is left out."""
+    for number, record in enumerate(read_lines(path), start=1):
+        if not isinstance(record.get("step"), int):
+            raise CheckpointError(f"{path}:{number} is damaged: expected a whole number as step, got {record!r:.60}")
+        yield record
+
 
 #: Increased when a reader of an older version could misread a run folder.
 FORMAT_VERSION = 1
@@ -24,9 +79,6 @@ class RunFolder:
 
     The order of a run: claim, check, prepare (which may refuse the data or the settings), begin, train, and last write
     ``metrics.json``. With several ranks only the first does this.
-
-    Args:
-        path: the folder; need not exist.
     """
 
     #: The file of the settings; a folder that has it holds a run.
@@ -50,14 +102,14 @@ class RunFolder:
 
         Leftovers of killed writes are removed. A folder that is still empty at the end, because the data or the
         settings were refused, is removed again.
-
-        Raises:
-            ConfigError: another process is training into it, or it is a file.
-            ResourceError: it cannot be written.
         """
         busy = f"another process is training into {self.path}; wait for it or choose another --out"
         with contextlib.ExitStack() as stack:
-            self._lock(stack, busy)
+            try:
+                make_folder(self.path)
+                stack.enter_context(held_lock(self.path / ".lock", busy))
+            except OSError as error:
+                raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
             try:
                 for folder in self.path.glob(self.states):
                     remove_remains(folder)
@@ -69,13 +121,6 @@ class RunFolder:
                 with contextlib.suppress(OSError):  # it is not empty
                     self.path.rmdir()
 
-    def _lock(self, stack: contextlib.ExitStack, busy: str) -> None:
-        try:
-            make_folder(self.path)
-            stack.enter_context(held_lock(self.path / ".lock", busy))
-        except OSError as error:
-            raise ResourceError(f"cannot write the run folder {self.path}: {error.strerror or error}") from error
-
     def check(self, settings: Mapping[str, Any], *, resume: bool, free: Collection[str] = ()) -> None:
         """Make sure that a run with these settings may be written here.
 
@@ -85,10 +130,6 @@ class RunFolder:
             settings: what :meth:`begin` will be given; data that JSON can hold.
             resume: whether a run that is already here may continue.
             free: names of settings that a resumed run may change, at the top level or one below.
-
-        Raises:
-            ConfigError: the folder holds a run and ``resume`` is False, or it holds something else.
-            CheckpointError: the run in it has other settings, or its settings file is damaged.
         """
         path = self.path / self.settings_file
         if path.exists():
@@ -99,8 +140,7 @@ class RunFolder:
             ours = as_stored({"format_version": FORMAT_VERSION, **settings})
             _must_agree(path, self._completed(read_json(path, dict), ours), ours, {*free, "versions"})
             return
-        others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
-        if others:
+        if others := sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock"):
             raise ConfigError(
                 f"{self.path} is not empty and holds no run ({', '.join(others[:5])}): choose a new folder for --out"
             )

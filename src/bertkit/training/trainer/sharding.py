@@ -1,4 +1,4 @@
-"""Weights in parts: what ``torch.distributed.fsdp.fully_shard`` needs to know of our models, and the way back."""
+"""Sharded weights: what ``torch.distributed.fsdp.fully_shard`` needs to know of our models, and gathering them."""
 
 from __future__ import annotations
 
@@ -12,49 +12,45 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from bertkit.model.encoder import EncoderLayer
 
-#: Ways into a module beside ``forward``, before each of which its weights must be gathered.
-_FORWARD_METHODS = ("forward_packed",)
-
 
 def shard(model: nn.Module, device: torch.device, num_ranks: int) -> None:
-    """Cut every parameter along axis 0 into ``num_ranks`` parts, in place: each encoder layer is a unit of its own.
+    """Split every parameter along axis 0 into ``num_ranks`` parts, in place; each encoder layer is one unit.
 
-    Gradients are added up, not averaged: every rank divides its loss by the number of targets of all ranks.
+    Gradients are summed, not averaged: every rank divides its loss by the number of targets of all ranks.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
     units = [module for module in model.modules() if isinstance(module, EncoderLayer)]
     for unit in (*units, model):
         sharded = fully_shard(unit, mesh=mesh)
-        for name in _FORWARD_METHODS:
-            if hasattr(unit, name):
-                register_fsdp_forward_method(unit, name)
+        if hasattr(unit, "forward_packed"):  # its weights must be gathered before this method, too
+            register_fsdp_forward_method(unit, "forward_packed")
         sharded.set_gradient_divide_factor(1.0)
-        sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other
+        sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
     # Ranks whose micro-batches use different parts of the model must still send the same numbers.
     cast(FSDPModule, model).set_reduce_scatter_unused_params(True)
 
 
 def accumulate_unsharded(model: nn.Module, *, last: bool) -> None:
-    """Let gradients be added up over the ranks after the ``last`` micro-batch of a step only."""
+    """Sum gradients over the ranks only after the ``last`` micro-batch of a step."""
     sharded = cast(FSDPModule, model)
     sharded.set_requires_gradient_sync(last)
     sharded.set_is_last_backward(last)
 
 
 def scatter(model: nn.Module) -> None:
-    """Keep this rank's parts of all weights only; ``named_parameters`` gives those again."""
+    """Keep only this rank's parts of the weights; ``named_parameters`` returns those again."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All parts of a sharded tensor; a plain tensor as it is. Call it on all ranks."""
+    """All parts of a sharded tensor; a plain tensor unchanged. Call it on all ranks."""
     return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
 
 
 def part_of(value: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of a whole tensor, sharded as ``like`` is. Nothing is sent: every rank has the whole value."""
+    """This rank's part of a whole tensor, sharded as ``like`` is. No communication: every rank has the whole value."""
     assert isinstance(like, DTensor)
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
@@ -62,13 +58,10 @@ def part_of(value: Tensor, like: Tensor) -> Tensor:
 def unsharded_copy(model: nn.Module, *, keep: bool) -> nn.Module | None:
     """A new model of the class that ``model`` had before :func:`shard`, with whole weights on the CPU.
 
-    Call it on all ranks; those that do not ``keep`` it get None.
+    Call it on all ranks; those without ``keep`` get None.
     """
-    values = {}
-    for name, p in model.named_parameters():
-        value = whole(p.detach())
-        if keep:
-            values[name] = value
+    gathered = ((name, whole(p.detach())) for name, p in model.named_parameters())
+    values = {name: value for name, value in gathered if keep}
     if not keep:
         return None
     original = type(model).__mro__[2]  # fully_shard puts a class of its own and FSDPModule before it

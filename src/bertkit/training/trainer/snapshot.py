@@ -31,7 +31,7 @@ from bertkit.training.trainer.parallel import Parallel
 
 FORMAT_VERSION = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-#: Names of hidden folders that are being written; never read, removed at the next start.
+#: Prefix of hidden folders that are being written: never read, and removed at the next start.
 TEMPORARY = ".writing-"
 
 _STEP_FOLDER = re.compile(r"^step-(\d{8,})(?:\.(\d+))?$")
@@ -39,7 +39,7 @@ _STEP_FOLDER = re.compile(r"^step-(\d{8,})(?:\.(\d+))?$")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a run needs to go on: named tensors, and values that JSON can hold."""
+    """Everything a run needs to resume: named tensors, and values that JSON can hold."""
 
     tensors: Mapping[str, Tensor]
     values: Mapping[str, Any]
@@ -47,11 +47,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is in a folder of checkpoints.
+    """The checkpoints of a folder.
 
-    path: the newest whole one; None: there is none.
-    damaged: newer ones, which were passed over.
-    skipped: for each of them its name and why.
+    path: the newest intact one; None if there is none.
+    damaged: newer ones, which are skipped. skipped: the name of each and what is wrong with it.
     """
 
     path: Path | None
@@ -60,19 +59,9 @@ class Found:
 
 
 def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = "Make room and try again") -> Path:
-    """Write ``parent/name``, or nothing.
+    """Write ``parent/name``, or nothing; ``advice`` is for a full disk, which is checked first.
 
-    Args:
-        parent: where the run's checkpoints are; made if it is not there.
-        name: see :func:`step_name`.
-        snapshot: what to write.
-        advice: what to do when the disk is full, see :func:`~bertkit.system.atomic_files.disk_guard`.
-
-    Returns:
-        The folder; ``name.1``, ``name.2`` ... where ``name`` was taken, so that no older one is ever overwritten.
-
-    Raises:
-        ResourceError: the disk cannot hold it. Checked before the first byte; older checkpoints are untouched.
+    Returns the folder: ``name.1``, ``name.2`` ... if ``name`` exists, so that nothing is ever overwritten.
     """
     parent.mkdir(parents=True, exist_ok=True)
     needed = sum(tensor.numel() * tensor.element_size() for tensor in snapshot.tensors.values()) + 1_000_000
@@ -89,7 +78,10 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = 
             (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
             sync_file(temporary / MANIFEST)
             sync_folder(temporary)
-            final = _free_name(parent, name)
+            final, number = parent / name, 0
+            while final.exists():
+                number += 1
+                final = parent / f"{name}.{number}"
             temporary.rename(final)
             sync_folder(parent)
         except BaseException:
@@ -99,14 +91,11 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = 
 
 
 def load_snapshot(folder: Path, *, checked: bool = False) -> Snapshot:
-    """Read a checkpoint whose manifest agrees with its files.
+    """Read a checkpoint whose manifest agrees with its files; the CheckpointError of a damaged one says how.
 
     Args:
         folder: the checkpoint.
         checked: :func:`newest_whole` has just found it intact, so its files are not hashed again.
-
-    Raises:
-        CheckpointError: it is damaged; the message says how.
     """
     if not checked and (fault := check(folder)) is not None:
         raise CheckpointError(f"{folder}: {fault}")
@@ -136,7 +125,7 @@ def check(folder: Path) -> str | None:
 
 
 def step_folders(parent: Path) -> list[Path]:
-    """Training checkpoints of a run, newest first, whole or not."""
+    """Training checkpoints of a run, newest first, intact or not."""
     found = []
     for folder in parent.iterdir() if parent.is_dir() else ():
         if match := _STEP_FOLDER.match(folder.name):
@@ -152,9 +141,7 @@ def step_name(step: int) -> str:
 def newest_whole(parent: Path) -> Found:
     """The newest checkpoint that passes :func:`check`.
 
-    Raises:
-        CheckpointError: there are checkpoints, but every one is damaged. Starting again from nothing without being
-            told to would throw work away silently.
+    If all are damaged that is a CheckpointError: silently starting from scratch would throw work away.
     """
     damaged: list[Path] = []
     skipped: list[str] = []
@@ -166,34 +153,26 @@ def newest_whole(parent: Path) -> Found:
     if skipped:
         raise CheckpointError(
             f"no checkpoint in {parent} can be used ({'; '.join(skipped)}). "
-            f"Remove the folder to begin again, or restore one from a backup"
+            f"Remove the folder to start again, or restore one from a backup"
         )
     return Found(None)
 
 
 def drop_old(parent: Path, *, keep: int, damaged: Collection[Path] = ()) -> None:
     """Delete damaged checkpoints, and of the others all but the newest ``keep``."""
-    others = [folder for folder in step_folders(parent) if folder not in damaged]
-    for old in (*damaged, *others[keep:]):
+    intact = [folder for folder in step_folders(parent) if folder not in damaged]
+    for old in (*damaged, *intact[keep:]):
         shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_remains(parent: Path) -> None:
-    """Delete what an interrupted write left behind. Call it only while holding the run folder."""
+    """Delete leftovers of interrupted writes. Call it only while the run folder is claimed."""
     for folder in parent.glob(f"{TEMPORARY}*") if parent.is_dir() else ():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _describe(path: Path) -> dict[str, Any]:
+def _describe(path: Path) -> dict[str, int | str]:
     return {"num_bytes": path.stat().st_size, "sha256": sha256_file(path)}
-
-
-def _free_name(parent: Path, name: str) -> Path:
-    candidate, number = parent / name, 0
-    while candidate.exists():
-        number += 1
-        candidate = parent / f"{name}.{number}"
-    return candidate
 
 
 def take_snapshot(
@@ -204,16 +183,10 @@ def take_snapshot(
     best: Mapping[str, Tensor] | None = None,
     parallel: Parallel,
 ) -> Snapshot:
-    """Weights, optimizer state, random generators and plain values.
+    """Weights, optimizer state, random generators and plain values; ``best``: weights that are not the current ones.
 
     Call it on every rank. Rank 0 gets everything, with the generators of all ranks; the others get no tensors.
-
-    Args:
-        model: its parameters are copied by reference (sharded ones are gathered).
-        optimizer: over the trained parameters.
-        values: the run's own state, anything JSON can hold.
-        best: the best weights by name, where they are not the current ones.
-        parallel: the ranks of the run.
+    Parameters are copied by reference (sharded ones are gathered).
     """
     tensors: dict[str, Tensor] = {}
 
@@ -234,7 +207,8 @@ def take_snapshot(
         add(f"best/{name}", value)
     generators = parallel.gather(capture_generators())
     for rank, (rng_tensors, _) in enumerate(generators):
-        tensors |= {_generator_key(rank, name): state for name, state in rng_tensors.items()}
+        prefix = "generator/" if rank == 0 else f"generator/rank{rank}."
+        tensors |= {f"{prefix}{name}": state for name, state in rng_tensors.items()}
     of_ranks = [rng_values for _, rng_values in generators]
     return Snapshot(tensors, {**values, "generators": of_ranks[0], "generators_of_other_ranks": of_ranks[1:]})
 
@@ -250,9 +224,6 @@ def restore_snapshot(
 
     Returns:
         The best weights by name, on the model's device and sharded like it; empty where none were saved.
-
-    Raises:
-        CheckpointError: the weights are those of another model, or parts are missing or damaged.
     """
     try:
         return _restore(snapshot, model, optimizer, parallel, source)
@@ -286,11 +257,7 @@ def copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 
 
 def check_identity(ours: Mapping[str, Any], theirs: object, source: str) -> None:
-    """Refuse a snapshot of another run.
-
-    Raises:
-        CheckpointError: settings or data differ; the message lists up to five of them.
-    """
+    """Refuse a snapshot of another run; the message lists up to five settings or data that differ."""
     theirs = parsed(theirs, dict[str, Any], f"{source}: identity")
     if differing := sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)):
         told = "; ".join(f"{key} was {theirs.get(key)!r}, now {ours.get(key)!r}" for key in differing[:5])
@@ -306,12 +273,7 @@ def _as(value: Tensor, like: Tensor) -> Tensor:
     return value.to(like.device)
 
 
-def _generator_key(rank: int, name: str) -> str:
-    return f"generator/{name}" if rank == 0 else f"generator/rank{rank}.{name}"
-
-
 def _restore_generators(rank: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Those of this rank; a rank the snapshot does not know gets a stream of its own, derived from rank 0."""
     others = values.get("generators_of_other_ranks", [])
     if 0 < rank <= len(others):
         prefix = f"rank{rank}."
@@ -319,9 +281,8 @@ def _restore_generators(rank: int, tensors: Mapping[str, Tensor], values: Mappin
         restore_generators(own, others[rank - 1])
         return
     restore_generators(tensors, values["generators"])
-    if rank > 0:
-        drawn = int(torch.randint(2**62, ()))
-        seed_generators(drawn ^ rank)
+    if rank > 0:  # unknown to the snapshot: a stream of its own, derived from rank 0
+        seed_generators(int(torch.randint(2**62, ())) ^ rank)
 
 
 def _load_optimizer(model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:

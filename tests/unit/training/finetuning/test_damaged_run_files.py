@@ -19,7 +19,7 @@ from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer import snapshot
-from bertkit.training.trainer.run_log import RunLog, read_log
+from bertkit.training.trainer.run_folder import RunLog, read_log
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_splits
 from training_helpers import ToyData, tiny_model, toy_trainer
 

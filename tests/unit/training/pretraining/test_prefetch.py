@@ -12,8 +12,7 @@ import torch
 from bertkit.batch import Batch
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.errors import ConfigError, DataError
-from bertkit.training.pretraining.prefetch import Prefetched
-from bertkit.training.trainer.batch_plan import Plan
+from bertkit.training.trainer.batch_plan import Plan, Prefetched
 from pretrain_helpers import pretrain_data, random_tokens
 
 TOKENS = random_tokens(0, 30)

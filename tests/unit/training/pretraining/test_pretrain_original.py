@@ -14,11 +14,10 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.pretraining import original_examples as module
-from bertkit.training.pretraining.prefetch import Prefetched
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.pretraining.pretrain_data import training_data
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-from bertkit.training.trainer.batch_plan import EpochPlan, epoch_order
+from bertkit.training.trainer.batch_plan import EpochPlan, Prefetched, epoch_order
 from pretrain_runs import SETTINGS, SHAPE, corpus, interrupt_after, weights
 
 ORIGINAL = SETTINGS.replace(protocol="original", dupe_factor=3, short_seq_prob=0.3, seed=5)

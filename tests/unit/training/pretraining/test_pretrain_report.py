@@ -20,8 +20,13 @@ from bertkit.training.pretraining import pretrain_report as module
 from bertkit.training.pretraining import word_statistics as pretrain_unigram
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.pretraining.pretrain_data import training_data
-from bertkit.training.pretraining.pretrain_report import Points, Report
-from bertkit.training.pretraining.throughput import MeasuredPlan, Speed, matmul_peak, training_flops
+from bertkit.training.pretraining.pretrain_report import (
+    MeasuredPlan,
+    Points,
+    Report,
+    matmul_peak,
+    training_flops,
+)
 from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.loop import Trainer
 from bertkit.visualize.pictures import pretrain_curve
@@ -71,7 +76,7 @@ def test_the_peak_is_plausible_and_draws_nothing() -> None:
 
 def test_the_share_of_the_peak_follows_from_tokens_per_second(stores) -> None:
     data = training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), SETTINGS)
-    plan = MeasuredPlan(data, SHAPE, Speed(peak=1e9))
+    plan = MeasuredPlan(data, SHAPE, peak=1e9)
     batches = plan.micro_batches(4)
     flops = sum(training_flops(batch, SHAPE, pairs=True) for batch in batches)
     seconds = 0.02

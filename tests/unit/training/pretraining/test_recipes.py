@@ -11,8 +11,7 @@ from bertkit.cli import main
 from bertkit.config.presets import count_parameters
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForPreTraining
-from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-from bertkit.training.pretraining.recipes import FOLDER, load_recipe, recipe_names
+from bertkit.training.pretraining.pretrain_settings import FOLDER, PretrainConfig, load_recipe, recipe_names
 
 NAMES = ("bert-base-original", "bert-large-original", "cramming-style", "mini", "mosaicbert-style", "small", "tiny")
 

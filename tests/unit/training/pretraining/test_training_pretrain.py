@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 from itertools import combinations
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -22,9 +23,8 @@ from bertkit.optim import OPTIMIZERS
 from bertkit.system.interrupts import Interrupted
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.pretraining import pretrain as module
-from bertkit.training.pretraining.held_out_scores import scored_batches
 from bertkit.training.pretraining.pretrain import make_schedule, pretrain
-from bertkit.training.pretraining.pretrain_data import held_out_data, training_data
+from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches, training_data
 from bertkit.training.pretraining.pretrain_settings import Optimizer, PretrainConfig
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
@@ -324,7 +324,8 @@ def test_the_settings_reach_the_loop() -> None:
         "max_steps": 7, "learning_rate": 2e-3, "max_grad_norm": 0.5, "checkpoint_every_s": 3.0, "max_seconds": 9.0,
         "precision": "bf16", "compile": True,
     }  # fmt: skip
-    options = module.loop_options(PretrainConfig(**values, keep_checkpoints=5, eval_every_steps=4))
+    config = PretrainConfig(**values, keep_checkpoints=5, eval_every_steps=4)
+    options = module.loop_options(config, Path("run"), {"config": {}, "model": {}, "store": ""})
     told = {**values, "num_steps": 7, "keep": 5, "evaluate_every_steps": 4}
     del told["max_steps"]
     assert {name: getattr(options, name) for name in told} == told

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bertkit.errors import ConfigError
-from bertkit.training.trainer.compiling import compiled
+from bertkit.training.trainer.compiling import check_compiling, compiled
 from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer
 
 DATA = ToyData()
@@ -29,17 +29,14 @@ def test_without_a_compiler_a_trainer_is_refused() -> None:
 
 
 def test_sharded_weights_are_refused() -> None:
-    with (
-        pytest.raises(ConfigError, match="use mode ddp"),
-        compiled(tiny_model(), enabled=True, device=CPU, sharded=True),
-    ):
-        pass
+    with pytest.raises(ConfigError, match="use mode ddp"):
+        check_compiling(CPU, sharded=True)
 
 
 def test_nothing_stays_on_the_model() -> None:
     model = tiny_model()
     before = [dict(layer.__dict__) for layer in model.bert.encoder.layer]
-    with compiled(model, enabled=True, device=CPU):
+    with compiled(model, enabled=True):
         assert all("_after_attention" in layer.__dict__ for layer in model.bert.encoder.layer)
     assert [dict(layer.__dict__) for layer in model.bert.encoder.layer] == before
     copy.deepcopy(model)
@@ -57,7 +54,7 @@ def test_compiled_training_resumes_bit_for_bit_with_dropout(tmp_path: Path) -> N
     whole = toy_trainer(tiny_model(), DATA, compile=True)
     whole.run()
     first = toy_trainer(tiny_model(), DATA, folder=tmp_path, compile=True)
-    with compiled(first.model, enabled=True, device=CPU):
+    with compiled(first.model, enabled=True):
         for _ in range(10):
             first.train_step()
             if first._epoch_ended():

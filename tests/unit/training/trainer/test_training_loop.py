@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from bertkit.errors import CheckpointError, ResourceError, TrainingError
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.trainer.loop import Progression, StepResult
-from bertkit.training.trainer.run_log import RunLog, read_log
+from bertkit.training.trainer.run_folder import RunLog, read_log
 from bertkit.training.trainer.snapshot import check
 from disk_helpers import largest_file
 from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer, weights

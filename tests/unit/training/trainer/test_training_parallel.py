@@ -161,7 +161,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_the_step(launche
 def test_a_killed_rank_ends_the_run_with_a_message(both: Launched) -> None:
     assert both.exit_code != 0
     assert "rank 0 of 2 lost another rank" in both.stderr
-    assert "go on from the newest checkpoint" in both.stderr
+    assert "continue from the newest checkpoint" in both.stderr
     assert not (both.folder / "ddp" / "out" / "killed").exists()
 
 

@@ -11,9 +11,8 @@ from bertkit.inference.run_files import METRICS
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.json_files import read_json
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
-from bertkit.training.pretraining.pretrain_folder import PretrainFolder
-from bertkit.training.trainer.run_folder import RunFolder
-from bertkit.training.trainer.run_log import RunLog
+from bertkit.training.pretraining.pretrain import PretrainFolder
+from bertkit.training.trainer.run_folder import RunFolder, RunLog
 
 SETTINGS = {"data": "store", "config": {"seed": 0, "learning_rate": 1e-4, "keep": 2}, "shape": (1, 2)}
 
