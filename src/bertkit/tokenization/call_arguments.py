@@ -136,14 +136,9 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
 def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
     """The texts of a call in one form.
 
-    Args:
-        text: a text; a sequence of texts; a sequence of pairs of texts (tuples). With ``words`` a sequence of words in
-            the place of each text.
-        text_pair: the second texts, in the same form. For a single text, an empty ``text_pair`` is as good as none.
-        words: whether texts are given as their words.
-
-    Raises:
-        InputError: another form, or as many second texts as there are not first ones; names the row.
+    ``text`` is a text, a sequence of texts, or a sequence of pairs of texts (tuples); with ``words`` each text is a
+    sequence of words. ``text_pair`` has the second texts in the same form; for a single text, an empty one is as good
+    as none. Anything else is an InputError that names the row.
     """
     text, text_pair = _as_list(text), _as_list(text_pair)
     is_text = _is_words if words else _is_text

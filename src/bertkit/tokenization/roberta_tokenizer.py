@@ -14,7 +14,7 @@ from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastByteBpe
-from bertkit.tokenization.formats.bpe_files import BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
+from bertkit.tokenization.formats.vocabulary_files import BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer, SharedArguments
 from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable
 
