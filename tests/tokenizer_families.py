@@ -22,7 +22,7 @@ from bertkit.tokenization import (
     RobertaTokenizer,
     XLMRobertaTokenizer,
 )
-from bertkit.tokenization.formats.bpe_files import read_merges
+from bertkit.tokenization.formats.vocabulary_files import read_merges
 from oracles.byte_bpe import ByteBpeTokenizer
 
 FAMILIES = ("roberta", "albert", "xlm-roberta", "camembert")

@@ -6,6 +6,7 @@ Three things are compared with the ``tokenizers`` package as transformers sets i
 
 from __future__ import annotations
 
+import pickle
 import random
 from functools import cache
 from itertools import islice
@@ -16,9 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bertkit.errors import CheckpointError, InputError
+from bertkit.tokenization import BertTokenizer
 from oracles.unigram import UnigramModel
 from tokenizer_families import FAMILIES, FamilyContestants, family_contestants, model_file
-from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines
+from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines, vocab_file
 
 UNIGRAM = FAMILIES[1:]
 
@@ -225,3 +228,49 @@ def test_decode(pair: FamilyContestants) -> None:
             text = pair.ours.decode(row, skip)
             assert text == pair.peer.decode(row, skip_special_tokens=skip) or "NOTUSED" in text
     assert pair.ours.convert_ids_to_tokens(rows[0]) == pair.peer.convert_ids_to_tokens(rows[0])
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("family", ["bert", *FAMILIES])
+def test_added_tokens(family: str, special: bool, shared: Path, tmp_path: Path) -> None:
+    """Tokens that a user adds, one of them already in the vocabulary: ids, offsets, decoding; saved and pickled."""
+    transformers = pytest.importorskip("transformers")
+    if family == "bert":
+        file = str(vocab_file(shared, "uncased"))
+        ours: Any = BertTokenizer(file)
+        ours.save_pretrained(tmp_path / "before")
+        peer: Any = transformers.BertTokenizer.from_pretrained(tmp_path / "before")
+    else:
+        contestants = FamilyContestants(family, shared)
+        ours, peer = contestants.ours, contestants.peer
+    known = ours.convert_ids_to_tokens(len(ours) - 200)
+    names = ["Covid19", "<user>", "Z\u00fcrich", known, "Covid19"]
+    size = len(ours)
+    assert ours.add_tokens(names, special_tokens=special) == 4
+    assert ours.add_tokens(names[0], special_tokens=special) == 0
+    assert len(ours) == size + 3
+    peer.add_tokens(names, special_tokens=special)
+    texts = [
+        "Covid19 in Z\u00fcrich",
+        "covid19s,zurich <user><user> x",
+        f"a{known}b {known}",
+        "nothing new",
+        *nasty_texts(60),
+    ]
+    ours.save_pretrained(tmp_path / "after")
+    for each in (ours, type(ours).from_pretrained(tmp_path / "after"), pickle.loads(pickle.dumps(ours))):
+        found, expected = (side(texts, return_offsets_mapping=True) for side in (each, peer))
+        assert found["input_ids"] == expected["input_ids"]
+        assert found["offset_mapping"] == expected["offset_mapping"]
+        assert [row.tolist() for row in each.encode_ragged(texts)] == expected["input_ids"]
+        for row in expected["input_ids"][:4]:
+            assert each.decode(row, skip_special_tokens=True) == peer.decode(row, skip_special_tokens=True)
+
+
+def test_added_tokens_that_are_none(shared: Path) -> None:
+    tokenizer = BertTokenizer(str(vocab_file(shared, "uncased")))
+    size = len(tokenizer)
+    for bad, error in (([""], InputError), ([3], InputError), (["\ud800"], CheckpointError)):
+        with pytest.raises(error):
+            tokenizer.add_tokens(bad)
+        assert len(tokenizer) == size

@@ -26,9 +26,8 @@ from tokenizers import pre_tokenizers
 
 import hostile_helpers
 from bertkit import BertConfig, BertForPreTraining
-from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.huggingface import check_vocabulary, config_path, find_weights
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
-from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.checkpoints.zip_archive import unpack
 from bertkit.errors import BertkitError, CheckpointError
 from bertkit.model.convert import Wishes
@@ -133,7 +132,7 @@ def read_tensorflow(folder: Path) -> dict[str, bytes]:
     if index is None:
         raise CheckpointError("as convert says where it finds no checkpoint")
     source = TensorFlowSource(open_archive(index), Wishes(config=GOLDEN / "original" / "bert_config.json"))
-    with source:
+    with source.opened:
         return {name: source.read(name).tobytes() for name in source.tensors}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from bertkit.checkpoints.match import PROBLEMS, Match, Row, Status
 from bertkit.checkpoints.rules import ClassSpec, layer_number
@@ -31,35 +31,32 @@ _DETECTOR = ("a detector of replaced tokens", "embed", "feature-extraction")
 def explain(match: Match, where: str, *, file_labels: int | None = None, own: ClassSpec | None = None) -> str:
     """The message of the error for a checkpoint that does not fit.
 
-    Args:
-        match: the table, with at least one problem.
-        where: the file.
-        file_labels: labels in the file's own config.
-        own: the class it was saved from, where that is known.
+    ``file_labels``: number of labels in the file's own config; ``own``: the class it was saved from, where known.
     """
     parts = {*match.spec.heads, "pooler"}
     if own is not None and all(row.status is Status.MISSING and row.part in parts for row in match.problems):
-        return f"{where} {_another_kind(match, own)}"
+        is_one, command, task = _use(own)
+        absent = " and no ".join(dict.fromkeys(row.part for row in match.problems))
+        return (  # a whole model, but of another kind than was asked for
+            f"{where} is {is_one} ({own.name}), not {_use(match.spec)[0]}: it has no {absent} for {match.spec.name}. "
+            f"Use 'bertkit {command}' or pipeline({task!r}); or train a new head, after "
+            f"{match.spec.name}.from_pretrained(..., {_request(match.spec)})"
+        )
     groups = {status: _group(match.of(status)) for status in (*PROBLEMS, Status.UNUSED)}
     spare = [line[0] for status in (Status.UNEXPECTED, Status.UNUSED) for line in groups[status]]
     wanted = [line[0] for line in groups[Status.MISSING]]
     told = [f"{where} does not fit {match.spec.name}; nothing was loaded."]
     for status in PROBLEMS:
         others = spare if status is Status.MISSING else wanted if status is Status.UNEXPECTED else []
-        told.extend(_section(status, match.of(status), groups[status], others))
+        if lines := groups[status]:
+            told.append(f"  {status.value} ({sum(len(row.theirs) for row in match.of(status))}):")
+        for name, said in lines[:MAX_LINES]:
+            near = difflib.get_close_matches(name, others[:MAX_LINES], n=1, cutoff=0.85)
+            told.append(f"    {name}  {said}".rstrip() + (f"   <- looks like {near[0]}" if near else ""))
+        if len(lines) > MAX_LINES:
+            told.append(f"    ... and {len(lines) - MAX_LINES} more")
     told.extend(_hints(match, file_labels))
     return "\n".join(told)
-
-
-def _another_kind(match: Match, own: ClassSpec) -> str:
-    """A whole model, but of another kind than was asked for: what it is, and what uses it."""
-    spec = match.spec
-    is_one, command, task = _use(own)
-    parts = " and no ".join(dict.fromkeys(row.part for row in match.problems))
-    return (
-        f"is {is_one} ({own.name}), not {_use(spec)[0]}: it has no {parts} for {spec.name}. Use 'bertkit {command}' or "
-        f"pipeline({task!r}); or train a new head, after {spec.name}.from_pretrained(..., {_request(spec)})"
-    )
 
 
 def _use(spec: ClassSpec) -> tuple[str, str, str]:
@@ -102,26 +99,20 @@ def printable(name: str) -> str:
     return shown if len(shown) <= 160 else shown[:157] + "..."
 
 
-def _section(status: Status, rows: Sequence[Row], lines: Sequence[tuple[str, str]], others: Sequence[str]) -> list[str]:
-    if not rows:
-        return []
-    told = [f"  {status.value} ({sum(len(row.theirs) for row in rows)}):"]
-    for name, said in lines[:MAX_LINES]:
-        near = difflib.get_close_matches(name, others[:MAX_LINES], n=1, cutoff=0.85)
-        told.append(f"    {name}  {said}".rstrip() + (f"   <- looks like {near[0]}" if near else ""))
-    if len(lines) > MAX_LINES:
-        told.append(f"    ... and {len(lines) - MAX_LINES} more")
-    return told
-
-
 def _hints(match: Match, file_labels: int | None) -> list[str]:
     """What to do, for common causes."""
     spec, config, problems = match.spec, match.config, match.problems
     hints = []
     if all(row.status is Status.MISSING for row in problems if row.part == "encoder") and not match.exact:
-        hints.append(f"No tensor has a name of the {match.table.family} family: this is another kind of model.")
-        return ["  " + hint for hint in hints]
-    layers = _layers_in_file(match)
+        return [f"  No tensor has a name of the {match.table.family} family: this is another kind of model."]
+    numbers = {
+        layer_number(match.table.canonical(name))
+        for row in match.rows
+        if row.part == "encoder" or row.status is Status.UNEXPECTED
+        for name in row.theirs
+        if row.status is not Status.MISSING
+    }
+    layers = len(numbers - {None})
     plural = "s" * (layers != 1)
     field, what = "num_hidden_layers", f"layer{plural}"
     if config.num_hidden_groups is not None:
@@ -145,14 +136,3 @@ def _hints(match: Match, file_labels: int | None) -> list[str]:
             "num_labels and id2label to use it, or pass new_head=True to replace it by a new one."
         )
     return ["  " + hint for hint in hints]
-
-
-def _layers_in_file(match: Match) -> int:
-    numbers = {
-        layer_number(match.table.canonical(name))
-        for row in match.rows
-        if row.part == "encoder" or row.status is Status.UNEXPECTED
-        for name in row.theirs
-        if row.status is not Status.MISSING
-    }
-    return len(numbers - {None})

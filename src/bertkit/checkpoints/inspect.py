@@ -6,7 +6,6 @@ checkpoints that cannot be loaded, and says why, as long as the header is readab
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -16,15 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertkit.checkpoints.explain import explain, printable, ranges
-from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
-from bertkit.checkpoints.match import HeadRequest, Row, match, surplus
+from bertkit.checkpoints.huggingface import Weights, check_vocabulary, config_path, find_vocabulary, find_weights
+from bertkit.checkpoints.match import Row, match, surplus
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
-from bertkit.checkpoints.vocabulary_size import check_vocabulary, find_vocabulary
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
+from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import open_regular
 
@@ -34,7 +33,7 @@ FoundT = TypeVar("FoundT")
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One weights file: name, size and hexadecimal SHA-256 (None if it was not asked for)."""
+    """One weights file; its hexadecimal SHA-256 is None if it was not asked for."""
 
     name: str
     num_bytes: int
@@ -45,15 +44,12 @@ class FileReport:
 class ModelReport:
     """What :func:`inspect` found.
 
-    path: of the checkpoint.
     loadable: whether at least one class loads it without a new head.
     problems: the reasons if not, and anything else that is wrong.
-    config: its content; None if it is unusable.
+    config: None if it is unusable.
     viewed_as: the class that :attr:`tensors` refers to: the one it was saved from, otherwise the bare encoder.
-    num_parameters: values in the file, without copies and buffers.
-    parameters: the same by part.
+    num_parameters: values in the file, without copies and buffers; ``parameters``: the same by part.
     dtypes: number of tensors by type.
-    tensors: status, our name, their names, shape, type and part of each tensor.
     heads: whether each head is in the file.
     classes: for each class "exact", what to add ("num_labels=", "new_head=True"), or "no".
     unused: tensors of the file without a place in the class :attr:`viewed_as`.
@@ -184,7 +180,8 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
         labels=tuple(config.id2label.values()) if config is not None and labelled else None,
         tokenizer=None if found is None else {"file": found.file.name, "size": found.size, "settings": found.settings},
         files=tuple(
-            FileReport(file.name, file.stat().st_size, _sha256(file) if hash_files else None) for file in weights.files
+            FileReport(file.name, file.stat().st_size, sha256_file(file) if hash_files else None)
+            for file in weights.files
         ),
     )
 
@@ -201,12 +198,12 @@ def _attempt(problems: list[str], look: Callable[[], FoundT]) -> FoundT | None:
 def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameTable) -> str:
     if "masked-lm head" in spec.heads and not config.tie_word_embeddings:
         return "no"
-    requests = {"exact": HeadRequest()}
-    if spec.heads:
-        requests |= {"num_labels=": HeadRequest(labels=spec.label_head), "new_head=True": HeadRequest(new_head=True)}
-    for verdict, request in requests.items():
-        if not match(weights.tensors, config, spec, table, request).problems:
-            return verdict
+    if not match(weights.tensors, config, spec, table).problems:
+        return "exact"
+    if spec.heads and not match(weights.tensors, config, spec, table, labels=True).problems:
+        return "num_labels="
+    if spec.heads and not match(weights.tensors, config, spec, table, new_head=True).problems:
+        return "new_head=True"
     return "no"
 
 
@@ -239,11 +236,6 @@ def _is_broken(info: TensorInfo) -> bool:
             if first_not_finite(np.frombuffer(block, np.uint8), info.dtype) is not None:
                 return True
     return False
-
-
-def _sha256(file: Path) -> str:
-    with open_regular(file) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _table(rows: Iterable[Row]) -> list[str]:

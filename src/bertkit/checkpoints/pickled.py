@@ -33,26 +33,24 @@ _BYTES_PER_S = 5e6
 
 
 def find_pickles(path: Path) -> tuple[Path, ...]:
-    """The pickles of a checkpoint, given as a folder or as one of its files; empty if there are none.
-
-    Raises:
-        CheckpointError: an index that cannot be read or names missing files or files elsewhere.
-    """
-    if not path.is_dir():
-        if path.name == PICKLE_INDEX:
-            return _of_index(path)
+    """The pickles of a checkpoint, given as a folder or as one of its files; empty if there are none."""
+    if path.is_dir():
+        path /= PICKLE if (path / PICKLE).is_file() else PICKLE_INDEX
+        if not path.is_file():
+            return ()
+    if path.name != PICKLE_INDEX:
         return (path,) if path.suffix in (".bin", ".pt", ".pth") and path.is_file() else ()
-    if (path / PICKLE).is_file():
-        return (path / PICKLE,)
-    return _of_index(path / PICKLE_INDEX) if (path / PICKLE_INDEX).is_file() else ()
+    files = tuple(path.with_name(name) for name in sorted(set(read_weight_map(path, ".bin").values())))
+    for file in files:
+        if not file.is_file():
+            raise CheckpointError(f"{path} names {file.name}, which does not exist: the download is incomplete")
+    return files
 
 
 def unpickle(pickles: tuple[Path, ...], folder: Path) -> None:
     """Write the tensors of pickles into safetensors files, under their own names.
 
-    Args:
-        pickles: the files of one checkpoint.
-        folder: an empty folder, for ``model.safetensors`` or shards and their index.
+    The folder is empty before, and gets ``model.safetensors`` or shards and their index.
 
     Raises:
         CheckpointError: not a pickle of tensors, one that runs other code, or a tensor in two files.
@@ -70,14 +68,6 @@ def unpickle(pickles: tuple[Path, ...], folder: Path) -> None:
         weight_map |= dict.fromkeys(hashes, name)
     if len(pickles) > 1:
         (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}), encoding="utf-8")
-
-
-def _of_index(index: Path) -> tuple[Path, ...]:
-    files = [index.parent / name for name in sorted(set(read_weight_map(index, ".bin").values()))]
-    for file in files:
-        if not file.is_file():
-            raise CheckpointError(f"{index} names {file.name}, which does not exist: the download is incomplete")
-    return tuple(files)
 
 
 def _in_another_process(pickle: Path, out: Path) -> dict[str, str]:

@@ -44,14 +44,7 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(file: Path, folder: Path) -> list[Path]:
-    """Extract the checkpoint in an archive into a flat folder.
-
-    Args:
-        file: the archive.
-        folder: an empty folder.
-
-    Returns:
-        The files, sorted by name.
+    """Extract the checkpoint in an archive into an empty folder, without sub-folders; returns the files by name.
 
     Raises:
         CheckpointError: a damaged archive; names outside it; links, encryption, methods other than stored and deflated;
@@ -108,9 +101,15 @@ def _checked(members: list[zipfile.ZipInfo], file: Path) -> list[zipfile.ZipInfo
         if "\0" in member.orig_filename:
             raise _refused(file, f"the name {member.orig_filename[:80]!r} has a NUL in it")
         plain = parts[-1]
-        if member.is_dir() or "__MACOSX" in parts or plain.startswith(".") or not _is_wanted(plain):
+        is_wanted = any(fnmatch.fnmatchcase(plain, pattern) for pattern in WANTED)
+        if member.is_dir() or "__MACOSX" in parts or plain.startswith(".") or not is_wanted:
             continue
-        _check_member(member, file)
+        if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise _refused(file, f"{name!r} is a link or a device, not a file")
+        if member.flag_bits & 0x1:
+            raise _refused(file, f"{name!r} is encrypted: unpack it yourself")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _refused(file, f"{name!r} is packed by method {member.compress_type}: unpack it yourself")
         if plain in wanted:
             raise _refused(file, f"it contains {wanted[plain].filename!r} and {name!r}: unpack it and pass one folder")
         wanted[plain] = member
@@ -123,20 +122,6 @@ def _checked(members: list[zipfile.ZipInfo], file: Path) -> list[zipfile.ZipInfo
         shown = ", ".join(repr(member.filename) for member in members[:5])
         raise CheckpointError(f"{file} contains no checkpoint, but {shown or 'no files'}")
     return [wanted[name] for name in sorted(wanted)]
-
-
-def _is_wanted(name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in WANTED)
-
-
-def _check_member(member: zipfile.ZipInfo, file: Path) -> None:
-    kind = stat.S_IFMT(member.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG):
-        raise _refused(file, f"{member.filename!r} is a link or a device, not a file")
-    if member.flag_bits & 0x1:
-        raise _refused(file, f"{member.filename!r} is encrypted: unpack it yourself")
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise _refused(file, f"{member.filename!r} is packed by method {member.compress_type}: unpack it yourself")
 
 
 def _check_places(members: Iterable[zipfile.ZipInfo], file: Path, size: int) -> None:

@@ -16,43 +16,22 @@ from typing import Any
 
 #: The names of each module; loaded when first used.
 _NAMES = {
-    "create_pretraining_data": (
-        "MaskedLmInstance",
-        "TrainingInstance",
-        "create_float_feature",
-        "create_instances_from_document",
-        "create_int_feature",
-        "create_masked_lm_predictions",
-        "create_training_instances",
-        "truncate_seq_pair",
-        "write_instance_to_example_files",
-    ),
-    "modeling": ("BertConfig", "BertModel", "gather_indexes", "gelu", "get_shape_list"),
-    "optimization": ("AdamWeightDecayOptimizer", "create_optimizer"),
-    "run_classifier": (
-        "ColaProcessor",
-        "DataProcessor",
-        "InputExample",
-        "InputFeatures",
-        "MrpcProcessor",
-        "convert_examples_to_features",
-        "convert_single_example",
-    ),
-    "tokenization": (
-        "BasicTokenizer",
-        "FullTokenizer",
-        "WordpieceTokenizer",
-        "convert_by_vocab",
-        "convert_ids_to_tokens",
-        "convert_to_unicode",
-        "convert_tokens_to_ids",
-        "load_vocab",
-        "printable_text",
-        "validate_case_matches_checkpoint",
-        "whitespace_tokenize",
-    ),
+    "create_pretraining_data": """
+        MaskedLmInstance TrainingInstance create_float_feature create_instances_from_document create_int_feature
+        create_masked_lm_predictions create_training_instances truncate_seq_pair write_instance_to_example_files
+    """,
+    "modeling": "BertConfig BertModel gather_indexes gelu get_shape_list",
+    "optimization": "AdamWeightDecayOptimizer create_optimizer",
+    "run_classifier": """
+        ColaProcessor DataProcessor InputExample InputFeatures MrpcProcessor convert_examples_to_features
+        convert_single_example
+    """,
+    "tokenization": """
+        BasicTokenizer FullTokenizer WordpieceTokenizer convert_by_vocab convert_ids_to_tokens convert_to_unicode
+        convert_tokens_to_ids load_vocab printable_text validate_case_matches_checkpoint whitespace_tokenize
+    """,
 }
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)
 

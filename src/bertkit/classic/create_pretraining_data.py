@@ -13,6 +13,7 @@ from random import Random
 from typing import Protocol
 
 from bertkit.checkpoints.tensorflow.crc import crc32c, masked
+from bertkit.classic import run_classifier
 from bertkit.data.examples.original_instances import (
     InstanceSettings,
     MaskedLmInstance,
@@ -40,20 +41,12 @@ __all__ = [
 ]
 
 
-class Tokenizer(Protocol):
+class Tokenizer(run_classifier.Tokenizer, Protocol):
     """What a tokenizer must have; both ``FullTokenizer`` and ``BertTokenizer`` fit."""
 
     @property
     def vocab(self) -> Mapping[str, int]:
         """Token to id, in the order of the vocabulary file."""
-        ...
-
-    def tokenize(self, text: str) -> list[str]:
-        """The word pieces of a text, without special tokens."""
-        ...
-
-    def convert_tokens_to_ids(self, tokens: list[str]) -> list[int]:
-        """Their ids."""
         ...
 
 
@@ -142,7 +135,9 @@ def write_instance_to_example_files(
         record = _example(instance, tokenizer, max_seq_length, max_predictions_per_seq)
         records[number % len(records)].append(record)
     for file, own in zip(output_files, records, strict=True):
-        write_atomically(Path(file), b"".join(map(_framed, own)))
+        # Each record of a TFRecord file is its length and its bytes, each followed by a masked CRC-32C.
+        parts = (part for record in own for part in (struct.pack("<Q", len(record)), record))
+        write_atomically(Path(file), b"".join(part + struct.pack("<I", masked(crc32c(part))) for part in parts))
 
 
 def create_int_feature(values: Iterable[int]) -> bytes:
@@ -180,12 +175,6 @@ def _example(
     }
     entries = (_field(1, name.encode()) + _field(2, feature) for name, feature in features.items())
     return _field(1, b"".join(_field(1, entry) for entry in entries))
-
-
-def _framed(record: bytes) -> bytes:
-    """A record of a TFRecord file: its length and its bytes, each followed by a masked CRC-32C."""
-    length = struct.pack("<Q", len(record))
-    return b"".join(part + struct.pack("<I", masked(crc32c(part))) for part in (length, record))
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -7,8 +7,7 @@ of a :class:`bertkit.BertModel`, which holds the weights and is passed as ``mode
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -20,22 +19,15 @@ from bertkit.model import models as bert
 from bertkit.model.encoder import ACTIVATIONS
 from bertkit.model.padded import PackedModel
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 __all__ = ["BertConfig", "BertModel", "gather_indexes", "gelu", "get_shape_list"]
 
-#: What two configs must share for one's weights to be the other's.
-_SHAPE = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
+#: The original's arguments, in its order.
+_POSITIONAL = """
+    vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob
+    attention_probs_dropout_prob max_position_embeddings type_vocab_size initializer_range
+""".split()
+#: What two configs may differ in if one's weights are to be the other's.
+_NOT_OF_THE_SHAPE = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
 
 class BertConfig(settings.BertConfig):
@@ -59,22 +51,6 @@ class BertConfig(settings.BertConfig):
         if twice := given.keys() & values.keys():
             raise ConfigError(f"BertConfig is given {', '.join(sorted(twice))} twice")
         super().__init__(**given, **values)
-
-
-#: The original's arguments, in its order.
-_POSITIONAL = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-)
 
 
 class BertModel:
@@ -110,12 +86,21 @@ class BertModel:
         *,
         model: PackedModel | None = None,
     ) -> None:
-        self.model = bert.BertModel(config) if model is None else _encoder_of(model)
-        _check_shape(config, self.model)
-        device = self.model.device
+        encoder = bert.BertModel(config) if model is None else getattr(model, "bert", model)
+        if not isinstance(encoder, bert.BertModel):
+            raise InputError(
+                f"model must be a bertkit.BertModel or a model with one inside, got {type(model).__name__}"
+            )
+        _check_shape(config, encoder)
+        self.model = encoder
+        device = encoder.device
         tensors = [None if x is None else torch.as_tensor(x, device=device) for x in (input_mask, token_type_ids)]
-        with _mode(self.model, is_training):
-            out = self.model(torch.as_tensor(input_ids, device=device), *tensors, output_hidden_states=True)
+        before = encoder.training
+        encoder.train(is_training)
+        try:
+            out = encoder(torch.as_tensor(input_ids, device=device), *tensors, output_hidden_states=True)
+        finally:
+            encoder.train(before)
         self.embedding_output: Tensor = out.hidden_states[0]
         self.all_encoder_layers: list[Tensor] = list(out.hidden_states[1:])
         self.sequence_output: Tensor = out.last_hidden_state
@@ -191,29 +176,11 @@ def get_shape_list(tensor: Tensor, expected_rank: int | Sequence[int] | None = N
     return shape
 
 
-def _encoder_of(model: PackedModel) -> bert.BertModel:
-    encoder = model if isinstance(model, bert.BertModel) else getattr(model, "bert", None)
-    if not isinstance(encoder, bert.BertModel):
-        raise InputError(f"model must be a bertkit.BertModel or a model with one inside, got {type(model).__name__}")
-    return encoder
-
-
 def _check_shape(config: settings.BertConfig, model: bert.BertModel) -> None:
     differing = [
         f"{name} is {getattr(config, name)!r} in the config and {getattr(model.config, name)!r} in the model"
-        for name in _SHAPE
-        if getattr(config, name) != getattr(model.config, name)
+        for name in _POSITIONAL
+        if name not in _NOT_OF_THE_SHAPE and getattr(config, name) != getattr(model.config, name)
     ]
     if differing:
         raise ConfigError(f"the config does not match the model: {'; '.join(differing)}. Pass model.config")
-
-
-@contextmanager
-def _mode(model: torch.nn.Module, is_training: bool) -> Iterator[None]:
-    """Training or eval mode inside the block; restored afterwards."""
-    before = model.training
-    model.train(is_training)
-    try:
-        yield
-    finally:
-        model.train(before)

@@ -176,7 +176,8 @@ def convert_single_example(
     num_special = 3 if pieces_b else 2
     if max_seq_length <= num_special + bool(pieces_b):
         raise InputError(f"max_seq_length={max_seq_length} leaves no room beside the {num_special} special tokens")
-    _truncate_seq_pair(pieces_a, pieces_b, max_seq_length - num_special)
+    while len(pieces_a) + len(pieces_b) > max_seq_length - num_special:
+        (pieces_a if len(pieces_a) > len(pieces_b) else pieces_b).pop()
     tokens = ["[CLS]", *pieces_a, "[SEP]"]
     segment_ids = [0] * len(tokens)
     if pieces_b:
@@ -204,12 +205,6 @@ def convert_examples_to_features(
         convert_single_example(number, example, label_list, max_seq_length, tokenizer)
         for number, example in enumerate(examples)
     ]
-
-
-def _truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int) -> None:
-    """Shorten two lists in place, without random draws, unlike that of ``create_pretraining_data``."""
-    while len(tokens_a) + len(tokens_b) > max_length:
-        (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()
 
 
 def _packed_or_not(path: Path) -> Path:

@@ -183,7 +183,7 @@ class _HeldOut:
 
 def _check_out(out: Path, overwrite: bool) -> None:
     """Find what prevents writing to ``--out`` now, not after an hour of counting."""
-    from bertkit.tokenization.formats.wordpiece_files import WORDPIECE
+    from bertkit.tokenization.formats.vocabulary_files import WORDPIECE
 
     existing = next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():

@@ -61,12 +61,9 @@ QUESTIONS = WindowSize(items=256, first=16, characters=2_000_000)
 def run_rows(
     rows: Ragged, backend: Backend[ResultT], advance: Callable[[int], None] = lambda count: None
 ) -> list[ResultT]:
-    """One result per row, in the order of the rows.
+    """One result per row, at least one, in the order of the rows.
 
-    Args:
-        rows: at least one.
-        backend: computes them.
-        advance: called with the number of rows after each pack; may raise to stop.
+    ``advance`` is called with the number of rows after each pack, and may raise to stop.
     """
     packs = pack_by_length(rows.lengths, backend.max_tokens)
     values: list[ResultT | None] = [None] * len(rows)

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.export import Dim
 
 from bertkit import __version__
 from bertkit.batch import pack
@@ -31,13 +32,15 @@ from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, 
 from bertkit.inference.onnx_model import FILES, MANIFEST, Variant, open_session
 from bertkit.model import auto
 from bertkit.model.models import BertModel
-from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
+from bertkit.ragged import Floats
 from bertkit.system.atomic_files import disk_guard, sha256_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks.decision_file import read_decision, write_decision
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tasks.examples import Fact
+from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 GRAPHS: dict[str, type[Graph]] = {"padded": PaddedGraph, "packed": PackedGraph}
 #: Version of ONNX's operators: the one torch recommends, and those it can write.
@@ -61,33 +64,38 @@ HEADS = {
 }
 
 
+class GraphFile(TypedDict):
+    """One graph; ``largest_difference`` is that from the model in the check, None without one."""
+
+    file: str
+    sha256: str
+    #: The inputs and outputs with their axes.
+    inputs: dict[str, list[str]]
+    outputs: dict[str, list[str]]
+    largest_difference: float | None
+
+
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
-
-    folder: where.
-    variants: variant to its file, SHA-256, inputs, outputs with their axes, and the largest difference to the model
-        that the check found (None without a check).
-    token_outputs: outputs with one row a token.
-    """
+    """What was written; ``token_outputs`` have one row a token."""
 
     folder: Path
     model: str
     opset: int
-    variants: dict[str, dict[str, Any]]
+    variants: dict[str, GraphFile]
     token_outputs: list[str]
 
 
 def export_onnx(
     model: PackedModel,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizer | None,
     folder: str | Path,
     *,
     variants: Sequence[Variant] = ("padded",),
     opset: int = OPSET,
     check: bool = True,
     seed: int = 0,
-    decision: Mapping[str, Any] | None = None,
+    decision: Mapping[str, Fact] | None = None,
 ) -> Exported:
     """Write a model as ONNX, with ``config.json`` (labels included), its tokenizer and a ``README.md`` for its users.
 
@@ -160,17 +168,10 @@ def _card(exported: Exported, config: BertConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def load_for_export(name_or_path: str | Path, task: str | None = None) -> tuple[PackedModel, Any, dict[str, Any]]:
-    """A model in the class it was saved from, or that a task needs; its tokenizer and its decision.
-
-    Args:
-        name_or_path: folder or Hub name.
-        task: a key of :data:`HEADS`; None uses ``architectures`` in the config.
-
-    Raises:
-        CheckpointError: it cannot be loaded, or has no such head.
-        ConfigError: an unknown task, or no task and no known architecture in the config.
-    """
+def load_for_export(
+    name_or_path: str | Path, task: str | None = None
+) -> tuple[PackedModel, PreTrainedTokenizer, dict[str, Json]]:
+    """A model in the class it was saved from, or that a task of :data:`HEADS` needs; its tokenizer and its decision."""
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)
@@ -199,7 +200,7 @@ def _check_request(model: PackedModel, target: Path, variants: Sequence[str], op
         raise InputError(f"export needs a float32 model on the CPU, got {model.dtype} on {model.device}")
 
 
-def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check: bool, seed: int) -> dict[str, Any]:
+def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check: bool, seed: int) -> GraphFile:
     """Write and check one graph; returns its entry in the manifest."""
     path = folder / FILES[variant]
     graph = GRAPHS[variant](model).eval()
@@ -234,38 +235,28 @@ def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check:
     }
 
 
-def _sample(variant: str, num_inputs: int) -> tuple[tuple[Tensor, ...], tuple[dict[int, Any], ...]]:
+def _sample(variant: str, num_inputs: int) -> tuple[tuple[Tensor, ...], tuple[dict[int, Dim], ...]]:
     """Example arguments for tracing, and the names of their axes. Sizes 0 and 1 would be taken as fixed."""
     if variant == "padded":
-        batch, sequence = torch.export.Dim("batch"), torch.export.Dim("sequence")
+        batch, sequence = Dim("batch"), Dim("sequence")
         ids, mask = torch.zeros((2, 3), dtype=torch.int64), torch.ones((2, 3), dtype=torch.int64)
         shape = {0: batch, 1: sequence}
         return (ids, mask, ids.clone())[:num_inputs], (shape, shape, shape)[:num_inputs]
-    tokens, bounds = torch.export.Dim("tokens"), torch.export.Dim("bounds")
+    tokens, bounds = Dim("tokens"), Dim("bounds")
     ids, cu_seqlens = torch.zeros(9, dtype=torch.int64), torch.tensor([0, 4, 9])
     return (ids, cu_seqlens, ids.clone())[:num_inputs], ({0: tokens}, {0: bounds}, {0: tokens})[:num_inputs]
 
 
 def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) -> float:
-    """Compare a graph with the model on batches of random shapes.
-
-    Args:
-        path: the ``.onnx`` file.
-        model: what it was exported from.
-        variant: padded or packed.
-        seed: of the batches.
-
-    Returns:
-        The largest difference.
-
-    Raises:
-        CheckpointError: a difference above :data:`TOLERANCE`, another shape, or a value that is not finite.
-    """
+    """The largest difference between a graph and its model on batches of random shapes."""
     session = open_session(path)
     names = [found.name for found in session.get_inputs()]
     outputs = [found.name for found in session.get_outputs()]
     generator, worst = np.random.default_rng(seed), 0.0
-    for lengths in _lengths(generator, model.config.max_input_length):
+    longest = model.config.max_input_length
+    fixed = {0: [1], 1: [longest, min(2, longest)]}  # a single token, the longest input; the others are random
+    for number in range(NUM_CHECKS):
+        lengths = fixed.get(number) or generator.integers(1, min(longest, 40) + 1, generator.integers(1, 6)).tolist()
         feeds, expected = _case(model, variant, lengths, generator)
         found = session.run(None, {name: feeds[name].numpy() for name in names})
         for name, array in zip(outputs, found, strict=True):
@@ -282,21 +273,14 @@ def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) 
     return worst
 
 
-def _lengths(generator: np.random.Generator, longest: int) -> Iterator[list[int]]:
-    """A single token, the longest input, and random batches."""
-    yield [1]
-    yield [longest, min(2, longest)]
-    for _ in range(NUM_CHECKS - 2):
-        yield generator.integers(1, min(longest, 40) + 1, size=generator.integers(1, 6)).tolist()
-
-
 def _case(
     model: PackedModel, variant: str, lengths: list[int], generator: np.random.Generator
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+) -> tuple[dict[str, Tensor], dict[str, Floats]]:
     """Random inputs of a graph, and the outputs of the model for them."""
-    config = model.config
-    # Some families mask the padding id; tokenizers never use it for a real token.
-    ids = [_not_padding(generator.integers(0, config.vocab_size, n), config) for n in lengths]
+    config, choice = model.config, kind_of(model) == "choice"
+    ids = [generator.integers(0, config.vocab_size, n) for n in lengths]
+    for row in ids:  # some families mask the padding id; tokenizers never use it for a real token
+        row[row == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
     segments = [np.sort(generator.integers(0, max(1, config.type_vocab_size), n)) for n in lengths]
     batch = pack([row.tolist() for row in ids], [row.tolist() for row in segments])
     with torch.inference_mode():
@@ -312,20 +296,8 @@ def _case(
             feeds["input_ids"].fill_(config.pad_token_id)
             feeds["input_ids"][real], feeds["token_type_ids"][real] = batch.input_ids, batch.token_type_ids
             feeds["attention_mask"] = real.long()
-            out = _run_padded(model, feeds)
-    choice = kind_of(model) == "choice"
+            out = model(**{name: x[:, None] if choice else x for name, x in feeds.items()})
     return feeds, {name: (out[name].flatten() if choice else out[name]).numpy() for name in out}
-
-
-def _run_padded(model: PackedModel, feeds: dict[str, Tensor]) -> ModelOutput:
-    shaped = {name: x[:, None] if kind_of(model) == "choice" else x for name, x in feeds.items()}
-    out = model(**shaped)
-    assert isinstance(out, ModelOutput)
-    return out
-
-
-def _not_padding(ids: Any, config: Any) -> Any:
-    return np.where(ids == config.pad_token_id, (config.pad_token_id + 1) % config.vocab_size, ids)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,44 +26,38 @@ from bertkit.model.padded import PackedModel
 FORBIDDEN = torch.finfo(torch.float32).min
 
 
-class GraphLayout(Protocol):
-    """What the model needs of a :class:`bertkit.batch.Layout`, and what :func:`attend` needs."""
+class GraphLayout:
+    """What the model needs of a :class:`bertkit.batch.Layout`, and what :func:`attend` needs.
 
+    num_sequences: B.
+    first: row of each sequence's first token, int64 ``(B,)``.
+    bias: what is added to the scores of attention, ``(B, 1, 1, S)``.
+    """
+
+    num_sequences: int
+    first: Tensor
     bias: Tensor
 
-    @property
-    def num_sequences(self) -> Any:
-        """B."""
-
-    def first_rows(self, device: Any = None) -> Tensor:
-        """Row of each sequence's first token, int64 ``(B,)``."""
+    def first_rows(self, device: torch.device | None = None) -> Tensor:
+        return self.first
 
     def gather(self, x: Tensor) -> Tensor:
         """``(T, ...)`` to ``(B, S, ...)``."""
+        raise NotImplementedError
 
     def give_back(self, x: Tensor) -> Tensor:
         """``(B, S, ...)`` to ``(T, ...)``."""
+        raise NotImplementedError
 
 
-class PaddedLayout:
-    """Rows of a padded batch; padding is computed, but not attended to.
-
-    Args:
-        mask: ``(B, S)``, 1 at real tokens.
-    """
+class PaddedLayout(GraphLayout):
+    """Rows of a padded batch with a mask ``(B, S)``, 1 at real tokens; padding is computed, but not attended to."""
 
     def __init__(self, mask: Tensor) -> None:
-        self.shape = mask.shape
+        self.shape, self.num_sequences = mask.shape, mask.shape[0]
         # The first real token, not the first column: there may be padding before it.
         self.first = torch.arange(mask.shape[0]) * mask.shape[1] + (mask != 0).long().argmax(dim=1)
         self.bias = torch.where(mask[:, None, None, :] != 0, 0.0, FORBIDDEN)
-
-    @property
-    def num_sequences(self) -> Any:
-        return self.shape[0]
-
-    def first_rows(self, device: Any = None) -> Tensor:
-        return self.first
 
     def gather(self, x: Tensor) -> Tensor:
         return x.unflatten(0, self.shape)  # type: ignore[no-any-return]
@@ -73,34 +66,26 @@ class PaddedLayout:
         return x.flatten(0, 1)
 
 
-class PackedLayout:
-    """Sequences end to end; only attention pads them to the longest.
+class PackedLayout(GraphLayout):
+    """Sequences end to end, T tokens in all; only attention pads them to the longest.
 
-    Args:
-        cu_seqlens: int64 ``(B + 1,)``, 0 and the end of each sequence.
-        num_tokens: T.
+    ``cu_seqlens``: int64 ``(B + 1,)``, 0 and the end of each sequence.
     """
 
-    def __init__(self, cu_seqlens: Tensor, num_tokens: Any) -> None:
-        self.starts = cu_seqlens[:-1]
-        lengths_B = cu_seqlens[1:] - self.starts
+    def __init__(self, cu_seqlens: Tensor, num_tokens: int) -> None:
+        self.first = cu_seqlens[:-1]
+        self.num_sequences = self.first.shape[0]
+        lengths_B = cu_seqlens[1:] - self.first
         longest = lengths_B.max().item()
         torch._check(longest >= 1)
         column_1S = torch.arange(longest)[None, :]
         real_BS = column_1S < lengths_B[:, None]
-        self.rows_BS = torch.where(real_BS, self.starts[:, None] + column_1S, self.starts[:, None])
+        self.rows_BS = torch.where(real_BS, self.first[:, None] + column_1S, self.first[:, None])
         self.bias = torch.where(real_BS, 0.0, FORBIDDEN)[:, None, None, :]
         row_T = torch.arange(num_tokens)
         owner_T = (row_T[:, None] >= cu_seqlens[None, 1:]).long().sum(dim=1)
-        self.positions = row_T - self.starts[owner_T]
+        self.positions = row_T - self.first[owner_T]
         self.places_T = owner_T * longest + self.positions
-
-    @property
-    def num_sequences(self) -> Any:
-        return self.starts.shape[0]
-
-    def first_rows(self, device: Any = None) -> Tensor:
-        return self.starts
 
     def gather(self, x: Tensor) -> Tensor:
         # An embedding lookup is the simplest gather of rows, which every runtime has.
@@ -128,11 +113,7 @@ def pool(x_TD: Tensor, layout: GraphLayout, pooling: str) -> Tensor:
 
 
 class Graph(nn.Module):
-    """A model that takes positional tensors and returns a tuple of tensors.
-
-    Args:
-        model: what it computes.
-    """
+    """A model that takes positional tensors and returns a tuple of tensors."""
 
     #: The input with the boundaries of the sequences.
     bounds: str
@@ -171,10 +152,13 @@ class PaddedGraph(Graph):
         segments = None if token_type_ids is None else token_type_ids.flatten()
         layout = PaddedLayout(attention_mask)
         found = self._run(input_ids.flatten(), segments, positions.flatten(), layout)
-        return tuple(
-            _only_at(x.unflatten(0, input_ids.shape), attention_mask) if name in self.model.token_fields else x
-            for name, x in zip(self.outputs, found, strict=True)
-        )
+
+        def padded(x_T: Tensor) -> Tensor:
+            x_BS = x_T.unflatten(0, input_ids.shape)
+            return torch.where((attention_mask != 0).unflatten(-1, (-1, *(1,) * (x_BS.ndim - 2))), x_BS, 0.0)
+
+        names = zip(self.outputs, found, strict=True)
+        return tuple(padded(x) if name in self.model.token_fields else x for name, x in names)
 
 
 class PackedGraph(Graph):
@@ -206,28 +190,21 @@ def kind_of(model: PackedModel) -> str:
 @contextmanager
 def traceable(model: PackedModel) -> Iterator[None]:
     """Inside the block, a model in eval mode uses :func:`attend` and :func:`pool`, and no prepacked weights."""
-    attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
-    linears = [module for module in model.modules() if isinstance(module, Linear)]
-    kernels = [attention.attend for attention in attentions]
+    kernels = {module: module.attend for module in model.modules() if isinstance(module, SelfAttention)}
+    packed = {module: module._packed for module in model.modules() if isinstance(module, Linear)}
     pooling = getattr(model, "pool", None)
-    packed = [(linear._packed, linear._packed_from) for linear in linears]
-    for attention in attentions:
+    for attention in kernels:
         attention.attend = attend  # type: ignore[assignment]
+    for linear in packed:
+        linear._packed = None
     if pooling is not None:
         model.pool = pool  # type: ignore[assignment]
-    for linear in linears:
-        linear._packed = linear._packed_from = None
     try:
         yield
     finally:
+        for attention, kernel in kernels.items():
+            attention.attend = kernel
+        for linear, copy in packed.items():
+            linear._packed = copy
         if pooling is not None:
             model.pool = pooling
-        for attention, kernel in zip(attentions, kernels, strict=True):
-            attention.attend = kernel
-        for linear, (copy, source) in zip(linears, packed, strict=True):
-            linear._packed, linear._packed_from = copy, source
-
-
-def _only_at(x: Tensor, mask: Tensor) -> Tensor:
-    """``x`` ``(B, S, ...)``, 0 where ``mask`` ``(B, S)`` is."""
-    return torch.where((mask != 0).unflatten(-1, (-1, *(1,) * (x.ndim - 2))), x, 0.0)

@@ -38,6 +38,7 @@ class Asked:
 
 #: An answer as it is told, and a question as a caller may pass it.
 Told = dict[str, float | int | str | bool]
+Answer = Told | list[Told]
 Question = Asked | Mapping[str, str] | tuple[str, str] | list[str]
 
 
@@ -66,7 +67,7 @@ class QuestionAnsweringPipeline(Pipeline):
         align_to_words: bool = True,
         truncation: bool = False,
         progress: bool | None = None,
-    ) -> Shaped[Told | list[Told]]:
+    ) -> Shaped[Answer]:
         """Answer questions from contexts of any length.
 
         Args:
@@ -107,52 +108,43 @@ class QuestionAnsweringPipeline(Pipeline):
         """
         given = _join(inputs if question is None else question, context)
         lengths = (max_seq_len, doc_stride, max_question_len, max_answer_len)
-        settings = self._read_settings(dict(zip(_SETTINGS, lengths, strict=True)))
+        settings = self._read_settings(dict(zip(_SETTINGS, lengths, strict=True)), truncation)
+        with_null, threshold = self._read_refusal(handle_impossible_answer, null_threshold)
         if top_k is not None and not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
-        if truncation not in (True, False):
-            raise InputError(f"truncation must be True or False, got {truncation!r}")
-        tuned = self.decision.get("null_threshold")
-        if tuned is not None and not _is_number(tuned):
-            raise CheckpointError(f"decision.json of the model has null_threshold={tuned!r}; expected a number")
-        if null_threshold is not None and (not _is_number(null_threshold) or math.isnan(null_threshold)):
-            raise InputError(f"null_threshold must be a number, got {null_threshold!r}")
-        threshold = float(tuned or 0.0) if null_threshold is None else null_threshold
-        with_null = tuned is not None if handle_impossible_answer is None else bool(handle_impossible_answer)
         search = SpanSearch(top_k or 1, settings.max_answer_length, with_null, align_to_words)
 
-        def windows_of(
-            questions: list[Asked], first: int
-        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Told | list[Told]]]]:
+        def windows_of(questions: list[Asked], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterator[Answer]]]:
             windows = featurize_spans(questions, self.tokenizer, settings)
             if not truncation:
                 _check_questions(windows, settings, first)
 
-            def answers(values: list[Floats]) -> Iterator[Told | list[Told]]:
+            def answers(values: list[Floats]) -> Iterator[Answer]:
                 logits = np.concatenate(values)
                 best = find_answers(windows, logits[:, 0], logits[:, 1], search)
-                for number, (asked, answer) in enumerate(zip(questions, best, strict=True)):
-                    if not answer.spans and not with_null:
-                        raise InputError(
-                            f"the context of question {first + number} (counted from 0) has no word piece: "
-                            f"{asked.context!r:.40}"
-                        )
-                    cut = bool(windows.truncated[windows.first_rows[number]])
-                    note = {"truncated": cut} if truncation else {}
-                    found = _present(asked, answer, threshold if with_null else None, note)
-                    yield found[0] if top_k is None else found[:top_k]
+                for number, (asked, found) in enumerate(zip(questions, best, strict=True)):
+                    note = {"truncated": bool(windows.truncated[windows.first_rows[number]])} if truncation else {}
+                    told = _present(asked, found, threshold if with_null else None, note, first + number)
+                    yield told[0] if top_k is None else told[:top_k]
 
             return windows.rows, answers
 
-        def num_characters(asked: Asked) -> int:
-            return len(asked.context)
-
         request = request_of(given, _read, "question", one=isinstance(given, Mapping | Asked) or _is_example(given))
-        return self._answer(
-            request, windows_of, _logits, num_characters, progress=progress, size=QUESTIONS, unit="questions"
-        )
+        return self._answer(request, windows_of, _logits, _size, progress=progress, size=QUESTIONS, unit="questions")
 
-    def _read_settings(self, given: Mapping[str, int | None]) -> SpanSettings:
+    def _read_refusal(self, possible: bool | None, threshold: float | None) -> tuple[bool, float]:
+        """Whether "no answer" is possible, and by how much it must win."""
+        tuned = self.decision.get("null_threshold")
+        if tuned is not None and not _is_number(tuned):
+            raise CheckpointError(f"decision.json of the model has null_threshold={tuned!r}; expected a number")
+        if threshold is not None and (not _is_number(threshold) or math.isnan(threshold)):
+            raise InputError(f"null_threshold must be a number, got {threshold!r}")
+        with_null = tuned is not None if possible is None else bool(possible)
+        return with_null, float(tuned or 0.0) if threshold is None else threshold
+
+    def _read_settings(self, given: Mapping[str, int | None], truncation: bool) -> SpanSettings:
+        if truncation not in (True, False):
+            raise InputError(f"truncation must be True or False, got {truncation!r}")
         chosen: dict[str, int] = {}
         for name, field in _SETTINGS.items():
             chosen[field] = self._length(name, field, given[name], chosen)
@@ -185,8 +177,14 @@ def _logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
     return [both[start:end] for start, end in batch.layout.spans()]
 
 
-def _present(asked: Asked, found: Answers, threshold: float | None, note: dict[str, bool]) -> list[Told]:
+def _size(asked: Asked) -> int:
+    return len(asked.context)
+
+
+def _present(asked: Asked, found: Answers, threshold: float | None, note: dict[str, bool], number: int) -> list[Told]:
     """The best answers and, with a threshold, "no answer": first if it wins, else where its score puts it."""
+    if not found.spans and threshold is None:
+        raise InputError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
     told: list[Told] = [
         {
             "score": span.probability,

@@ -32,7 +32,7 @@ Function = Literal["softmax", "sigmoid", "none"]
 LongTexts = bool | Literal["head_tail", "windows"]
 #: A label with its score, and whether the text was truncated.
 Label = dict[str, str | float | bool]
-Present = Callable[[Floats, TextRow], Label | list[Label]]
+Answer = Label | list[Label]
 
 FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
     "softmax": softmax,
@@ -62,7 +62,7 @@ class TextClassificationPipeline(Pipeline):
         max_length: int | None = None,
         overlap: int | None = None,
         progress: bool | None = None,
-    ) -> Shaped[Label | list[Label]]:
+    ) -> Shaped[Answer]:
         """Classify texts, or pairs of texts.
 
         Args:
@@ -97,59 +97,53 @@ class TextClassificationPipeline(Pipeline):
         """
         ranked, labels = top_k != "best", self.model.config.id2label
         several = self.model.config.problem_type == "multi_label_classification"
-        thresholds = self.decision.get("thresholds") is not None
-        by_threshold = top_k == "chosen" or (top_k == "best" and thresholds and not several)
+        tuned = self.decision.get("thresholds") is not None and not several
+        by_threshold = top_k == "chosen" or (top_k == "best" and tuned)
         decision = LabelDecision.of(self.decision, list(labels.values())) if by_threshold else None
         count = len(labels) if decision is not None or top_k is None else 1 if top_k == "best" else top_k
         if not is_whole(count):
             raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
         function = self._read_function(function_to_apply)
 
-        def present(logits: Floats, row: TextRow) -> Label | list[Label]:
+        def present(logits: Floats, row: TextRow) -> Answer:
             note = {"truncated": row.truncated} if truncation else {}
             numbers, values = (array.tolist() for array in highest(function(logits), count))
-            kept: Iterable[int] = range(len(labels))
+            ranking = list(zip(numbers, values, strict=True))
             if decision is not None:
                 chosen = decision.labels(logits[None], several=several)[0]
-                kept = np.flatnonzero(chosen).tolist() if several else [int(chosen)]
-            found: list[Label] = [
-                {"label": labels[number], "score": value, **note}
-                for number, value in zip(numbers, values, strict=True)
-                if number in kept
-            ]
+                ranking = [pair for pair in ranking if (chosen[pair[0]] if several else pair[0] == chosen)]
+            found: list[Label] = [{"label": labels[number], "score": value, **note} for number, value in ranking]
             return found if ranked else found[0]
 
         inputs = join_pairs(inputs, text_pair)
         request = read_request(inputs, tuple_is_pair=True)
         limit, trained = self._trained_length(max_length), self.decision.get("long_texts")
-        if truncation is None:
-            truncation = "windows" if trained == "windows" else False
         results: Any  # of one text, for which a list of one label is told as well
-        if truncation == "windows":
+        if truncation == "windows" or (truncation is None and trained == "windows"):
             results = self._answer_in_windows(request, present, limit, overlap, progress)
         elif truncation == "head_tail" or (truncation is True and trained == "head_tail"):
             results = self._answer_texts(request, _logits, present, True, limit, progress, "head_tail")
         else:
-            results = self._answer_texts(request, _logits, present, truncation, limit, progress)
+            results = self._answer_texts(
+                request, _logits, present, truncation is not None and truncation, limit, progress
+            )
         return [results] if isinstance(inputs, str) and not ranked else results
 
     def _answer_in_windows(
         self,
         request: Request[Text],
-        present: Present,
+        present: Callable[[Floats, TextRow], Answer],
         max_length: int | None,
         overlap: int | None,
         progress: bool | None,
-    ) -> Shaped[Label | list[Label]]:
+    ) -> Shaped[Answer]:
         """The same for texts that are read whole, in windows whose logits are averaged."""
         _, limit = self._read_limits(True, max_length)
         common = self.decision.get("overlap") if overlap is None else overlap
         if common is not None and not is_whole(common, 0):
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
 
-        def encode(
-            texts: list[Text], first: int
-        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Label | list[Label]]]]:
+        def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Answer]]]:
             if any(pair is not None for _, pair in texts):
                 raise InputError("truncation='windows' reads single texts, got a pair; use truncation=True")
             rows = featurize_windows([text for text, _ in texts], self.tokenizer, limit, overlap=common)

@@ -53,7 +53,6 @@ class Conversion:
     dropped: number of omitted tensors by reason.
     notes: decisions that the user should know about.
     compared: what was found to be equal.
-    fingerprint: of the result; also in its ``fingerprint.json``.
     """
 
     source: str
@@ -94,14 +93,9 @@ def convert(
     wishes: Wishes | None = None,
     revision: str | None = None,
 ) -> Conversion:
-    """Convert a checkpoint into a new folder.
+    """Convert a checkpoint (folder, file, TensorFlow prefix, ``.zip``, or name on the Hub) into a new folder.
 
-    Args:
-        source: folder, file, TensorFlow prefix (``.../bert_model.ckpt``), ``.zip``, or name on the Hub.
-        target: the new folder; it must not exist, or be empty.
-        trust_pickle: allow opening pickled weights, in a separate process; see :mod:`bertkit.checkpoints.pickled`.
-        wishes: overrides what the source says.
-        revision: on the Hub.
+    ``trust_pickle`` allows opening pickled weights, in a separate process; see :mod:`bertkit.checkpoints.pickled`.
 
     Raises:
         CheckpointError: nothing to convert, a damaged or unsafe file, a model that bertkit does not compute, or a
@@ -124,7 +118,7 @@ def convert(
             found = _open(path, work, trust_pickle, wishes)
         draft = work / "draft"
         draft.mkdir()
-        with found:
+        with found.opened:
             write_tensors(draft / WEIGHTS, found.tensors, found.read)
             found.config.to_json_file(draft / CONFIG)
             notes = (*found.notes, *_write_tokenizer(draft, found))
@@ -132,7 +126,15 @@ def convert(
         report = inspect(draft, hash_files=False)
         mark = fingerprint(draft)
         (draft / FINGERPRINT).write_text(json.dumps(mark.to_dict(), indent=1) + "\n", encoding="utf-8")
-        _publish(draft, folder)
+        for file in draft.iterdir():
+            file.chmod(0o644)
+            sync_file(file)
+        sync_folder(draft)
+        _check_target(folder)
+        if folder.is_dir():
+            folder.rmdir()
+        draft.rename(folder)
+        sync_folder(folder.parent)
     return Conversion(
         source=str(source),
         target=str(folder),
@@ -262,16 +264,3 @@ def _workshop(folder: Path) -> Iterator[Path]:
             f"cannot write to {folder.parent}: {error.strerror or error}. Nothing was left there; free some space or "
             "choose another folder, and try again"
         ) from error
-
-
-def _publish(draft: Path, folder: Path) -> None:
-    """Rename the finished folder into place."""
-    for file in draft.iterdir():
-        file.chmod(0o644)
-        sync_file(file)
-    sync_folder(draft)
-    _check_target(folder)
-    if folder.is_dir():
-        folder.rmdir()
-    draft.rename(folder)
-    sync_folder(folder.parent)

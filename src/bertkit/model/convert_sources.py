@@ -6,9 +6,9 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,8 +54,7 @@ _HEADS = {
 class Wishes:
     """What the user says about a TensorFlow checkpoint; overrides what lies beside it.
 
-    config: the ``bert_config.json``.
-    vocabulary: the ``vocab.txt``.
+    config, vocabulary: the ``bert_config.json`` and the ``vocab.txt``.
     model: class the weights were trained as, where their names do not tell (taggers look like classifiers).
     lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
     """
@@ -67,7 +66,7 @@ class Wishes:
 
 
 class Source(ABC):
-    """A checkpoint to convert; a context manager while values are read.
+    """A checkpoint to convert.
 
     kind: its format, in words.
     where: the file, for messages.
@@ -75,6 +74,7 @@ class Source(ABC):
     dropped: number of omitted tensors by reason.
     notes: decisions that the user should know about.
     runs_at: a folder that bertkit can run as it is, to compare outputs; None if there is none.
+    opened: held while values are read.
     makes_tokenizer: whether the settings of the tokenizer are written here, so that bertkit must be able to load it.
     """
 
@@ -85,13 +85,8 @@ class Source(ABC):
     dropped: dict[str, int]
     notes: tuple[str, ...] = ()
     runs_at: Path | None = None
+    opened: AbstractContextManager[object] = nullcontext()
     makes_tokenizer: bool = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:  # noqa: B027
-        """Most sources have nothing to close."""
 
     @abstractmethod
     def read(self, name: str) -> Values:
@@ -107,11 +102,7 @@ class Source(ABC):
 
 
 def compare(file: Path, source: Source) -> int:
-    """Read the written file and the source again and compare every tensor; returns the number of values.
-
-    Raises:
-        CheckpointError: the first tensor that differs.
-    """
+    """Read the written file and the source again and compare every tensor; returns the number of values."""
     tensors = read_header(file)
     for name, info in tensors.items():
         if source.differs(name, _bytes(info)):
@@ -120,16 +111,13 @@ def compare(file: Path, source: Source) -> int:
 
 
 class TensorFlowSource(Source):
-    """A TensorFlow checkpoint with its config and vocabulary, checked against the tensors of its class.
-
-    Raises:
-        CheckpointError: no config, or one that does not fit; lists what differs.
-    """
+    """A TensorFlow checkpoint with its config and vocabulary, checked against the tensors of its class."""
 
     makes_tokenizer = True
 
     def __init__(self, archive: Archive, wishes: Wishes) -> None:
-        self._archive, self._values = archive, ArchiveReader(archive)
+        self._archive = archive
+        self.opened = self._values = ArchiveReader(archive)
         self.kind, self.where, self.tensors = archive.names.name, archive.where, archive.tensors
         parent = archive.bundle.index.parent
         self._home = parent.parent if parent.name == "variables" else parent
@@ -162,13 +150,6 @@ class TensorFlowSource(Source):
         if "labels" in heads and classes[name].label_head and classes[name].outputs is None:
             config = config.replace(num_labels=self.tensors["classifier.weight"].shape[0])
         return config
-
-    def __enter__(self) -> Self:
-        self._values.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._values.__exit__(*error)
 
     def read(self, name: str) -> Values:
         return self._values.tensor(name)

@@ -51,8 +51,7 @@ class Fingerprint:
     """What a model computes for the fixed sentence.
 
     model: the class that was run.
-    sentence: the text; None if there was no tokenizer and fixed ids were used.
-    input_ids: of the sentence.
+    sentence: None if there was no tokenizer and fixed ids were used.
     activations: by name: ``hidden_states.0`` (embeddings), one for each layer, and the outputs of the heads.
     """
 
@@ -67,11 +66,7 @@ class Fingerprint:
 
     @classmethod
     def from_file(cls, file: Path) -> Fingerprint:
-        """Read the JSON of :meth:`to_dict`.
-
-        Raises:
-            CheckpointError: not such a file.
-        """
+        """Read the JSON of :meth:`to_dict`."""
         try:
             content = strict_json(read_regular(file, max_bytes=1 << 20))
             content = content.get("fingerprint", content)  # the whole output of inspect --verify --json
@@ -100,9 +95,6 @@ def fingerprint(name_or_path: str | Path) -> Fingerprint:
     """Run the fixed sentence through a checkpoint: float32, on the CPU, in eval mode.
 
     The class is the one the checkpoint was saved from, so that its heads are covered too; otherwise the bare encoder.
-
-    Raises:
-        CheckpointError: it does not load.
     """
     path = resolve(name_or_path)
     sentence, ids = _input(path, BertConfig.from_json_file(config_path(path)))
@@ -114,9 +106,6 @@ def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple
     """The fingerprint a model should have, and where it is from; (None, None) if that is unknown.
 
     It is that of ``against``, another model or a file; None looks for ``fingerprint.json`` beside the weights.
-
-    Raises:
-        CheckpointError: ``against`` is neither.
     """
     if against is not None:
         file = Path(against).expanduser()
@@ -130,9 +119,6 @@ def run(path: Path, input_ids: tuple[int, ...]) -> tuple[str, dict[str, Tensor]]
     """The class that a checkpoint was run as, and all tensors it computes for one sequence of ids.
 
     That is the class it was saved from if its heads are in the file, otherwise the bare encoder.
-
-    Raises:
-        CheckpointError: it does not load.
     """
     config = BertConfig.from_json_file(config_path(path))
     spec = saved_as(find_weights(path).tensors, config, named_specs(config), TABLES[config.model_type])

@@ -5,7 +5,7 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -15,10 +15,16 @@ from torch.overrides import TorchFunctionMode
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import Pooling, config_path, find_weights, saved_pooling, write_folder
-from bertkit.checkpoints.match import HeadRequest, Match, Status, match, saved_as
+from bertkit.checkpoints.huggingface import (
+    Pooling,
+    check_vocabulary,
+    config_path,
+    find_weights,
+    saved_pooling,
+    write_folder,
+)
+from bertkit.checkpoints.match import Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
-from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize
@@ -87,13 +93,9 @@ class LoadOptions(TypedDict, total=False):
 def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[LoadOptions]) -> ModelT:
     """Load a checkpoint into a class: exactly, with a new head if asked for, or not at all.
 
-    Args:
-        cls: a model class.
-        name_or_path: folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub.
-        **options: see :class:`LoadOptions`; keywords of transformers are refused, with what to do instead.
-
-    Returns:
-        The model in eval mode; ``model.load_report`` lists exact, new and unused tensors.
+    ``name_or_path`` is a folder, ``.safetensors`` file, ``.index.json`` of shards, or name on the Hub. Keywords of
+    transformers are refused, with what to do instead. The model is in eval mode; ``model.load_report`` lists exact, new
+    and unused tensors.
 
     Raises:
         CheckpointError: a missing, damaged, unsafe or unsuitable checkpoint; lists every tensor that differs.
@@ -118,10 +120,10 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         config = config.replace(pooling="cls")
     spec = class_spec(name, config.model_type, config.pooling)
     check_vocabulary(weights.folder, config)
-    request = HeadRequest(labels=bool(labels), new_head=new_head)
-    table = match(weights.tensors, config, spec, TABLES[config.model_type], request)
+    names = TABLES[config.model_type]
+    table = match(weights.tensors, config, spec, names, labels=bool(labels), new_head=new_head)
     if table.problems:
-        own = saved_as(weights.tensors, file_config, named_specs(file_config), TABLES[config.model_type])
+        own = saved_as(weights.tensors, file_config, named_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
     state = to_ours(table, weights.tensors, dtype)
     model = _build(cls, table)
@@ -173,12 +175,7 @@ def _requested(config: BertConfig, options: LoadOptions) -> BertConfig:
 
 
 def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_head: bool) -> Pooling:
-    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :class:`LoadOptions`.
-
-    Raises:
-        ConfigError: the checkpoint's own classifier, which is to be kept, was trained with another pooling.
-        InputError: an unknown pooling.
-    """
+    """What a sequence classifier made of a checkpoint reads; see ``pooling`` of :class:`LoadOptions`."""
     if wanted not in (None, "cls", "mean", "max"):
         raise InputError(f"pooling must be 'cls', 'mean' or 'max', got {wanted!r}")
     trained = any(saved.endswith("ForSequenceClassification") for saved in config.architectures or ())
@@ -196,11 +193,7 @@ class _NoRandom(TorchFunctionMode):
     """Skips random initialisation, which on the meta device only imports a compiler (1 s)."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Tensor],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Callable[..., Tensor], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Tensor:
         given = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
@@ -229,12 +222,7 @@ def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtyp
 
 
 def save_model(model: ConfiguredModel, folder: str | Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` under the published names of the family.
-
-    Raises:
-        CheckpointError: ``folder`` is a file, or the family has no such class.
-        ResourceError: disk full, no permission.
-    """
+    """Write ``config.json`` and ``model.safetensors`` under the published names of the family."""
     spec = class_spec(_class_name(type(model)), model.config.model_type, model.config.pooling)
     config = model.config.replace(architectures=[spec.name])
     if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:

@@ -28,12 +28,9 @@ def class_loss(
 ) -> LossTerm:
     """Cross-entropy for one label, binary cross-entropy for several, squared error for a number.
 
-    Args:
-        logits_BC: ``(B, C)``.
-        labels: int64 ``(B,)``, float ``(B, C)``, or float ``(B,)``; see ``BertForSequenceClassification``.
-        problem_type: None decides by C and the type of the labels.
-        class_weights: ``(C,)``; for one label the weight of each, for several what a label that is there weighs against
-            one that is not (``pos_weight``).
+    Labels are int64 ``(B,)``, float ``(B, C)``, or float ``(B,)``; see ``BertForSequenceClassification``. Without a
+    ``problem_type`` C and their type decide. ``class_weights`` ``(C,)``: for one label the weight of each, for several
+    what a label that is there weighs against one that is not (``pos_weight``).
 
     Raises:
         InputError: labels of another shape or type, or a label outside ``0 ... C - 1``.
@@ -55,11 +52,7 @@ def class_loss(
 
 
 def token_loss(logits_TC: Tensor, labels_T: Tensor, class_weights: Tensor | None = None) -> LossTerm:
-    """Cross-entropy of rows; a label of -100 is not a target.
-
-    Raises:
-        InputError: labels that are not integers, of another number than the rows, or outside ``0 ... C - 1``.
-    """
+    """Cross-entropy of rows; a label of -100 is not a target."""
     _check_labels(labels_T, logits_TC.shape[-1], len(logits_TC))
     weights = None if class_weights is None else class_weights.to(logits_TC.device, logits_TC.dtype)
     total = F.cross_entropy(logits_TC, labels_T, weight=weights, ignore_index=-100, reduction="sum")
@@ -68,15 +61,9 @@ def token_loss(logits_TC: Tensor, labels_T: Tensor, class_weights: Tensor | None
 
 
 def masked_lm_loss(logits: Tensor, labels_T: Tensor, rows_R: Tensor | None = None) -> LossTerm:
-    """Cross-entropy at the labelled rows.
+    """Cross-entropy at the labelled rows: labels int64, -100 where nothing is to be predicted.
 
-    Args:
-        logits: ``(T, V)``; with ``rows_R``, ``(R, V)``, the logits at those rows.
-        labels_T: int64, -100 where nothing is to be predicted.
-        rows_R: the rows that have logits; they must include all labelled ones.
-
-    Raises:
-        InputError: a labelled row has no logits.
+    Logits are ``(T, V)``, or ``(R, V)`` at the rows ``rows_R``, which must include all labelled ones.
     """
     labels = labels_T if rows_R is None else labels_T.index_select(0, rows_R)
     if rows_R is not None and (labels != -100).sum() != (labels_T != -100).sum():
@@ -97,11 +84,7 @@ def replaced_token_loss(logits_T: Tensor, labels_T: Tensor) -> LossTerm:
 
 
 def span_loss(start_T: Tensor, end_T: Tensor, starts_B: Tensor, ends_B: Tensor, layout: Layout) -> LossTerm:
-    """Mean of the cross-entropies of start and end, each a softmax over the tokens of its own sequence.
-
-    Raises:
-        InputError: positions that are not integers, or not one for each sequence.
-    """
+    """Mean of the cross-entropies of start and end, each a softmax over the tokens of its own sequence."""
     lengths_B = torch.tensor(layout.lengths, device=start_T.device)
     column_1S = torch.arange(layout.max_seqlen, device=start_T.device)[None, :]
     real_BS = column_1S < lengths_B[:, None]
@@ -127,8 +110,8 @@ def count_spans(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> float:
 
 
 def _inside(starts_B: Tensor, ends_B: Tensor, layout: Layout) -> Tensor:
-    for positions in (starts_B, ends_B):
-        _check_shape("positions", positions, layout.num_sequences)
+    _check_shape("positions", starts_B, layout.num_sequences)
+    _check_shape("positions", ends_B, layout.num_sequences)
     lengths_B = torch.tensor(layout.lengths, device=starts_B.device)
     return (starts_B >= 0) & (starts_B < lengths_B) & (ends_B >= 0) & (ends_B < lengths_B)
 

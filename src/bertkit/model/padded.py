@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature, unwrap
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from bertkit.batch import Batch, Padding, pack_padded
 from bertkit.errors import InputError, did_you_mean
 from bertkit.model.output import ModelOutput
 from bertkit.model.pretrained_model import PretrainedModel
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
 
 
 class PackedModel(PretrainedModel):
@@ -38,8 +41,8 @@ class PackedModel(PretrainedModel):
     #: Whether inputs have an axis of choices after the batch axis.
     has_choices: ClassVar[bool] = False
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.forward = _naming_targets(unwrap(cls.forward), cls.targets)  # type: ignore[method-assign]
 
     def forward_packed(
@@ -93,17 +96,18 @@ class PackedModel(PretrainedModel):
         if ids is None:
             ids = torch.zeros(tensors["inputs_embeds"].shape[:-1], dtype=torch.int64, device=self.device)
         positions = self._positions(ids, tensors.get("position_ids"), tensors.get("inputs_embeds"))
-        batch, padding = pack_padded(
-            ids,
-            tensors.get("attention_mask"),
-            tensors.get("token_type_ids"),
-            positions,
-            tensors.get("inputs_embeds"),
-        )
+        mask, segments, embeds = (tensors.get(name) for name in ("attention_mask", "token_type_ids", "inputs_embeds"))
+        batch, padding = pack_padded(ids, mask, segments, positions, embeds)
         for name, target in given.items():
             batch = batch.with_target(name, self._pack_target(name, target, padding, num_choices))
         out = self.forward_packed(batch, output_attentions=output_attentions, output_hidden_states=output_hidden_states)
-        self._unpack(out, padding)
+        for name in self.token_fields:
+            if (value := getattr(out, name)) is not None:
+                setattr(out, name, padding.unpack(value))
+        if out.hidden_states is not None:
+            out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
+        if out.attentions is not None:
+            out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
         if self.has_choices and out.logits is not None:
             out.logits = out.logits.view(-1, num_choices)
         return out if return_dict else out.to_tuple()
@@ -167,22 +171,12 @@ class PackedModel(PretrainedModel):
             raise InputError(f"{name} has {lost} targets where attention_mask is 0; set them to -100")
         return packed
 
-    def _unpack(self, out: ModelOutput, padding: Padding) -> None:
-        for name in self.token_fields:
-            value = getattr(out, name)
-            if value is not None:
-                setattr(out, name, padding.unpack(value))
-        if out.hidden_states is not None:
-            out.hidden_states = tuple(padding.unpack(state) for state in out.hidden_states)
-        if out.attentions is not None:
-            out.attentions = tuple(padding.unpack_attention(probs) for probs in out.attentions)
 
-
-def _naming_targets(forward: Callable[..., Any], targets: Sequence[str]) -> Callable[..., Any]:
+def _naming_targets(forward: Callable[P, ResultT], targets: Sequence[str]) -> Callable[P, ResultT]:
     """``forward`` with the targets in its signature: ``transformers.Trainer`` drops columns not named there."""
 
     @wraps(forward)
-    def named(*args: Any, **options: Any) -> Any:
+    def named(*args: P.args, **options: P.kwargs) -> ResultT:
         return forward(*args, **options)
 
     given = signature(forward)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from torch import nn
 
@@ -124,7 +125,7 @@ class PretrainedModel(ConfiguredModel):
             if isinstance(module, Encoder):
                 module.gradient_checkpointing = enabled
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any] | None = None) -> None:
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Mapping[str, bool] | None = None) -> None:
         """``set_gradient_checkpointing(True)`` by its name elsewhere; the argument has no effect."""
         self.set_gradient_checkpointing(True)
 

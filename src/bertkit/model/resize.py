@@ -32,8 +32,22 @@ def resize_vocabulary(model: ConfiguredModel, vocab_size: int, pieces: Mapping[i
         InputError: fewer rows than now, a new row without pieces, a row or a piece that does not exist.
     """
     _check(model.config.vocab_size, vocab_size, pieces)
-    means = _Means(pieces)
-    _replace_tables(model, vocab_size, lambda rows_VD: means.added_to(rows_VD, vocab_size))
+    ids_N = torch.tensor(list(pieces), dtype=torch.int64)
+    pieces_T = torch.tensor([piece for split in pieces.values() for piece in split], dtype=torch.int64)
+    starts_N = torch.tensor([0, *map(len, pieces.values())], dtype=torch.int64).cumsum(0)[:-1]
+
+    @torch.no_grad()
+    def grown(rows_VD: Tensor) -> Tensor:
+        """The old rows, and the means of the N new tokens, whose T pieces lie end to end."""
+        table = rows_VD.new_empty(vocab_size, rows_VD.shape[1])
+        table[: len(rows_VD)] = rows_VD
+        if pieces:
+            device = rows_VD.device
+            means_ND = F.embedding_bag(pieces_T.to(device), rows_VD.detach(), starts_N.to(device), mode="mean")
+            table[ids_N.to(device)] = means_ND
+        return table
+
+    _replace_tables(model, vocab_size, grown)
 
 
 def grow_vocabulary(model: ConfiguredModel, vocab_size: int) -> None:
@@ -65,28 +79,6 @@ def _replace_tables(model: ConfiguredModel, vocab_size: int, grown: Callable[[Te
         elif isinstance(module, MaskedLMHead):
             bias_V = grown(module.bias[:, None])[:, 0]
             module.bias = nn.Parameter(bias_V, requires_grad=module.bias.requires_grad)
-
-
-class _Means:
-    """The pieces of all new tokens end to end: N tokens, T pieces."""
-
-    def __init__(self, pieces: Mapping[int, Sequence[int]]) -> None:
-        lengths = [0, *map(len, pieces.values())]
-        self.ids_N = torch.tensor(list(pieces), dtype=torch.int64)
-        self.pieces_T = torch.tensor([piece for split in pieces.values() for piece in split], dtype=torch.int64)
-        self.starts_N = torch.tensor(lengths, dtype=torch.int64).cumsum(0)[:-1]
-
-    @torch.no_grad()
-    def added_to(self, rows_VD: Tensor, vocab_size: int) -> Tensor:
-        """A table of ``vocab_size`` rows: the old ones, and the means."""
-        grown = rows_VD.new_empty(vocab_size, rows_VD.shape[1])
-        grown[: len(rows_VD)] = rows_VD
-        if len(self.ids_N):
-            device = rows_VD.device
-            starts_N = self.starts_N.to(device)
-            means_ND = F.embedding_bag(self.pieces_T.to(device), rows_VD.detach(), starts_N, mode="mean")
-            grown[self.ids_N.to(device)] = means_ND
-        return grown
 
 
 def _check(old_size: int, vocab_size: int, pieces: Mapping[int, Sequence[int]] | None) -> None:

@@ -15,12 +15,7 @@ from bertkit.tokenization.formats.tokenizer_folder import ANY_CLASS
 from bertkit.tokenization.formats.tokenizer_json import model_of
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.roberta_tokenizer import RobertaTokenizer
-from bertkit.tokenization.unigram_tokenizers import (
-    AlbertTokenizer,
-    CamembertTokenizer,
-    UnigramTokenizer,
-    XLMRobertaTokenizer,
-)
+from bertkit.tokenization.unigram_tokenizers import AlbertTokenizer, CamembertTokenizer, XLMRobertaTokenizer
 
 #: What ``model_type`` of config.json says.
 MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
@@ -102,7 +97,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     if str(model_type) in MODEL_TYPES:
         usual = MODEL_TYPES[str(model_type)]
         found = _class_of_json(json_file) if json_file.is_file() else usual
-        return usual if _model_of(found) is _model_of(usual) else found
+        return usual if found.kind.model == usual.kind.model else found
     for name, found in _FILES.items():
         if (path / name).is_file():
             return found
@@ -118,11 +113,6 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
 
 
 _WITHOUT_A_KIND = {name.removesuffix("Fast") for name in ANY_CLASS}
-
-
-def _model_of(each: type[PreTrainedTokenizer]) -> type[PreTrainedTokenizer]:
-    """The base class for a kind of model: WordPiece, BPE or unigram."""
-    return next(kind for kind in (BertTokenizer, RobertaTokenizer, UnigramTokenizer) if issubclass(each, kind))
 
 
 def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:

@@ -118,10 +118,8 @@ def post_processors(
 ) -> list[processors.PostProcessor]:
     """Every post-processor of the ``tokenizers`` package that follows a template.
 
-    Args:
-        template: where special tokens go. Token types count only if it has segments.
-        first: the token before a text ([CLS]) and its id.
-        last: the token behind it ([SEP]) and its id.
+    ``first`` and ``last`` are the tokens before ([CLS]) and behind a text ([SEP]), with their ids. Token types count
+    only if the template has segments.
     """
     cls, sep = first[0], last[0]
     single = [f"{cls}:0", "$A:0", f"{sep}:0"]

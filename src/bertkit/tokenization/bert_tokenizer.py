@@ -10,15 +10,11 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
+from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_wordpiece import FastEncoder
-from bertkit.tokenization.formats.wordpiece_files import (
-    WORDPIECE,
-    check_uncased,
-    read_vocab,
-    write_vocab,
-)
-from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer, SharedArguments
+from bertkit.tokenization.formats.vocabulary_files import WORDPIECE, check_uncased, read_vocab, write_vocab
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, TokenTable, Vocabulary
 
 
@@ -66,7 +62,7 @@ class BertTokenizer(PreTrainedTokenizer):
         prefix: str = "##",
         **kwargs: Unpack[SharedArguments],
     ) -> None:
-        special = self._special_tokens(kwargs)
+        special = special_tokens(kwargs, self.special_names, of=type(self).__name__)
         given = vocab if vocab_file is None else vocab_file
         if given is None or (vocab is not None and vocab_file is not None):
             raise InputError("pass either vocab (token to id) or vocab_file (the path of a vocab.txt)")
@@ -90,8 +86,9 @@ class BertTokenizer(PreTrainedTokenizer):
         self.tokenize_chinese_chars = self._vocabulary.tokenize_chinese_chars
 
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        # The fast path cannot find a token in normalized text, or with the white space beside it.
-        is_fast = all(token.is_plain for token in self._vocabulary.never_split)
+        # The fast path finds tokens only by a plain search in the raw text.
+        never_split = self._vocabulary.never_split
+        is_fast = not any(each.normalized or each.lstrip or each.rstrip or each.single_word for each in never_split)
         return (*engines.build(self._vocabulary), FastEncoder(self._vocabulary) if is_fast else None)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,30 @@ import numpy as np
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.tokenization.templates import STRATEGIES
+from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTokens
+
+
+class SharedArguments(SpecialTokens, total=False):
+    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these."""
+
+    added_tokens: Iterable[AddedToken]
+    model_max_length: int
+    padding_side: str
+    truncation_side: str
+    clean_up_tokenization_spaces: bool
+    source: str | None
+
+
+def special_tokens(given: SharedArguments, usual: SpecialTokens, *, of: str) -> SpecialTokens:
+    """The special tokens that are given, or usual in the class ``of``."""
+    if unknown := given.keys() - SharedArguments.__annotations__.keys():
+        raise TypeError(f"{of}.__init__() got an unexpected keyword argument {min(unknown)!r}")
+    chosen = usual.copy()
+    for name in SPECIAL_NAMES:
+        if name in given and given[name] is not None:
+            chosen[name] = given[name]
+    return chosen
+
 
 #: A text, or its words.
 Text = str | Sequence[str]
@@ -136,14 +160,9 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
 def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
     """The texts of a call in one form.
 
-    Args:
-        text: a text; a sequence of texts; a sequence of pairs of texts (tuples). With ``words`` a sequence of words in
-            the place of each text.
-        text_pair: the second texts, in the same form. For a single text, an empty ``text_pair`` is as good as none.
-        words: whether texts are given as their words.
-
-    Raises:
-        InputError: another form, or as many second texts as there are not first ones; names the row.
+    ``text`` is a text, a sequence of texts, or a sequence of pairs of texts (tuples); with ``words`` each text is a
+    sequence of words. ``text_pair`` has the second texts in the same form; for a single text, an empty one is as good
+    as none. Anything else is an InputError that names the row.
     """
     text, text_pair = _as_list(text), _as_list(text_pair)
     is_text = _is_words if words else _is_text

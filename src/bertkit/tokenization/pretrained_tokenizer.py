@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
@@ -15,31 +16,22 @@ from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import backend as engines
-from bertkit.tokenization.batch_encoding import (
-    BatchEncoding,
-    Columns,
-    columns_of,
-    columns_of_ragged,
-    pad_columns,
+from bertkit.tokenization.batch_encoding import BatchEncoding, Columns, columns_of, columns_of_ragged, pad_columns
+from bertkit.tokenization.call_arguments import (
+    Request,
+    SharedArguments,
+    Texts,
+    checked_length,
+    list_of_texts,
+    parse_texts,
+    request,
 )
-from bertkit.tokenization.call_arguments import Request, Texts, checked_length, list_of_texts, parse_texts, request
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
 from bertkit.tokenization.templates import assemble, kept_lengths
-from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTokens, TokenTable
-
-
-class SharedArguments(SpecialTokens, total=False):
-    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these."""
-
-    added_tokens: Iterable[AddedToken]
-    model_max_length: int
-    padding_side: str
-    truncation_side: str
-    clean_up_tokenization_spaces: bool
-    source: str | None
+from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
 
 
 class PreTrainedTokenizer(Decoder):
@@ -71,17 +63,6 @@ class PreTrainedTokenizer(Decoder):
         self.truncation_side = kwargs.get("truncation_side", "right")
         request(self)  # checks the sides
 
-    @classmethod
-    def _special_tokens(cls, given: SharedArguments) -> SpecialTokens:
-        """The special tokens that are given, or usual in this class."""
-        if unknown := given.keys() - SharedArguments.__annotations__.keys():
-            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {min(unknown)!r}")
-        chosen = cls.special_names.copy()
-        for name in SPECIAL_NAMES:
-            if name in given and given[name] is not None:
-                chosen[name] = given[name]
-        return chosen
-
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         """Build the engines: everything that a pickle does not hold."""
         self._vocabulary = vocabulary
@@ -91,6 +72,38 @@ class PreTrainedTokenizer(Decoder):
     def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
         """The complete engine, one that adds no special tokens, and the fast path if there is one."""
         raise NotImplementedError
+
+    def add_tokens(self, new_tokens: str | Sequence[str], special_tokens: bool = False) -> int:
+        """Add tokens that are never split, as in transformers.
+
+        The model needs rows for them: ``model.resize_token_embeddings(len(tokenizer))``. This changes the tokenizer, so
+        no other thread may use it meanwhile. A token of the vocabulary keeps its id.
+
+        Args:
+            new_tokens: one token, or several.
+            special_tokens: search them in the raw text, and omit them from ``decode(skip_special_tokens=True)``;
+                otherwise they are normalized as text is (lower-cased by an uncased tokenizer) and found in that.
+
+        Returns:
+            How many tokens were added; those that are never split already do not count.
+
+        Raises:
+            InputError: a token that is empty or no str.
+            CheckpointError: a token with half a surrogate pair.
+        """
+        names = [new_tokens] if isinstance(new_tokens, str) else list(new_tokens)
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise InputError(f"a new token must be a str that is not empty, got {name!r}")
+        ids, known = self.vocab, {token.content for token in self._vocabulary.never_split}
+        added = [
+            AddedToken(name, ids.setdefault(name, len(ids)), special=special_tokens, normalized=not special_tokens)
+            for name in dict.fromkeys(names)
+            if name not in known
+        ]
+        vocabulary = replace(self._vocabulary, added=(*self._vocabulary.added, *added))
+        self._set_up(vocabulary, self.clean_up_tokenization_spaces)
+        return len(added)
 
     # Loading and saving
 
@@ -109,18 +122,14 @@ class PreTrainedTokenizer(Decoder):
             InputError: an unknown argument.
         """
         overrides.pop("use_fast", None)
-        cls._check_arguments(overrides)
-        path = resolve(name_or_path, files=cls.kind.files, revision=revision)
-        return cls(**cls._read(path, overrides))
-
-    @classmethod
-    def _check_arguments(cls, given: Iterable[str]) -> None:
         classes = [each for each in cls.__mro__ if issubclass(each, PreTrainedTokenizer) and "__init__" in vars(each)]
         known = {name for each in classes[:-1] for name in signature(each).parameters if name != "kwargs"}
         known |= SharedArguments.__annotations__.keys()
-        for name in given:
+        for name in overrides:
             if name not in known:
                 raise InputError(f"{cls.__name__} has no argument {name!r}{did_you_mean(name, sorted(known))}")
+        path = resolve(name_or_path, files=cls.kind.files, revision=revision)
+        return cls(**cls._read(path, overrides))
 
     @classmethod
     def _read(cls, path: Path, overrides: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from bertkit.errors import InputError
 from bertkit.tokenization.characters import FROZEN, CharacterClasses
-from bertkit.tokenization.formats.wordpiece_files import read_vocab
+from bertkit.tokenization.formats.vocabulary_files import read_vocab
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, SPECIAL_TOKENS
 
 

@@ -39,16 +39,10 @@ def kept_lengths(
 ) -> tuple[Ints, Ints | None]:
     """How many tokens each text keeps so that no row has more than ``max_length``.
 
-    Args:
-        first: tokens of each text without special ones, int64 ``(B,)``.
-        second: the same for the second texts of pairs.
-        max_length: longest row allowed, special tokens included.
-        num_special: special tokens that each row gets.
-        strategy: ``"longest_first"`` cuts the longer text of a pair until both are equal, then both; ``"only_first"``
-            and ``"only_second"`` leave the other text whole.
-
-    Raises:
-        InputError: an unknown strategy, or a row that cannot be made to fit this way.
+    ``first`` and ``second`` are the tokens of each text without special ones, int64 ``(B,)``; rows get ``num_special``
+    special tokens, which count. The strategy ``"longest_first"`` cuts the longer text of a pair until both are equal,
+    then both; ``"only_first"`` and ``"only_second"`` leave the other text whole. A row that cannot be
+    made to fit this way is an InputError.
     """
     if strategy not in STRATEGIES:
         raise InputError(f"truncation must be True, False or one of {', '.join(STRATEGIES)}, got {strategy!r}")

@@ -50,11 +50,6 @@ class AddedToken:
     rstrip: bool = False
     single_word: bool = False
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it can be found by a plain search in the raw text."""
-        return not (self.normalized or self.lstrip or self.rstrip or self.single_word)
-
 
 def check_characters(tokens: Iterable[str], source: str) -> None:
     """Refuse tokens with a lone surrogate, which neither UTF-8 nor the engine can represent; names the first."""

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.data.counter_random import bits, counters_of, stream
 from bertkit.data.examples import pairs
-from bertkit.data.examples.counter_random import bits, counters_of, stream
 from bertkit.data.examples.example_index import ExampleIndex, build_index
 from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences, places_from, stretches
 from pretrain_helpers import ToyTokens, random_tokens

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertkit.data.examples.counter_random import below, bits, stream, uniform
+from bertkit.data.counter_random import below, bits, stream, uniform
 from bertkit.data.examples.masking import LONGEST_SPAN, SPAN_SUCCESS, Masking, MaskVocabulary, mask_rows
 from bertkit.errors import ConfigError, DataError
 from pretrain_helpers import CLS, MASK, SEP, SPECIALS

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bertkit.data.counter_random import below, bits, stream, uniform
 from bertkit.data.examples import pairs
-from bertkit.data.examples.counter_random import below, bits, stream, uniform
 from bertkit.data.examples.example_index import build_index
 from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences
 from bertkit.errors import ConfigError, DataError

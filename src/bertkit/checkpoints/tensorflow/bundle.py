@@ -137,11 +137,7 @@ class BundleReader:
         self._stack.close()
 
     def read(self, name: str, out: npt.NDArray[np.uint8]) -> None:
-        """Fill ``out``, flat and of the right size, with the bytes of a tensor, little endian; verify their checksum.
-
-        Raises:
-            CheckpointError: a wrong checksum, or a truncated file.
-        """
+        """Fill ``out``, flat and of the right size, with a tensor's bytes, little endian, and verify their checksum."""
         info = self._bundle.tensors[name]
         if name not in self._bundle.slices:
             self._read(info, out)
@@ -168,9 +164,6 @@ def read_graph(bundle: Bundle) -> bytes | None:
     """The object graph that TensorFlow 2 saves, a protocol buffer; None if there is none.
 
     A tensor of text is stored as the lengths, their checksum, and the texts.
-
-    Raises:
-        CheckpointError: damaged.
     """
     info = bundle.graph
     if info is None:
@@ -192,11 +185,7 @@ def read_graph(bundle: Bundle) -> bytes | None:
 
 
 def fill(stream: BufferedReader, info: TensorInfo, out: npt.NDArray[np.uint8]) -> None:
-    """Read the bytes of a tensor from its file; safe to call from several threads.
-
-    Raises:
-        CheckpointError: the file was truncated.
-    """
+    """Read the bytes of a tensor from its file; safe to call from several threads."""
     read_at(stream, memoryview(out), info.start, repr(info.name))  # type: ignore[arg-type]
 
 

@@ -31,14 +31,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def crc32c(data: Bytes) -> int:
-    """The checksum of some bytes.
-
-    Args:
-        data: contiguous bytes.
-
-    Returns:
-        The CRC, 32 bits, as RFC 3720 has it.
-    """
+    """The checksum of contiguous bytes, 32 bits, as RFC 3720 has it."""
     view = memoryview(data).cast("B")  # type: ignore[arg-type]
     whole = len(view) // 8 * 8
     register = _register(np.frombuffer(view, "<u8", whole // 8)) if whole else 0
@@ -62,7 +55,13 @@ def _register(words: npt.NDArray[np.uint64]) -> int:
         if 2 * scale * _TAPS[2] <= len(words):
             words = _folded(words, scale)
         scale //= 2
-    return _halved(words.view("<u4"))
+    pieces, level = words.view("<u4"), 2  # of 2^2 bytes
+    while len(pieces) > 1:  # neighbours are combined
+        if len(pieces) % 2:
+            pieces = np.concatenate([np.zeros(1, np.uint32), pieces])  # zeros in front change nothing
+        pieces = _pushed_all(pieces[0::2], level) ^ pieces[1::2]
+        level += 1
+    return int(_pushed_all(pieces, 2)[0])
 
 
 def _folded(words: npt.NDArray[np.uint64], scale: int) -> npt.NDArray[np.uint64]:
@@ -85,17 +84,6 @@ def _folded(words: npt.NDArray[np.uint64], scale: int) -> npt.NDArray[np.uint64]
     rest[:middle] ^= moved[filled - middle : filled]
     rest[:near] ^= moved[filled - near : filled]
     return rest
-
-
-def _halved(words: Words) -> int:
-    """The state after all words, from the state 0: neighbours are combined until one is left."""
-    level = 2  # a word has 2^2 bytes
-    while len(words) > 1:
-        if len(words) % 2:
-            words = np.concatenate([np.zeros(1, np.uint32), words])  # zeros in front change nothing
-        words = _pushed_all(words[0::2], level) ^ words[1::2]
-        level += 1
-    return int(_pushed_all(words, 2)[0])
 
 
 def _pushed(register: int, count: int) -> int:

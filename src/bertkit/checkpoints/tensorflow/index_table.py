@@ -28,11 +28,7 @@ Entry = tuple[bytes, memoryview]
 
 
 def read_table(file: Path) -> list[Entry]:
-    """All entries of a table, in order.
-
-    Raises:
-        CheckpointError: not such a table, a damaged or compressed one, or one larger than any checkpoint needs.
-    """
+    """All entries of a table, in order."""
     with open_regular(file) as stream:
         content = stream.read(MAX_INDEX_BYTES + 1)
     if len(content) > MAX_INDEX_BYTES:

@@ -69,9 +69,6 @@ def find_index(path: Path) -> Path | None:
 
     A path is a folder, the ``.index``, a data file beside it, or the name without these endings (``bert_model.ckpt``);
     in a folder with several, the latest according to its file ``checkpoint``.
-
-    Raises:
-        CheckpointError: a folder with several checkpoints and no such file.
     """
     if not path.is_dir():
         named = path if path.name.endswith(".index") else Path(f"{_DATA.sub('', str(path))}.index")
@@ -136,11 +133,7 @@ class ArchiveReader(BundleReader):
         self._archive = archive
 
     def variable(self, name: str) -> Values:
-        """The variable behind a published name in TensorFlow's layout.
-
-        Raises:
-            CheckpointError: damaged, or not of a float type.
-        """
+        """The variable behind a published name in TensorFlow's layout."""
         origin, info = self._archive.origins[name], self._archive.tensors[name]
         if info.dtype not in _NUMPY:
             raise CheckpointError(f"{info.file}: {origin.variable!r} has the type {info.dtype}, but weights are floats")

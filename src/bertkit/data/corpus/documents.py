@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from bertkit.data.corpus.records import Found, read_jsonl, read_parquet
-from bertkit.data.corpus.text_files import (
-    CorpusReport,
-    OnError,
-    Policy,
-    Source,
-    find_sources,
-    read_chunks,
-    read_lines,
-)
+from bertkit.data.corpus.text_files import CorpusReport, OnError, Policy, Source, find_sources, read_chunks, read_lines
 from bertkit.errors import DataError, InputError, shorten
 
 __all__ = ["MAX_DOCUMENT_CHARS", "CorpusReport", "Document", "read_documents"]

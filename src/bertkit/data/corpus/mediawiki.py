@@ -130,12 +130,8 @@ def read_mediawiki(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterat
     """Articles of a dump: where each begins (``file:line``) and its passages, none blank, perhaps no passage at all.
 
     Redirects and pages of other namespaces (talk, templates, categories) are ignored. The XML is read as a stream:
-    memory holds one chunk and its pages.
-
-    Args:
-        chunks: bytes of the XML.
-        name: of the file, for messages.
-        policy: decides about unusable pages and malformed XML, after which the rest of the file is skipped.
+    memory holds one chunk and its pages. The policy decides about unusable pages and malformed XML, after which the
+    rest of the file is skipped.
     """
     reader = _DumpReader(name, policy)
     try:
@@ -169,12 +165,8 @@ def _articles(reader: _DumpReader, policy: Policy) -> Iterator[tuple[str, list[s
 def passages(wikitext: str, unseen: Iterable[str] = _UNSEEN_NAMES) -> list[str]:
     """The running text of one page as paragraphs without mark-up and line ends, none blank.
 
-    Args:
-        wikitext: mark-up of the page.
-        unseen: lower-case namespaces whose links put no words into the text (files, categories).
-
-    Raises:
-        DataError: too much mark-up is never closed to be parsed in reasonable time.
+    Links of the lower-case namespaces ``unseen`` put no words into the text (files, categories). A DataError if too
+    much mark-up is never closed to be parsed in reasonable time.
     """
     if _is_too_tangled(wikitext):
         raise DataError("too many templates, links, tables or tags are opened and never closed")
@@ -227,9 +219,23 @@ def _node_words(node: Node, unseen: frozenset[str]) -> str:
         case Text():
             return str(node.value)
         case Wikilink():
-            return _link_words(node, unseen)
+            title = str(node.title).strip()
+            prefix, colon, _ = title.partition(":")
+            if colon and prefix.strip().lower() in unseen:
+                return ""
+            if node.text is not None:
+                return _words(node.text, unseen)
+            # Until 2013 links to the article in other languages were part of the text: [[de:Titel]].
+            if colon and re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", prefix):
+                return ""
+            return _words(node.title, unseen).strip().lstrip(":")
         case Tag():
-            return _tag_words(node, unseen)
+            if node.wiki_markup is not None and str(node.wiki_markup) in "*#:;":
+                return _LIST_ITEM
+            tag = str(node.tag).strip().lower()
+            if tag in ("br", "hr"):
+                return " " if tag == "br" else "\n"
+            return "" if tag not in _PROSE_TAGS or node.contents is None else _words(node.contents, unseen)
         case ExternalLink():
             return _words(node.title, unseen) if node.title is not None else ""
         case HTMLEntity():
@@ -239,27 +245,3 @@ def _node_words(node: Node, unseen: frozenset[str]) -> str:
             return "\n"
         case _:  # templates, their arguments, comments
             return ""
-
-
-def _link_words(node: Wikilink, unseen: frozenset[str]) -> str:
-    title = str(node.title).strip()
-    prefix, colon, _ = title.partition(":")
-    if colon and prefix.strip().lower() in unseen:
-        return ""
-    if node.text is not None:
-        return _words(node.text, unseen)
-    # Until 2013 links to the article in other languages were part of the text: [[de:Titel]].
-    if colon and re.fullmatch(r"[a-z]{2,3}(-[a-z]+)?", prefix):
-        return ""
-    return _words(node.title, unseen).strip().lstrip(":")
-
-
-def _tag_words(node: Tag, unseen: frozenset[str]) -> str:
-    if node.wiki_markup is not None and str(node.wiki_markup) in "*#:;":
-        return _LIST_ITEM
-    tag = str(node.tag).strip().lower()
-    if tag in ("br", "hr"):
-        return " " if tag == "br" else "\n"
-    if tag not in _PROSE_TAGS or node.contents is None:
-        return ""
-    return _words(node.contents, unseen)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.data.corpus.documents import Document
+from bertkit.data.counter_random import UInt64, bits
 from bertkit.errors import InputError, ResourceError
 
 #: Words in a shingle.
@@ -38,8 +39,6 @@ _KEPT_EXAMPLES = 10
 
 #: In scripts without spaces each character is a word.
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
-
-UInt64 = NDArray[np.uint64]
 
 
 @dataclass(slots=True)
@@ -94,11 +93,7 @@ def drop_duplicates(
         threshold: Jaccard similarity of the sets of five-word runs, from 0.5 to 1, at which two documents are near
             duplicates; estimated from 64 hashes, with a standard error of 0.05 at 0.8.
         report: filled while documents are read.
-        max_documents: maximum documents to remember, see :func:`documents_within`; None: no limit.
-
-    Raises:
-        InputError: a threshold out of bounds.
-        ResourceError: more than ``max_documents`` distinct documents.
+        max_documents: with more distinct ones, a ResourceError; see :func:`documents_within`. None: no limit.
     """
     if not 0.5 <= threshold <= 1:
         raise InputError(f"threshold must be a similarity from 0.5 to 1, got {threshold}")
@@ -193,11 +188,8 @@ def signature(shingles: UInt64) -> NDArray[np.uint32]:
 
 
 def _mix(values: UInt64) -> UInt64:
-    """The output function of SplitMix64 (Steele, Lea, Flood 2014): each bit depends on all bits."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    """The output function of SplitMix64: each bit depends on all bits."""
+    return bits(values, np.ones(1, np.uint64))
 
 
 #: Multiply-add hash functions of mixed values; odd factors lose no bit.

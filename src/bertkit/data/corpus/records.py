@@ -24,11 +24,8 @@ Found = tuple[str, list[str]]
 def read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: Policy) -> Iterator[Found]:
     """One JSON object per line; its text is a string (of one paragraph per line) or a list of strings.
 
-    Args:
-        chunks: bytes of the file.
-        name: of the file, for messages.
-        column: key of the text; None means ``"text"``, or the only key whose value is text.
-        policy: decides about rows that are not a JSON object or lack the text.
+    ``column`` is the key of the text; None means ``"text"``, or the only key whose value is text. The policy decides
+    about rows that are not a JSON object or lack the text.
     """
     for number, line in read_lines(chunks, name, policy):
         if line is None or not line.strip():
@@ -58,10 +55,8 @@ def read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: P
 def read_parquet(source: Source, column: str | None, policy: Policy) -> Iterator[Found]:
     """One document per row of a Parquet file; rows count from 1. Memory: one row group of the text column.
 
-    Args:
-        source: a file on disk.
-        column: see :func:`read_jsonl`; of type string, or list of strings.
-        policy: decides about a damaged file, one without the column, and rows that are not text.
+    ``column`` is as for :func:`read_jsonl`, of type string or list of strings. The policy decides about a damaged file,
+    one without the column, and rows that are not text.
     """
     assert source.path is not None, "Parquet is never read from standard input"
     number = num_rows = position = 0

@@ -10,7 +10,7 @@ import lzma
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
@@ -37,6 +37,11 @@ KINDS = {
     ".xml": "xml",
 }
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+_OPENERS: dict[str, Callable[[BinaryIO], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
 
 #: What the decompressors raise on a damaged file.
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException)
@@ -92,11 +97,9 @@ class Policy:
         self.report = report
 
     def bad(self, kind: str, message: str) -> None:
-        """Report a fault: raise a DataError, or count it.
+        """Raise a DataError, or count a fault under ``kind``, a few words such as ``"bad UTF-8"``.
 
-        Args:
-            kind: a few words under which it is counted, e.g. ``"bad UTF-8"``.
-            message: where it is, what was found and what to do, without the advice to skip.
+        The message says where it is, what was found and what to do, without the advice to skip.
         """
         if self.on_error == "raise":
             raise DataError(f"{message}, or skip it with on_error='skip' (--on-error skip)")
@@ -122,13 +125,9 @@ class Source:
 def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
     """The files to read, each once, in the order given; files of a pattern or folder are sorted by name.
 
-    Args:
-        paths: files, folders (all files below them with a known suffix), patterns with ``*``, ``?``, ``[...]`` or
-            ``**``, and ``-`` for standard input. A name that exists is never a pattern.
-        policy: decides about missing files and compressed Parquet files.
-
-    Raises:
-        InputError: no path, or an impossible one.
+    Paths are files, folders (all files below them with a known suffix), patterns with ``*``, ``?``, ``[...]`` or
+    ``**``, and ``-`` for standard input. A name that exists is never a pattern. The policy decides about missing files
+    and compressed Parquet files; no path, or an impossible one, is an InputError.
     """
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
@@ -229,15 +228,8 @@ def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, Bina
         text = cast(BinaryIO, stack.enter_context(pa.CompressedInputStream(raw, "zstd")))
         return text, raw if raw.seekable() else None
     raw = stack.enter_context(source.path.open("rb", buffering=0))
-    match source.compression:
-        case ".gz":
-            text = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw)))
-        case ".bz2":
-            text = cast(BinaryIO, stack.enter_context(bz2.BZ2File(raw)))
-        case ".xz":
-            text = cast(BinaryIO, stack.enter_context(lzma.LZMAFile(raw)))  # noqa: SIM115
-        case _:
-            text = raw
+    opener = _OPENERS.get(source.compression)
+    text = raw if opener is None else cast(BinaryIO, stack.enter_context(opener(raw)))
     return text, raw if raw.seekable() else None
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.data.examples.counter_random import Int64, UInt64, bits, counters_of
+from bertkit.data.counter_random import Int64, UInt64, bits, counters_of
 from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences, examples_at, places_from, stretches
 from bertkit.errors import DataError
 from bertkit.system.console import Progress
@@ -65,9 +65,6 @@ def build_index(sentences: Sentences, rules: Rules, *, documents_at_once: int = 
     Sentences at the outer ends of a pair that is too long may be cut off.
 
     The result does not depend on ``documents_at_once``, which limits memory.
-
-    Raises:
-        DataError: ``mlm+nsp`` with fewer than two documents; no example at all.
     """
     if rules.objective == "mlm+nsp" and len(sentences.documents) < 3:
         raise DataError(

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.data.examples.counter_random import Int64, UInt64, below, bits, uniform
+from bertkit.data.counter_random import Int64, UInt64, below, bits, uniform
 from bertkit.errors import ConfigError, DataError, did_you_mean
 from bertkit.tokenization import BertTokenizer
 

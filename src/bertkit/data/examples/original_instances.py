@@ -42,6 +42,9 @@ class InstanceSettings:
     masked_lm_prob: share of tokens to predict.
     max_predictions_per_seq: most tokens to predict in one example.
     do_whole_word_mask: mask all pieces of a word or none.
+
+    Raises:
+        ConfigError: a setting out of bounds.
     """
 
     max_seq_length: int

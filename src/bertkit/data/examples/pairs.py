@@ -6,7 +6,7 @@ comes from elsewhere and the rest is used again. A chunk depends on the one befo
 documents are independent, so the n-th chunks of all documents are found together, in one numpy call.
 
 Every choice is drawn at the position in the corpus where the chunk begins
-(:mod:`bertkit.data.examples.counter_random`), which no two examples of an epoch share. So the position alone identifies
+(:mod:`bertkit.data.counter_random`), which no two examples of an epoch share. So the position alone identifies
 an example: :func:`places_from` finds all positions, once per epoch, and :func:`examples_at` the examples there.
 
 Deviations from the original code:
@@ -26,7 +26,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.data.examples.counter_random import Int64, below, stream, uniform
+from bertkit.data.counter_random import Int64, below, stream, uniform
 from bertkit.data.examples.masking import Int32, Masking
 from bertkit.errors import ConfigError, DataError, did_you_mean
 

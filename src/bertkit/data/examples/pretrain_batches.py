@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch, Layout, positions_of, split_by_budget
-from bertkit.data.examples.counter_random import Int64, bits, stream
+from bertkit.data.counter_random import Int64, bits, stream
 from bertkit.data.examples.example_index import ExampleIndex, build_index
 from bertkit.data.examples.masking import Int32, MaskVocabulary, mask_rows
 from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences, SentenceTokens

@@ -102,9 +102,7 @@ class MappedStore:
 
     Its ``sentence_boundaries`` and ``document_boundaries`` are read-only views of the file.
 
-    Args:
-        path: the file.
-        manifest: see :class:`Content`.
+    ``manifest`` is that of :class:`Content`.
 
     Raises:
         OSError: there is no such file.
@@ -174,13 +172,7 @@ def find_mapped(paths: Sequence[Path], manifest: str) -> MappedStore | None:
 def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
     """Find the copy, or write it to the first of ``paths`` that can be written, replacing an old copy there.
 
-    Of several processes one writes and the others wait.
-
-    Returns:
-        None, after a message, if there is room for it nowhere.
-
-    Raises:
-        DataError: the store is damaged.
+    Of several processes one writes and the others wait. None, after a message, if there is room for it nowhere.
     """
     found = find_mapped(paths, content.manifest)
     reasons = []

@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +28,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bertkit.errors import DataError
 from bertkit.tokenization import BertTokenizer
-
-if TYPE_CHECKING:
-    from typing import Self
 
 MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
 #: Increased when older versions could misread a store.
@@ -42,16 +39,16 @@ IdType = Literal["uint16", "uint32"]
 Setting = str | int | None
 NumberT = TypeVar("NumberT", bound=np.integer)
 
-_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Counts(BaseModel):
+class Counts(_Strict):
     """Amount of text in any part of a store.
 
     text_bytes: UTF-8 bytes of the sentences, with one more for the end of each. num_unknown: ``[UNK]`` tokens.
     """
-
-    model_config = _STRICT
 
     num_documents: Count = 0
     num_sentences: Count = 0
@@ -66,10 +63,8 @@ class Counts(BaseModel):
         return Counts(**dict(zip(Counts.model_fields, map(sum, zip(*rows, strict=True)), strict=False)))
 
 
-class Shard(BaseModel):
+class Shard(_Strict):
     """One file of a store. ``name`` contains no folder, so that a manifest cannot point elsewhere."""
-
-    model_config = _STRICT
 
     name: Annotated[str, Field(pattern=r"^tokens-\d{5,}(-of-\d{5,})?\.parquet$")]
     num_bytes: Count
@@ -77,10 +72,8 @@ class Shard(BaseModel):
     counts: Counts
 
 
-class TokenizerFacts(BaseModel):
+class TokenizerFacts(_Strict):
     """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens."""
-
-    model_config = _STRICT
 
     sha256: Sha256
     num_tokens: Annotated[int, Field(ge=1)]
@@ -92,10 +85,8 @@ class TokenizerFacts(BaseModel):
         return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=tokenizer.do_lower_case)
 
 
-class Duplicates(BaseModel):
+class Duplicates(_Strict):
     """Documents dropped as (near-)duplicates of an earlier one."""
-
-    model_config = _STRICT
 
     kept: Count
     exact: Count
@@ -104,14 +95,12 @@ class Duplicates(BaseModel):
     examples: tuple[tuple[str, str], ...]
 
 
-class StoreManifest(BaseModel):
+class StoreManifest(_Strict):
     """Content of ``manifest.json``. Like the shards, it is a pure function of the input: no date, no path.
 
     settings: what else the shards depend on, e.g. how sentences were found.
     duplicates: documents that were dropped; None if duplicates were not looked for.
     """
-
-    model_config = _STRICT
 
     format_version: Literal[1] = 1
     tokenizer: TokenizerFacts

@@ -167,11 +167,7 @@ class StoreWriter:
         return Counts.total(shard.counts for shard in self._shards)
 
     def add(self, chunk: TokenizedChunk) -> None:
-        """Write one row group, and close the shard if it is large enough.
-
-        Raises:
-            ResourceError: the disk is full. Finished shards stay.
-        """
+        """Write one row group, and close the shard if it is large enough."""
         self._read_since += chunk.num_read
         if not len(chunk.document_lengths):
             return
@@ -192,12 +188,7 @@ class StoreWriter:
                 self._close_shard()
 
     def finish(self, duplicates: Duplicates | None = None) -> StoreManifest:
-        """Close the last shard, rename all, and write the manifest, also what was found out about duplicates.
-
-        Raises:
-            DataError: nothing was added.
-            ResourceError: the disk is full. Finished shards stay.
-        """
+        """Close the last shard, rename all, and write the manifest with ``duplicates``; DataError without a token."""
         with self._errors():
             if self._open is not None:
                 self._close_shard()

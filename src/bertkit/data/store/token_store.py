@@ -116,13 +116,7 @@ class TokenStore:
         A store that fits into ``cache_bytes`` needs nothing. Of a larger one, decoded ids and boundaries are mapped
         from a file in its folder or, if that cannot be written, in ``$XDG_CACHE_HOME/bertkit/stores``. If the file is
         missing, damaged or of another store, it is written once for all processes: 2 or 4 bytes per token and 8 per
-        sentence.
-
-        Returns:
-            False, after a message, if there was no room for the file; groups are decoded as before.
-
-        Raises:
-            DataError: a shard is damaged.
+        sentence. Returns False, after a message, if there was no room for it; groups are decoded as before.
         """
         if self._fits_cache:
             return True
@@ -256,27 +250,23 @@ class TokenStore:
         documents = np.zeros(counts.num_documents + 1, np.int64)
         sentence = document = 0
         for shard in self.manifest.shards:
-            lengths, sizes = self._read_lengths(shard)
-            sentence = _append(sentences, sentence, lengths)
-            document = _append(documents, document, sizes)
+            with self._opened(shard) as file:
+                column = file.read(["sentence_lengths"]).column(0).combine_chunks()
+            lengths = numbers_of(column.flatten(), np.dtype(np.int32))
+            sizes = np.diff(numbers_of(column.offsets, np.dtype(np.int32)))
+            found = (len(sizes), len(lengths), int(lengths.sum()))
+            expected = (shard.counts.num_documents, shard.counts.num_sentences, shard.counts.num_tokens)
+            if found != expected or min(sizes.min(initial=1), lengths.min(initial=1)) < 1:
+                what = f"(documents, sentences, tokens) {found}, the manifest says {expected}"
+                raise DataError(f"{self.path / shard.name} has {what}: {_AGAIN}")
+            for boundaries, at, more in ((sentences, sentence, lengths), (documents, document, sizes)):
+                part = boundaries[at + 1 : at + 1 + len(more)]
+                np.cumsum(more, out=part)
+                part += boundaries[at]
+            sentence, document = sentence + len(lengths), document + len(sizes)
         self.sentence_boundaries, self.document_boundaries = sentences, documents
         for array in (sentences, documents):
             array.setflags(write=False)
-
-    def _read_lengths(self, shard: Shard) -> tuple[Int32, Int64]:
-        """Tokens of each sentence of a shard, and sentences of each document."""
-        with self._opened(shard) as file:
-            column = file.read(["sentence_lengths"]).column(0).combine_chunks()
-        lengths = numbers_of(column.flatten(), np.dtype(np.int32))
-        sizes = np.diff(numbers_of(column.offsets, np.dtype(np.int32))).astype(np.int64)
-        found = (len(sizes), len(lengths), int(lengths.sum()))
-        expected = (shard.counts.num_documents, shard.counts.num_sentences, shard.counts.num_tokens)
-        if found != expected or min(sizes.min(initial=1), lengths.min(initial=1)) < 1:
-            raise DataError(
-                f"{self.path / shard.name} has (documents, sentences, tokens) {found}, the manifest says {expected}: "
-                f"{_AGAIN}"
-            )
-        return lengths, sizes
 
     def _group(self, group: int) -> Ids:
         """Ids of a row group, cached."""
@@ -327,11 +317,3 @@ class TokenStore:
 
 
 _AGAIN = "copy the store again, or prepare it again"
-
-
-def _append(boundaries: Int64, at: int, lengths: Int32 | Int64) -> int:
-    """Continue ``boundaries`` after index ``at``; returns the new last index."""
-    end = at + len(lengths)
-    np.cumsum(lengths, out=boundaries[at + 1 : end + 1])
-    boundaries[at + 1 : end + 1] += boundaries[at]
-    return end

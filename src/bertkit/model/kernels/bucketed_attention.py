@@ -33,20 +33,11 @@ class Bucket:
     """Sequences of similar length that share one batched product.
 
     shape: ``(b, s)``.
-    start: where its b * s places begin among those of :class:`Buckets`.
-    sequences: their indices in the batch, ascending.
     mask: float ``(b, 1, 1, s)``, 0 at real keys and -inf at padding; None when there is no padding.
     """
 
     shape: tuple[int, int]
-    start: int
-    sequences: tuple[int, ...]
     mask: Tensor | None
-
-    @property
-    def span(self) -> slice:
-        """Its places."""
-        return slice(self.start, self.start + self.shape[0] * self.shape[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +115,6 @@ class _TakeDistinct(torch.autograd.Function):
         return grad.new_zeros((ctx.num_places, *grad.shape[1:])).index_copy_(0, back, grad), None
 
 
-def _similar(shortest: int, longest: int) -> bool:
-    """Whether padding ``shortest`` to ``longest`` costs less than another call."""
-    return longest <= shortest + 8 + shortest // 8
-
-
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)  # training may reuse what an evaluation put in the cache, and must be able to save it
 def buckets(lengths: tuple[int, ...]) -> Buckets:
@@ -147,7 +133,8 @@ def _groups(lengths: tuple[int, ...]) -> list[list[int]]:
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     groups: list[list[int]] = []
     for b in order:
-        if groups and _similar(lengths[groups[-1][0]], lengths[b]):
+        shortest = lengths[groups[-1][0]] if groups else 0
+        if groups and lengths[b] <= shortest + 8 + shortest // 8:  # padding to it costs less than another call
             groups[-1].append(b)
         else:
             groups.append([b])
@@ -157,7 +144,6 @@ def _groups(lengths: tuple[int, ...]) -> list[list[int]]:
 def _lay_out(groups: list[list[int]], lengths: tuple[int, ...]) -> Buckets:
     starts = Layout(lengths).boundaries
     each, rows, real = [], [], []
-    num_places = 0
     for group in groups:
         shape = (len(group), max(lengths[b] for b in group))
         first_b1 = torch.tensor([[starts[b]] for b in group])
@@ -167,12 +153,11 @@ def _lay_out(groups: list[list[int]], lengths: tuple[int, ...]) -> Buckets:
         mask = None
         if not real_bs.all():
             mask = torch.zeros(real_bs.shape).masked_fill_(~real_bs, -torch.inf)[:, None, None, :]
-        each.append(Bucket(shape, num_places, tuple(group), mask))
+        each.append(Bucket(shape, mask))
         rows.append(torch.where(real_bs, first_b1 + column_1s, first_b1).flatten())
         real.append(real_bs.flatten())
-        num_places += shape[0] * shape[1]
     rows_P, places_T = torch.cat(rows), torch.cat(real).nonzero().squeeze(1)
-    if torch.equal(rows_P, torch.arange(num_places)):
+    if torch.equal(rows_P, torch.arange(len(rows_P))):
         return Buckets(tuple(each), None, None)
     back_T = torch.empty_like(places_T)
     back_T[rows_P[places_T]] = places_T

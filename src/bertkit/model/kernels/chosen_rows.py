@@ -50,14 +50,7 @@ class ChosenRows:
 
 
 def take_rows(x: Tensor, chosen: ChosenRows | None, rows: Rows, layout: Layout) -> Tensor:
-    """The wanted rows of the top layer.
-
-    Args:
-        x: the top layer at the rows ``chosen``; where that is None, at all T.
-        chosen: see :meth:`ChosenRows.of`.
-        rows: which are wanted, all of them chosen; None gives ``x``.
-        layout: of the batch.
-    """
+    """The wanted ``rows`` of the top layer ``x``, which has those ``chosen`` for them, or all T where that is None."""
     if rows is None:
         return x
     if isinstance(rows, str):

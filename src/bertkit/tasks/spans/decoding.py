@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError
 from bertkit.ragged import Flags, Ints
-from bertkit.tasks.pieces import Pieces, end_of_marks
+from bertkit.tasks.pieces import Pieces, end_of_marks, stripped
 from bertkit.tasks.spans.features import SpanWindows
 
 Floats = npt.NDArray[np.float64]
@@ -258,10 +258,6 @@ def _characters(contexts: Pieces, context: int, first: int, last: int, *, align:
             first -= 1
         while last + 1 < stop and words[last] >= 0 and words[last + 1] == words[last]:
             last += 1
-    start, end = int(contexts.starts[first]), int(contexts.ends[last])
     text = contexts.texts[context]
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
+    start, end = stripped(text, int(contexts.starts[first]), int(contexts.ends[last]))
     return start, end_of_marks(text, end, int(contexts.starts[last + 1]) if last + 1 < stop else len(text))

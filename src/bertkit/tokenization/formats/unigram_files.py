@@ -24,7 +24,6 @@ from tokenizers import pre_tokenizers
 
 from bertkit.errors import CheckpointError
 from bertkit.system.protobuf import Value, bytes_of, fields, number_of, text_of
-from bertkit.system.untrusted_files import Json
 from bertkit.tokenization.backend import unigram_steps
 from bertkit.tokenization.formats.tokenizer_files import read_bytes
 from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
@@ -122,12 +121,8 @@ def read_model(path: Path, number: Numbering) -> dict[str, Any]:
 def unigram_kind(name: str, model_file: str, number: Numbering, template: Template, *, accents: bool) -> Kind:
     """The files of a family's tokenizer.
 
-    Args:
-        name: of its class.
-        model_file: name of its SentencePiece file.
-        number: gives the pieces of such a file as the family numbers them.
-        template: where its special tokens stand.
-        accents: whether it may lower-case, drop accents and replace quotes, as ALBERT's does.
+    ``number`` gives the pieces of its SentencePiece file as the family numbers them. With ``accents`` the tokenizer may
+    lower-case, drop accents and replace quotes, as ALBERT's does.
     """
     return Kind(
         name,
@@ -154,7 +149,13 @@ def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
     steps = [step for step in steps if step.get("type") != "Strip" and step.get("pattern") != _BLANKS]
     charsmap = None
     if steps and steps[-1].get("type") == "Precompiled":
-        charsmap = _decoded(steps.pop().get("precompiled_charsmap"), file.path)
+        coded = steps.pop().get("precompiled_charsmap")
+        try:
+            charsmap = base64.b64decode(coded, validate=True) or None if isinstance(coded, str) else b""
+        except ValueError:
+            charsmap = b""
+        if charsmap == b"":
+            raise CheckpointError(f"{file.path}: precompiled_charsmap must be base64 text, got {str(coded)[:80]}")
     lower, keeps = {"type": "Lowercase"} in steps, {"type": "NFKD"} not in steps
     computed = unigram_steps(replace_quotes=True, keep_accents=keeps, lower_case=lower) if accents else []
     if steps != [json.loads(step.__getstate__()) for step in computed]:
@@ -172,13 +173,3 @@ def _from_json(file: TokenizerJson, *, accents: bool) -> dict[str, Any]:
     adds = file.part("pre_tokenizer", wanted, splitters)
     pieces, unknown = file.pieces()
     return {"vocab": pieces, "unk_token": unknown, "precompiled_charsmap": charsmap, "add_prefix_space": adds, **flags}
-
-
-def _decoded(value: Json, path: Path) -> bytes | None:
-    try:
-        charsmap = base64.b64decode(value, validate=True) if isinstance(value, str) else None
-    except ValueError:
-        charsmap = None
-    if charsmap is None:
-        raise CheckpointError(f"{path}: precompiled_charsmap must be base64 text, got {str(value)[:80]}")
-    return charsmap or None

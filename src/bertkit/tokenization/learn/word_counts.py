@@ -96,9 +96,6 @@ class WordCounter:
         do_lower_case: count the words of an uncased tokenizer: lower-cased, accents stripped.
         memory: maximum bytes of the tables, at least 16 MiB; the rest goes to temporary files.
         folder: for these files; None: the default of the system.
-
-    Raises:
-        ConfigError: too little memory.
     """
 
     def __init__(
@@ -129,11 +126,7 @@ class WordCounter:
             self._spill, self._runs = None, []
 
     def add(self, texts: Iterable[str]) -> None:
-        """Count the words of texts.
-
-        Raises:
-            InputError: one string instead of several, or something that is not a string.
-        """
+        """Count the words of texts; one string instead of several is an InputError."""
         limit, most_chunks = self.memory // BYTES_PER_CHAR, self.memory // BYTES_PER_CHUNK
         for text in _checked(texts):
             for chunks in self._splitter.chunks(text):
@@ -191,11 +184,6 @@ def count_words(
 
     With more than one worker process, a script must guard its main part by ``if __name__ == "__main__"``. For the other
     arguments see :class:`WordCounter`.
-
-    Raises:
-        ConfigError: ``workers`` below 1, or too little memory.
-        InputError: as :meth:`WordCounter.add`.
-        ResourceError: a worker died.
     """
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
