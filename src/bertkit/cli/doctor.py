@@ -77,19 +77,14 @@ def _declared() -> dict[str, list[str]]:
 def _look_at_torch() -> dict[str, Any]:
     import torch
 
+    gpus = [f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
     return {
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "mkl": torch.backends.mkl.is_available(),
         "onednn": torch.backends.mkldnn.is_available(),
-        "devices": ["cpu", *_gpus()],
+        "devices": ["cpu", *gpus],
     }
-
-
-def _gpus() -> list[str]:
-    import torch
-
-    return [f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
 
 
 def _version(package: str) -> str | None:

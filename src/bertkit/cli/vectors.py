@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Row = tuple[str, Embedding]
 
 Pool = Annotated[
-    Literal["mean", "cls", "max"] | None,
+    Literal["cls", "mean", "max"] | None,
     Parameter(help="How token vectors are combined into one; default: as the model says (1_Pooling), otherwise mean."),
 ]
 #: Rows of one Parquet row group.

@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
+from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastUnigram
 from bertkit.tokenization.formats.unigram_files import CONTROL, UNKNOWN, Pieces, SentencePieceModel, unigram_kind
-from bertkit.tokenization.pretrained_tokenizer import SharedArguments
 from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
 from bertkit.tokenization.vocabulary import SpecialTokens, TokenTable, UnigramVocabulary
 
@@ -60,7 +60,7 @@ class UnigramTokenizer(BeginAndEnd):
         model: bytes | None = None,
         **kwargs: Unpack[SharedArguments],
     ) -> None:
-        special = self._special_tokens(kwargs)
+        special = special_tokens(kwargs, self.special_names, of=type(self).__name__)
         if (vocab is None) == (vocab_file is None):
             raise InputError(f"pass either vocab (pieces with scores) or vocab_file (the path of a {self.model_file})")
         given = vocab_file if vocab is None else vocab
