@@ -155,6 +155,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             [*FINETUNE, "--text", "body"],
             "task sst2 does not take --text, only task csv does; leave it out, or use task",
         ),
+        (["convert", "a", "b", "--config", "-"], "--config cannot be '-'; name a file"),
+        ([*FINETUNE, "--joiner", "-"], "or write --joiner=- for the character"),
         (["classify", "text"], "parameter --model requires an argument"),
         (["classify", "--model"], "--model"),
         (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "cls", "mean", "max"'),
