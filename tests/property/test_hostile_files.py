@@ -61,7 +61,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     merges = [("t", "h"), ("th", "e"), ("\u0120", "r")]
     RobertaTokenizer({token: number for number, token in enumerate(tokens)}, merges).save_pretrained(folders["roberta"])
     for family, tokenizer_class in (("albert", AlbertTokenizer), ("xlm-roberta", XLMRobertaTokenizer)):
-        file = parent / tokenizer_class.model_file
+        file = parent / tokenizer_class.kind.files[0]
         file.write_bytes(sentencepieces(family))
         tokenizer_class(file).save_pretrained(folders[family])
         shutil.copyfile(file, folders[family] / file.name)
@@ -192,7 +192,7 @@ KINDS: dict[str, Kind] = {
         "roberta", "tokenizer.json", without("vocab.json", "merges.txt"), JSON, load_tokenizer(RobertaTokenizer),
     ),
     "unigram tokenizer.json": (
-        "xlm-roberta", "tokenizer.json", without(XLMRobertaTokenizer.model_file), JSON,
+        "xlm-roberta", "tokenizer.json", without(XLMRobertaTokenizer.kind.files[0]), JSON,
         load_tokenizer(XLMRobertaTokenizer),
     ),
     "spiece.model": ("albert", "spiece.model", without("tokenizer.json"), BYTES, load_tokenizer(AlbertTokenizer)),

@@ -155,11 +155,10 @@ def _few(names: Iterable[str]) -> str:
 
 def read_weight_map(index: Path, ending: str) -> dict[str, str]:
     """The file of each tensor, from the ``.index.json`` of a sharded checkpoint; files end in ``ending``."""
+    text = read_regular(index, max_bytes=MAX_INDEX_BYTES)
     try:
-        content = strict_json(read_regular(index, max_bytes=MAX_INDEX_BYTES))
+        content = strict_json(text)
     except ValueError as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(f"{index} is not a readable JSON file: {error}") from None
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:

@@ -6,7 +6,7 @@ nothing is loaded. Works on headers and configs only. Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -168,7 +168,15 @@ class _Matcher:
             self.rows += [self._row(rule, part, is_new=part in new_parts) for rule in rules]
         used = kept.keys() - self.left.keys()
         self._ties(kept, used, new_parts)
-        self.rows.extend(self._leftovers())
+        copies = dict(self.table.ties)
+        for name, info in sorted(self.left.items()):
+            part = self.known.get(name) or ("masked-lm head" if name in copies else "unknown")
+            if name in self.table.ignored:
+                self.rows.append(surplus(info, Status.IGNORED, note="a buffer without weights"))
+            elif part == "unknown" and self.table.in_encoder(name):
+                self.rows.append(surplus(info, Status.UNEXPECTED))
+            else:
+                self.rows.append(surplus(info, part=part))
         return Match(spec, self.table, self.config, tuple(self.rows), new_parts, has_pooler)
 
     def _owner(self, part: str) -> str | None:
@@ -222,17 +230,6 @@ class _Matcher:
             status = Status.TIED if same else Status.MISSHAPED
             pair = (info.name, twin.name) if same else (info.name,)
             self.rows.append(Row(status, "", pair, info.shape, info.dtype, head, note))
-
-    def _leftovers(self) -> Iterator[Row]:
-        ties = dict(self.table.ties)
-        for name, info in sorted(self.left.items()):
-            part = self.known.get(name) or ("masked-lm head" if name in ties else "unknown")
-            if name in self.table.ignored:
-                yield surplus(info, Status.IGNORED, note="a buffer without weights")
-            elif part == "unknown" and self.table.in_encoder(name):
-                yield surplus(info, Status.UNEXPECTED)
-            else:
-                yield surplus(info, part=part)
 
 
 def surplus(info: TensorInfo, status: Status = Status.UNUSED, part: str = "unknown", note: str = "") -> Row:

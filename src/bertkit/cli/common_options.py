@@ -148,10 +148,6 @@ class Common(Output):
         torch.manual_seed(self.seed)
 
 
-SOURCE, READING, PAIR_READING, OTHER_READING = Source(), Reading(), PairReading(), OtherReading()
-CORPUS_READING, OUTPUT, COMMON = CorpusReading(), Output(), Common()
-
-
 def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[str]:
     """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily)."""
     file, encoding = source.file, source.encoding

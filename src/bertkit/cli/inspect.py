@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common, write_json, write_line
+from bertkit.cli.common_options import Common, write_json, write_line
 from bertkit.errors import CheckpointError, ConfigError, shorten
 
 _STEP = re.compile(r"step-\d{8}")
@@ -25,7 +25,7 @@ def inspect(
         str | None,
         Parameter(help="A model that must compute the same, or saved output of --verify --json; implies --verify."),
     ] = None,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> int:
     """Show what a model or a token store holds, or what a model computes.
 

@@ -169,9 +169,6 @@ class FileColumns:
         return in_encoding(get_task(name), self.table.encoding)
 
 
-FILE_COLUMNS = FileColumns()
-
-
 def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
     """A task of texts whose files are read in an encoding; None leaves it as it is."""
     from bertkit.tasks import TextTask

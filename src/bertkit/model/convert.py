@@ -196,10 +196,9 @@ def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
     files = found.tokenizer_files()
     for name, content in files.items():
         (draft / name).write_bytes(content)
-    if not files:
-        return ()
     try:
-        AutoTokenizer.from_pretrained(draft)
+        if files:
+            AutoTokenizer.from_pretrained(draft)
     except CheckpointError as error:
         said = str(error).replace(str(draft), "the result")
         if found.makes_tokenizer:

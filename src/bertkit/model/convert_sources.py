@@ -20,7 +20,8 @@ from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.rules import with_current_ending
 from bertkit.checkpoints.safetensors_format import TensorInfo, Values, read_header
 from bertkit.checkpoints.tensorflow.bundle import fill
-from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader, num_heads
+from bertkit.checkpoints.tensorflow.variable_names import Layout
+from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError, InputError, did_you_mean
@@ -118,7 +119,7 @@ class TensorFlowSource(Source):
     def __init__(self, archive: Archive, wishes: Wishes) -> None:
         self._archive = archive
         self.opened = self._values = ArchiveReader(archive)
-        self.kind, self.where, self.tensors = archive.names.name, archive.where, archive.tensors
+        self.kind, self.where, self.tensors = archive.names.name, str(archive.bundle.index), archive.tensors
         parent = archive.bundle.index.parent
         self._home = parent.parent if parent.name == "variables" else parent
         self._wishes, self._said = wishes, archive.lower_case
@@ -250,12 +251,14 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
     file = wishes.config or _first(home, f"{archive.names.model_type}_config.json", CONFIG)
     if file is not None:
         return _read_config(file, archive.names.model_type)
-    heads, activation = num_heads(archive), _activation(home / "saved_model.pb")
+    # The shapes of TensorFlow 2 show the number of heads.
+    with_heads = (o.shape for o in archive.origins.values() if o.layout is Layout.TO_HEADS and len(o.shape) == 3)
+    heads, activation = next((shape[1] for shape in with_heads), None), _activation(home / "saved_model.pb")
     if heads is None or activation is None:
         what = "the number of attention heads" if heads is None else "the activation function"
         raise CheckpointError(
-            f"{archive.where}: there is no {archive.names.model_type}_config.json in {home}, and the weights do not "
-            f"determine {what}: give --config FILE"
+            f"{archive.bundle.index}: there is no {archive.names.model_type}_config.json in {home}, and the weights do "
+            f"not determine {what}: give --config FILE"
         )
     shapes = {name: info.shape for name, info in archive.tensors.items()}
     layers = {name.split(".")[3] for name in shapes if name.startswith("bert.encoder.layer.")}
@@ -272,7 +275,7 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
             hidden_act=activation,
         )
     except (KeyError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{archive.where}: the variables do not determine the shape: {error}") from None
+        raise CheckpointError(f"{archive.bundle.index}: the variables do not determine the shape: {error}") from None
     notes.append(f"no config beside the source: the shape was taken from the variables, {activation} from the graph")
     return config
 

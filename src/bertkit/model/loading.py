@@ -63,8 +63,7 @@ class LoadOptions(TypedDict, total=False):
     """Options of :func:`load_model`; None is the same as leaving one out.
 
     num_labels: number of labels; a classifier in the file must have as many.
-    id2label: names of the labels by number; implies their number.
-    label2id: the same the other way round.
+    id2label, label2id: names of the labels by number, or the other way round; imply their number.
     problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
     pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a new
         one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
@@ -126,7 +125,9 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         own = saved_as(weights.tensors, file_config, named_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
     state = to_ours(table, weights.tensors, dtype)
-    model = _build(cls, table)
+    with torch.device("meta"), _NoRandom():
+        has_no_pooler = not spec.heads and not table.has_pooler
+        model = cls(config, add_pooling_layer=False) if has_no_pooler else cls(config)  # type: ignore[call-arg]
     _draw_new(model, table, options.get("seed", 0), dtype)
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if set(missing) != set(table.new) or unexpected:
@@ -200,14 +201,6 @@ class _NoRandom(TorchFunctionMode):
             initialised: Tensor = args[0] if args else given["tensor"]
             return initialised
         return func(*args, **given)
-
-
-def _build(cls: type[ModelT], table: Match) -> ModelT:
-    """Build the model without allocating or initialising weights."""
-    with torch.device("meta"), _NoRandom():
-        if not table.spec.heads and not table.has_pooler:
-            return cls(table.config, add_pooling_layer=False)  # type: ignore[call-arg]
-        return cls(table.config)
 
 
 def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:

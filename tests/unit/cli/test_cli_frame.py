@@ -314,7 +314,7 @@ def test_doctor_notices_a_missing_package(monkeypatch: pytest.MonkeyPatch, capsy
 def lines_of(data: bytes, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     options = import_module("bertkit.cli.common_options")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    return list(options.read_texts((cli.STANDARD_STREAM,), options.SOURCE))
+    return list(options.read_texts((cli.STANDARD_STREAM,), options.Source()))
 
 
 def test_standard_input_is_one_text_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +327,7 @@ def test_texts_come_from_one_place(tmp_path: Path) -> None:
     options = import_module("bertkit.cli.common_options")
     file = tmp_path / "texts.txt"
     file.write_text("a\nb\n")
-    assert options.read_texts(("a", "b"), options.SOURCE) == ["a", "b"]
+    assert options.read_texts(("a", "b"), options.Source()) == ["a", "b"]
     assert list(options.read_texts((), options.Source(file))) == ["a", "b"]
     for texts, path, told in (
         ((), None, "no text"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common
+from bertkit.cli.common_options import Common
 
 
 def demo(
@@ -19,7 +19,7 @@ def demo(
     quick: Annotated[bool, Parameter(negative=(), help="A small sample: seconds instead of minutes, poor scores.")] = (
         False
     ),
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> None:
     """Fine-tune a small BERT on text that every Python ships with, without a network.
 

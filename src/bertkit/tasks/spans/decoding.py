@@ -93,13 +93,9 @@ class SpanSearch:
 def find_answers(
     windows: SpanWindows, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike, search: SpanSearch | None = None
 ) -> list[Answers]:
-    """The best answers of every question.
+    """The best answers of every question, of logits ``(T,)`` of the windows' tokens end to end.
 
-    Args:
-        windows: rows of Q questions, T tokens in all.
-        start_logits: ``(T,)``, rows end to end.
-        end_logits: ``(T,)``.
-        search: what to look for; None means the 20 best spans of up to 30 tokens.
+    ``search`` None: the 20 best spans of up to 30 tokens.
     """
     starts, ends = np.asarray(start_logits, dtype=np.float64), np.asarray(end_logits, dtype=np.float64)
     total = int(windows.lengths.sum())

@@ -98,12 +98,8 @@ def featurize_spans(
 ) -> SpanWindows:
     """Windows of questions and their contexts.
 
-    Args:
-        examples: Q questions.
-        tokenizer: of the model.
-        settings: how to cut; None means the paper's.
-        labelled: also find the tokens of the first answer of each question; one without answers points at the first
-            token ([CLS]) in all of its windows.
+    With ``labelled`` also the tokens of the first answer of each question; one without answers points at the first
+    token ([CLS]) in all of its windows. ``settings`` None: the paper's.
 
     Raises:
         InputError: no questions, or, if ``labelled``, one whose ``answers`` is None.

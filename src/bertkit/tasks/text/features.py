@@ -28,14 +28,10 @@ def featurize_texts(
 ) -> Ragged:
     """Token ids of texts, or of pairs of texts.
 
-    Args:
-        texts: B texts.
-        text_pairs: B second texts, or None.
-        tokenizer: of the model.
-        max_length: most tokens of a row, special tokens included; None means the tokenizer's ``model_max_length``.
-        truncation: how a longer row is cut. "longest_first" removes tokens from the end of the longer text of a pair;
-            "only_first", "only_second" from the end of that text; "head_tail" keeps the beginning and the end of a
-            single text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing.
+    Rows have at most ``max_length`` tokens, special tokens included; None means the tokenizer's ``model_max_length``.
+    ``truncation`` says how a longer row is cut. "longest_first" removes tokens from the end of the longer text of a
+    pair; "only_first", "only_second" from the end of that text; "head_tail" keeps the beginning and the end of a single
+    text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing.
 
     Raises:
         InputError: no texts, a row over ``max_length`` under "error" (the message counts them), "head_tail" with pairs.

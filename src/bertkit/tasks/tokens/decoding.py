@@ -61,11 +61,6 @@ class TextPieces:
         inside = np.concatenate([[False], words[1:] == words[:-1]])
         return TextPieces(self.text, self.starts[numbers], self.ends[numbers], inside)
 
-    def characters(self) -> Ints:
-        """Numbers of the pieces that begin something new, and not the next byte of the same character."""
-        before = np.maximum.accumulate(np.concatenate([[0], self.ends[:-1]]))
-        return np.flatnonzero(self.starts >= before)
-
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Characters of some neighbouring pieces, with the marks after them that the tokenizer dropped."""
         start, end = int(self.starts[first : last + 1].min()), int(self.ends[first : last + 1].max())
@@ -122,7 +117,10 @@ def find_entities(
                 found.append({"entity": label, "score": score, "index": place + 1, **where})
         return found
     pieces, probabilities_PC = pieces.select(visible), probabilities_PC[visible]
-    firsts = pieces.characters() if strategy == "simple" else np.flatnonzero(~pieces.inside)
+    if strategy == "simple":  # by pieces that begin something new, and are not the next byte of the same character
+        firsts = np.flatnonzero(pieces.starts >= np.maximum.accumulate(np.concatenate([[0], pieces.ends[:-1]])))
+    else:
+        firsts = np.flatnonzero(~pieces.inside)
     labelled = _labelled(probabilities_PC, firsts, strategy, id2label)
     notation = notation_of(id2label.values())
     for kind, members in group_labels(labelled, notation):

@@ -59,12 +59,8 @@ def windows_of_texts(
 ) -> TokenWindows:
     """Rows of at most ``max_length`` tokens for texts of any length.
 
-    Args:
-        texts: E texts.
-        tokenizer: of the model.
-        max_length: most tokens of a row, special tokens included.
-        overlap: pieces that neighbouring rows of a text share; None means a quarter of a row.
-        truncate: read only the first row of each text.
+    ``overlap``: pieces that neighbouring rows of a text share; None means a quarter of a row. ``truncate`` reads only
+    the first row of each text.
     """
     if not texts:
         raise InputError("no texts to turn into features")
