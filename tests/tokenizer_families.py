@@ -114,7 +114,7 @@ def model_file(family: str, shared: Path, folder: Path, *, num_pieces: int | Non
     from sentencepiece import sentencepiece_model_pb2
 
     source = shared / "data" / "vocab" / "albert-spiece.model"
-    file = folder / CLASSES[family].model_file  # type: ignore[attr-defined]
+    file = folder / CLASSES[family].kind.files[0]  # type: ignore[attr-defined]
     if family == "albert" and num_pieces is None:
         file.write_bytes(source.read_bytes())
         return file

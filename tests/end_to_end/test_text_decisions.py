@@ -80,6 +80,7 @@ def test_prediction_evaluation_and_pipeline_decide_alike(folder: Path, capsys: A
     for row, answers in zip(rows, found, strict=True):
         assert sorted(answer["label"] for answer in answers) == row["predicted"]
         for answer in answers:
+            assert "truncated" not in answer, "told only with truncation="
             assert answer["score"] == pytest.approx(row["probabilities"][answer["label"]], abs=1e-5)
     everything = pipe(texts, top_k=None, truncation="windows")
     assert pipe(texts, top_k=None, truncation="windows", max_length=10, overlap=3) == everything

@@ -26,9 +26,8 @@ from tokenizers import pre_tokenizers
 
 import hostile_helpers
 from bertkit import BertConfig, BertForPreTraining
-from bertkit.checkpoints.huggingface import config_path, find_weights
+from bertkit.checkpoints.huggingface import check_vocabulary, config_path, find_weights
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
-from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.checkpoints.zip_archive import unpack
 from bertkit.errors import BertkitError, CheckpointError
 from bertkit.model.convert import Wishes
@@ -62,7 +61,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     merges = [("t", "h"), ("th", "e"), ("\u0120", "r")]
     RobertaTokenizer({token: number for number, token in enumerate(tokens)}, merges).save_pretrained(folders["roberta"])
     for family, tokenizer_class in (("albert", AlbertTokenizer), ("xlm-roberta", XLMRobertaTokenizer)):
-        file = parent / tokenizer_class.model_file
+        file = parent / tokenizer_class.kind.files[0]
         file.write_bytes(sentencepieces(family))
         tokenizer_class(file).save_pretrained(folders[family])
         shutil.copyfile(file, folders[family] / file.name)
@@ -133,7 +132,7 @@ def read_tensorflow(folder: Path) -> dict[str, bytes]:
     if index is None:
         raise CheckpointError("as convert says where it finds no checkpoint")
     source = TensorFlowSource(open_archive(index), Wishes(config=GOLDEN / "original" / "bert_config.json"))
-    with source:
+    with source.opened:
         return {name: source.read(name).tobytes() for name in source.tensors}
 
 
@@ -193,7 +192,7 @@ KINDS: dict[str, Kind] = {
         "roberta", "tokenizer.json", without("vocab.json", "merges.txt"), JSON, load_tokenizer(RobertaTokenizer),
     ),
     "unigram tokenizer.json": (
-        "xlm-roberta", "tokenizer.json", without(XLMRobertaTokenizer.model_file), JSON,
+        "xlm-roberta", "tokenizer.json", without(XLMRobertaTokenizer.kind.files[0]), JSON,
         load_tokenizer(XLMRobertaTokenizer),
     ),
     "spiece.model": ("albert", "spiece.model", without("tokenizer.json"), BYTES, load_tokenizer(AlbertTokenizer)),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bertkit.batch import Batch, collate
-from bertkit.engine.scoring import Check, row_outputs, stop_nothing
+from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged

@@ -16,6 +16,7 @@ _LAYER = re.compile(r"(?:(?<=\.layer\.)|(?<=\.albert_layer_groups\.))\d+(?=\.)")
 
 #: Ending of a class's name -> what such a model is, and the command and the pipeline that use it.
 _USES = {
+    "ElectraForPreTraining": ("a detector of replaced tokens", "embed", "feature-extraction"),
     "Model": ("an encoder without a head", "embed", "feature-extraction"),
     "ForMaskedLM": ("a masked language model", "fill-mask", "fill-mask"),
     "ForPreTraining": ("a model with the heads of pre-training", "fill-mask", "fill-mask"),
@@ -25,7 +26,6 @@ _USES = {
     "ForQuestionAnswering": ("a question-answering model", "answer", "question-answering"),
     "ForMultipleChoice": ("a multiple-choice model", "predict", "multiple-choice"),
 }
-_DETECTOR = ("a detector of replaced tokens", "embed", "feature-extraction")
 
 
 def explain(match: Match, where: str, *, file_labels: int | None = None, own: ClassSpec | None = None) -> str:
@@ -60,8 +60,6 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
 
 
 def _use(spec: ClassSpec) -> tuple[str, str, str]:
-    if spec.name.startswith("Electra"):
-        return _DETECTOR
     return next(use for ending, use in _USES.items() if spec.name.endswith(ending))
 
 

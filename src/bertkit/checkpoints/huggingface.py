@@ -1,23 +1,26 @@
 """Folders in the layout of the Hugging Face Hub: ``config.json`` beside ``model.safetensors``, single or sharded.
 
-Reading looks at headers only and allocates no weights. Imports torch only to write.
+Also what lies beside them: how sentences are pooled, and a vocabulary, each token of which must have a row in the
+embedding table. Reading looks at headers only and allocates no weights. Imports torch only to write.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import sync_file, sync_folder
-from bertkit.system.untrusted_files import read_regular, strict_json
+from bertkit.system.untrusted_files import Json, read_regular, strict_json
+from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +41,9 @@ _POOLING_MODES: dict[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
 }
+#: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
+_NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
+_VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.bin")
 
 
@@ -149,11 +155,10 @@ def _few(names: Iterable[str]) -> str:
 
 def read_weight_map(index: Path, ending: str) -> dict[str, str]:
     """The file of each tensor, from the ``.index.json`` of a sharded checkpoint; files end in ``ending``."""
+    text = read_regular(index, max_bytes=MAX_INDEX_BYTES)
     try:
-        content = strict_json(read_regular(index, max_bytes=MAX_INDEX_BYTES))
+        content = strict_json(text)
     except ValueError as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(f"{index} is not a readable JSON file: {error}") from None
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
@@ -205,6 +210,56 @@ def saved_pooling(folder: Path) -> Pooling | None:
     if not chosen:  # the short form of newer releases
         return next((mode for mode in _POOLING_MODES.values() if mode == values.get("pooling_mode")), None)
     return _POOLING_MODES.get(chosen[0]) if len(chosen) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A vocabulary file: the highest id plus one, and the content of ``tokenizer_config.json`` (empty without one)."""
+
+    file: Path
+    size: int
+    settings: Mapping[str, Json]
+
+
+def find_vocabulary(folder: Path) -> Vocabulary | None:
+    """Count the tokens in the ``vocab.txt`` of a folder, or in its ``tokenizer.json``; None without either."""
+    settings = read_json_if_there(folder / "tokenizer_config.json")
+    for file, count in ((folder / "vocab.txt", count_lines), (folder / "tokenizer.json", _highest_id)):
+        if file.exists():
+            return Vocabulary(file, count(file), settings)
+    return None
+
+
+def check_vocabulary(folder: Path, config: BertConfig) -> None:
+    """Refuse a vocabulary with ids that have no row in the embedding table."""
+    file = folder / "tokenizer.json"
+    if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= config.vocab_size:
+        return
+    found = find_vocabulary(folder)
+    if found is not None and found.size > config.vocab_size:
+        raise CheckpointError(
+            f"{found.file} has {found.size:,} word pieces, but the embedding table has only {config.vocab_size:,} rows "
+            "(vocab_size in config.json): the tokenizer belongs to another model"
+        )
+
+
+def _bound(file: Path) -> float:
+    """A number that no id in a ``tokenizer.json`` reaches, found without parsing it: that takes five times as long."""
+    text = read_bytes(file)
+    if not _VOCAB.search(text):
+        return float("inf")
+    return max(max(map(int, _NUMBER.findall(text)), default=0) + 1, sum(1 for _ in _SCORED.finditer(text)))
+
+
+def _highest_id(file: Path) -> int:
+    """The highest id in a ``tokenizer.json``, plus one."""
+    content: Any = read_json(file)
+    try:
+        vocab = content["model"]["vocab"]  # of unigram models a list, in the order of the ids
+        ids = range(len(vocab)) if isinstance(vocab, list) else vocab.values()
+        return int(max([*ids, *(added["id"] for added in content.get("added_tokens") or ())])) + 1
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CheckpointError(f"{file} has no vocabulary of word pieces (model.vocab)") from None
 
 
 def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:

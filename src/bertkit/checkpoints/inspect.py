@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertkit.checkpoints.explain import explain, printable, ranges
-from bertkit.checkpoints.huggingface import Weights, config_path, find_weights
-from bertkit.checkpoints.match import HeadRequest, Row, match, surplus
+from bertkit.checkpoints.huggingface import Weights, check_vocabulary, config_path, find_vocabulary, find_weights
+from bertkit.checkpoints.match import Row, match, surplus
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
-from bertkit.checkpoints.vocabulary_size import check_vocabulary, find_vocabulary
 from bertkit.config.bert_config import OWN_MODEL_TYPE, BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
@@ -199,12 +198,12 @@ def _attempt(problems: list[str], look: Callable[[], FoundT]) -> FoundT | None:
 def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameTable) -> str:
     if "masked-lm head" in spec.heads and not config.tie_word_embeddings:
         return "no"
-    requests = {"exact": HeadRequest()}
-    if spec.heads:
-        requests |= {"num_labels=": HeadRequest(labels=spec.label_head), "new_head=True": HeadRequest(new_head=True)}
-    for verdict, request in requests.items():
-        if not match(weights.tensors, config, spec, table, request).problems:
-            return verdict
+    if not match(weights.tensors, config, spec, table).problems:
+        return "exact"
+    if spec.heads and not match(weights.tensors, config, spec, table, labels=True).problems:
+        return "num_labels="
+    if spec.heads and not match(weights.tensors, config, spec, table, new_head=True).problems:
+        return "new_head=True"
     return "no"
 
 

@@ -6,7 +6,7 @@ nothing is loaded. Works on headers and configs only. Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -57,19 +57,6 @@ class Row:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HeadRequest:
-    """Whether the caller asked for a new head.
-
-    labels: ``num_labels=`` or ``id2label=`` was given: a new head if the file has none.
-    new_head: ``new_head=True`` was given: a new head whatever the file has; for a class without heads, a new pooler if
-        the file has none.
-    """
-
-    labels: bool = False
-    new_head: bool = False
-
-
 @dataclass(frozen=True)
 class Match:
     """The table of one file and one class."""
@@ -115,13 +102,18 @@ def match(
     config: BertConfig,
     spec: ClassSpec,
     table: NameTable,
-    request: HeadRequest = HeadRequest(),
+    *,
+    labels: bool = False,
+    new_head: bool = False,
 ) -> Match:
     """Compare the tensors of a file with what a class of this config, labels of a new head included, needs.
 
     Gives one row for each tensor of the model and of the file; misfits are in ``problems``. Never raises.
+
+    ``labels``: ``num_labels=`` or ``id2label=`` asks for a new head if the file has none. ``new_head``: a new head
+    whatever the file has; for a class without heads, a new pooler if the file has none.
     """
-    return _Matcher(tensors, config, spec, table).match(request)
+    return _Matcher(tensors, config, spec, table).match(labels and spec.label_head, new_head)
 
 
 def saved_as(
@@ -156,20 +148,19 @@ class _Matcher:
                 self.left[original] = self.left.pop(name)
         self.known = {name: part for part in table.parts for rule in table.rules(part, config) for name in rule.theirs}
 
-    def match(self, request: HeadRequest) -> Match:
+    def match(self, labels: bool, new_head: bool) -> Match:
         """The result of :func:`match`; call it once."""
         spec = self.spec
-        may_be_new = request.labels and spec.label_head
         new_parts = tuple(
             part
             for part in spec.heads
-            if request.new_head or (may_be_new and (not self._has_any(part) or self._owner(part) is not None))
+            if new_head or (labels and (not self._has_any(part) or self._owner(part) is not None))
         )
         parts = ["encoder", *spec.heads]
-        has_pooler = spec.pooler and (bool(spec.heads) or request.new_head or self._has_any("pooler"))
+        has_pooler = spec.pooler and (bool(spec.heads) or new_head or self._has_any("pooler"))
         if has_pooler:
             parts.insert(1, "pooler")
-            if (new_parts or request.new_head) and not self._has_any("pooler"):
+            if (new_parts or new_head) and not self._has_any("pooler"):
                 new_parts = ("pooler", *new_parts)
         kept = dict(self.left)
         for part in parts:
@@ -177,7 +168,15 @@ class _Matcher:
             self.rows += [self._row(rule, part, is_new=part in new_parts) for rule in rules]
         used = kept.keys() - self.left.keys()
         self._ties(kept, used, new_parts)
-        self.rows.extend(self._leftovers())
+        copies = dict(self.table.ties)
+        for name, info in sorted(self.left.items()):
+            part = self.known.get(name) or ("masked-lm head" if name in copies else "unknown")
+            if name in self.table.ignored:
+                self.rows.append(surplus(info, Status.IGNORED, note="a buffer without weights"))
+            elif part == "unknown" and self.table.in_encoder(name):
+                self.rows.append(surplus(info, Status.UNEXPECTED))
+            else:
+                self.rows.append(surplus(info, part=part))
         return Match(spec, self.table, self.config, tuple(self.rows), new_parts, has_pooler)
 
     def _owner(self, part: str) -> str | None:
@@ -231,17 +230,6 @@ class _Matcher:
             status = Status.TIED if same else Status.MISSHAPED
             pair = (info.name, twin.name) if same else (info.name,)
             self.rows.append(Row(status, "", pair, info.shape, info.dtype, head, note))
-
-    def _leftovers(self) -> Iterator[Row]:
-        ties = dict(self.table.ties)
-        for name, info in sorted(self.left.items()):
-            part = self.known.get(name) or ("masked-lm head" if name in ties else "unknown")
-            if name in self.table.ignored:
-                yield surplus(info, Status.IGNORED, note="a buffer without weights")
-            elif part == "unknown" and self.table.in_encoder(name):
-                yield surplus(info, Status.UNEXPECTED)
-            else:
-                yield surplus(info, part=part)
 
 
 def surplus(info: TensorInfo, status: Status = Status.UNUSED, part: str = "unknown", note: str = "") -> Row:

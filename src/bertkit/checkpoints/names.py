@@ -45,6 +45,9 @@ def _own_pooler(theirs: str) -> tuple[Rule, Rule]:
     return dense("bert.pooler.dense", "D D", theirs)
 
 
+_OUT_PROJ = (*_own_pooler("classifier.dense"), *dense("classifier", "C D", "classifier.out_proj"))
+
+
 def _masked_lm(dense_name: str, norm_name: str, bias: str) -> tuple[Rule, ...]:
     return (
         *dense(_TRANSFORM + "dense", "E D", dense_name),
@@ -93,10 +96,7 @@ def _roberta(family: str) -> NameTable:
             "encoder": (*_EMBEDDINGS, *_LAYERS),
             "pooler": _POOLER,
             "masked-lm head": _masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
-            "sentence classifier": (
-                *_own_pooler("classifier.dense"),
-                *dense("classifier", "C D", "classifier.out_proj"),
-            ),
+            "sentence classifier": _OUT_PROJ,
             **_TASKS,
         },
         ties=(("lm_head.decoder.weight", _WORDS), ("lm_head.decoder.bias", "lm_head.bias")),
@@ -171,7 +171,7 @@ ELECTRA = NameTable(
             *dense("discriminator.dense", "D D", "discriminator_predictions.dense"),
             *dense("discriminator.out", "1 D", "discriminator_predictions.dense_prediction"),
         ),
-        "sentence classifier": (*_own_pooler("classifier.dense"), *dense("classifier", "C D", "classifier.out_proj")),
+        "sentence classifier": _OUT_PROJ,
         "choice classifier": (*_own_pooler("sequence_summary.summary"), *_CLASSIFIER),
         **_TASKS,
     },

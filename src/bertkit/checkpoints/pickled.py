@@ -14,7 +14,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,15 @@ def unpickle(pickles: tuple[Path, ...], folder: Path) -> None:
         name = WEIGHTS if len(pickles) == 1 else f"model-{number:05d}-of-{len(pickles):05d}.safetensors"
         with disk_guard(folder, pickle.stat().st_size, what="the weights as safetensors"):
             hashes = _in_another_process(pickle, folder / name)
-        _compare(folder / name, hashes, pickle)
+        tensors = read_header(folder / name)
+        if tensors.keys() != hashes.keys():
+            raise CheckpointError(f"{pickle}: other tensors were written than it contains; nothing was converted")
+        with open_regular(folder / name) as stream:
+            for tensor, info in tensors.items():
+                stream.seek(info.start)
+                if hashlib.sha256(stream.read(info.end - info.start)).hexdigest() != hashes[tensor]:
+                    said = f"tensor {tensor!r} was written with other values; nothing was converted"
+                    raise CheckpointError(f"{pickle}: {said}")
         twice = weight_map.keys() & hashes.keys()
         if twice:
             raise CheckpointError(f"{pickle} and an earlier file both contain {shorten(sorted(twice))}")
@@ -95,18 +102,6 @@ def _in_another_process(pickle: Path, out: Path) -> dict[str, str]:
     hashes = answer["tensors"]
     assert isinstance(hashes, dict)
     return hashes
-
-
-def _compare(file: Path, hashes: Mapping[str, str], pickle: Path) -> None:
-    """Compare the written tensors with those in the pickle."""
-    tensors = read_header(file)
-    if tensors.keys() != hashes.keys():
-        raise CheckpointError(f"{pickle}: other tensors were written than it contains; nothing was converted")
-    with open_regular(file) as stream:
-        for name, info in tensors.items():
-            stream.seek(info.start)
-            if hashlib.sha256(stream.read(info.end - info.start)).hexdigest() != hashes[name]:
-                raise CheckpointError(f"{pickle}: tensor {name!r} was written with other values; nothing was converted")
 
 
 def _main(pickle: str, out: str) -> int:

@@ -160,14 +160,9 @@ def first_not_finite(values: npt.NDArray[np.uint8], dtype: str) -> int | None:
 
 
 def write_tensors(file: Path, tensors: Mapping[str, TensorInfo], read: Callable[[str], Values]) -> None:
-    """Write a new file tensor by tensor and flush it to disk, with the memory of one tensor.
+    """Write a new file tensor by tensor and flush it to disk; the ``safetensors`` package needs all tensors at once.
 
-    The ``safetensors`` package needs all tensors at once.
-
-    Args:
-        file: its path.
-        tensors: type and shape by name; locations are ignored.
-        read: gives the values of a tensor: contiguous, little endian, of the right size.
+    ``tensors`` have type and shape, their locations are ignored; ``read`` gives contiguous little-endian values.
 
     Raises:
         ResourceError: the disk is full. The caller removes the partial file.

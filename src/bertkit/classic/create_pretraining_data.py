@@ -13,6 +13,7 @@ from random import Random
 from typing import Protocol
 
 from bertkit.checkpoints.tensorflow.crc import crc32c, masked
+from bertkit.classic import run_classifier
 from bertkit.data.examples.original_instances import (
     InstanceSettings,
     MaskedLmInstance,
@@ -40,20 +41,12 @@ __all__ = [
 ]
 
 
-class Tokenizer(Protocol):
+class Tokenizer(run_classifier.Tokenizer, Protocol):
     """What a tokenizer must have; both ``FullTokenizer`` and ``BertTokenizer`` fit."""
 
     @property
     def vocab(self) -> Mapping[str, int]:
         """Token to id, in the order of the vocabulary file."""
-        ...
-
-    def tokenize(self, text: str) -> list[str]:
-        """The word pieces of a text, without special tokens."""
-        ...
-
-    def convert_tokens_to_ids(self, tokens: list[str]) -> list[int]:
-        """Their ids."""
         ...
 
 

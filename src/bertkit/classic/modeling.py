@@ -91,7 +91,13 @@ class BertModel:
             raise InputError(
                 f"model must be a bertkit.BertModel or a model with one inside, got {type(model).__name__}"
             )
-        _check_shape(config, encoder)
+        differing = [
+            f"{name} is {getattr(config, name)!r} in the config and {getattr(encoder.config, name)!r} in the model"
+            for name in _POSITIONAL
+            if name not in _NOT_OF_THE_SHAPE and getattr(config, name) != getattr(encoder.config, name)
+        ]
+        if differing:
+            raise ConfigError(f"the config does not match the model: {'; '.join(differing)}. Pass model.config")
         self.model = encoder
         device = encoder.device
         tensors = [None if x is None else torch.as_tensor(x, device=device) for x in (input_mask, token_type_ids)]
@@ -174,13 +180,3 @@ def get_shape_list(tensor: Tensor, expected_rank: int | Sequence[int] | None = N
         wanted = " or ".join(map(str, expected))
         raise InputError(f"{name} must have {wanted} axes, got {len(shape)}: shape {tuple(shape)}")
     return shape
-
-
-def _check_shape(config: settings.BertConfig, model: bert.BertModel) -> None:
-    differing = [
-        f"{name} is {getattr(config, name)!r} in the config and {getattr(model.config, name)!r} in the model"
-        for name in _POSITIONAL
-        if name not in _NOT_OF_THE_SHAPE and getattr(config, name) != getattr(model.config, name)
-    ]
-    if differing:
-        raise ConfigError(f"the config does not match the model: {'; '.join(differing)}. Pass model.config")

@@ -50,41 +50,39 @@ From running text to a BERT of your own:
 
 Options and examples of a command: bertkit COMMAND --help"""
 
-#: group -> command -> (where its function is, one line of help)
-COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+#: group -> command -> one line of help. The function of a command stands in the module of its name.
+COMMANDS: dict[str, dict[str, str]] = {
     "Start": {
-        "demo": (
-            "demo.demo:demo",
-            "fine-tune or pre-train a small BERT on text that ships with Python",
-        ),
-        "doctor": ("doctor:doctor", "versions, devices and optional packages, for a bug report"),
+        "demo": "fine-tune or pre-train a small BERT on text that ships with Python",
+        "doctor": "versions, devices and optional packages, for a bug report",
     },
     "Prepare": {
-        "vocab": ("vocab:vocab", "learn a WordPiece vocabulary from text"),
-        "prepare": ("prepare:prepare", "tokenise text into a token store; resumable"),
+        "vocab": "learn a WordPiece vocabulary from text",
+        "prepare": "tokenise text into a token store; resumable",
     },
     "Train": {
-        "pretrain": ("pretrain:pretrain", "train a BERT of your own on a token store; resumable"),
-        "finetune": ("finetune:finetune", "train on labelled text, and report how good it is"),
-        "adapt": ("adapt:adapt", "train on a task's own text, then fine-tune; compare both"),
-        "evaluate": ("evaluate:evaluate", "score a finished run on labelled text"),
-        "predict": ("predict:predict", "label a whole file with a finished run; resumable"),
+        "pretrain": "train a BERT of your own on a token store; resumable",
+        "finetune": "train on labelled text, and report how good it is",
+        "adapt": "train on a task's own text, then fine-tune; compare both",
+        "evaluate": "score a finished run on labelled text",
+        "predict": "label a whole file with a finished run; resumable",
     },
     "Use": {
-        "fill-mask": ("fill_mask:fill_mask", "guess the words behind [MASK]"),
-        "next-sentence": ("next_sentence:next_sentence", "does the second text follow the first?"),
-        "answer": ("answer:answer", "answer questions from a text of any length"),
-        "classify": ("classify:classify", "label texts, with probabilities"),
-        "tag": ("tag:tag", "find names and other entities in texts of any length"),
-        "embed": ("embed:embed", "turn texts into vectors: .npy, .jsonl or .parquet"),
-        "similarity": ("similarity:similarity", "how similar texts are to another"),
+        "fill-mask": "guess the words behind [MASK]",
+        "next-sentence": "does the second text follow the first?",
+        "answer": "answer questions from a text of any length",
+        "classify": "label texts, with probabilities",
+        "tag": "find names and other entities in texts of any length",
+        "embed": "turn texts into vectors: .npy, .jsonl or .parquet",
+        "similarity": "how similar texts are to another",
     },
     "Look": {
-        "inspect": ("inspect:inspect", "show what a model or a token store holds"),
-        "convert": ("convert:convert", "turn a TensorFlow or pickled checkpoint into a model folder"),
-        "export": ("export:export", "write a model as ONNX, with tokenizer and labels; checked"),
+        "inspect": "show what a model or a token store holds",
+        "convert": "turn a TensorFlow or pickled checkpoint into a model folder",
+        "export": "write a model as ONNX, with tokenizer and labels; checked",
     },
 }
+NAMES = [name for commands in COMMANDS.values() for name in commands]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,8 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _fill_closed_streams()
     tokens = list(sys.argv[1:] if argv is None else argv)
-    name = tokens[0] if tokens else ""
-    prefix = f"bertkit {name}" if _is_command(name) else "bertkit"
+    prefix = f"bertkit {tokens[0]}" if tokens and tokens[0] in NAMES else "bertkit"
     try:
         code = copy_context().run(_run, tokens)  # --quiet ends with the command
         if sys.stdout is not None:
@@ -112,22 +109,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BertkitError as error:
         _tell(f"{prefix}: {error}")
         return error.exit_code
-    except (MemoryError, OSError) as error:
-        exhausted = _resource_exit_code(error)
-        if exhausted is None:
-            raise
-        _tell(f"{prefix}: {_describe(error)}")
+    except MemoryError:
+        _tell(f"{prefix}: out of memory: use smaller inputs, or --truncate with a smaller --max-length")
         _silence(sys.stdout)  # what did not fit is not tried again at the end
-        return exhausted
+        return 5
+    except OSError as error:
+        code = _exit_code(error)
+        name = str(error.filename or "")
+        shown = name if len(name) <= 200 else name[:197] + "..."
+        _tell(f"{prefix}: " + (f"{error.strerror or error}: {shown}" if name else str(error)))
+        _silence(sys.stdout)
     return code
 
 
 def build_app(command: str | None = None, *, everything: bool = False) -> App:
     """The parser: of one command, whose module is imported, or of the whole table, importing nothing.
 
-    Args:
-        command: name of the command; None means the table.
-        everything: whether the help page shows expert options too.
+    With ``everything`` the help page shows expert options too.
     """
     from cyclopts import App, Group
 
@@ -144,12 +142,12 @@ def build_app(command: str | None = None, *, everything: bool = False) -> App:
     )
     for number, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=number)
-        for order, (name, (place, summary)) in enumerate(commands.items()):
+        for order, (name, summary) in enumerate(commands.items()):
+            own = name.replace("-", "_")
             if command is None:
-                app.command(f"bertkit.cli.{place}", name=name, help=summary, group=group, sort_key=order)
+                app.command(f"bertkit.cli.{own}:{own}", name=name, help=summary, group=group, sort_key=order)
             elif name == command:
-                module, _, attribute = place.partition(":")
-                function = getattr(import_module(f"bertkit.cli.{module}"), attribute)
+                function = getattr(import_module(f"bertkit.cli.{own}"), own)
                 page = HelpPage(function, everything=everything)
                 app.command(function, name=name, help=reflow(function.__doc__), help_formatter=page)
     return app
@@ -162,13 +160,10 @@ def _run(tokens: list[str]) -> int:
     from bertkit.cli.usage_errors import explain, with_option_names
 
     tokens = tokens or ["--help"]
-    name = tokens[0] if _is_command(tokens[0]) else ""
+    name = tokens[0] if tokens[0] in NAMES else ""
     if not tokens[0].startswith("-") and not name:
-        names = [name for commands in COMMANDS.values() for name in commands]
-        _tell(
-            f"bertkit: unknown command {tokens[0]!r}{did_you_mean(tokens[0], names)}; "
-            "'bertkit --help' lists all commands"
-        )
+        near = did_you_mean(tokens[0], NAMES)
+        _tell(f"bertkit: unknown command {tokens[0]!r}{near}; 'bertkit --help' lists all commands")
         return 2
     ends = tokens.index("--") if "--" in tokens else len(tokens)
     for option, value in pairwise(tokens[:ends]):
@@ -201,10 +196,6 @@ def _run(tokens: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _is_command(name: str) -> bool:
-    return any(name in commands for commands in COMMANDS.values())
-
-
 def _refuse_stream(arguments: Mapping[str, Any]) -> None:
     """``-`` means standard input for texts and files that are read, and nothing elsewhere."""
     for name, value in arguments.items():
@@ -228,25 +219,14 @@ def _tell(message: str) -> None:
         _silence(stream)
 
 
-def _resource_exit_code(error: BaseException) -> int | None:
-    """5 for an exhausted machine, 2 for a path that the user got wrong, None for what must be a bug."""
-    if isinstance(error, MemoryError):
-        return 5
-    assert isinstance(error, OSError)
+def _exit_code(error: OSError) -> int:
+    """5 for an exhausted machine, 2 for a path that the user got wrong; what must be a bug is raised again."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS, errno.ENOMEM, errno.EIO):
         return 5
-    named_by_user = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
-    wrong_name = isinstance(error, FileExistsError) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
-    return 2 if named_by_user or wrong_name else None
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return "out of memory: use smaller inputs, or --truncate with a smaller --max-length"
-    assert isinstance(error, OSError)
-    name = str(error.filename or "")
-    shown = name if len(name) <= 200 else name[:197] + "..."
-    return f"{error.strerror or error}: {shown}" if name else str(error)
+    named_by_user = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
+    if isinstance(error, named_by_user) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return 2
+    raise error
 
 
 def _fill_closed_streams() -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from bertkit.cli.common_options import OUTPUT, Output
-from bertkit.cli.task_options import FILE_COLUMNS, FileColumns, Start, Task
+from bertkit.cli.common_options import Output
+from bertkit.cli.task_options import FileColumns, Start, Task
 from bertkit.system.console import set_quiet
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -26,12 +26,12 @@ def adapt(
         list[Path] | None,
         Parameter(negative=(), help="More unlabelled text of the same kind: files, as for 'bertkit prepare'."),
     ] = None,
-    columns: FileColumns = FILE_COLUMNS,
+    columns: FileColumns = FileColumns(),
     adaptation: Annotated[
         AdaptConfig, Parameter(name="*", group=Group("Masked-LM training", sort_key=1))
     ] = ADAPT_SETTINGS,
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Fine-tuning", sort_key=2))] = SETTINGS,
-    output: Output = OUTPUT,
+    output: Output = Output(),
 ) -> None:
     r"""Train on a task's text without its labels first, then fine-tune; compare both.
 

@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
-    COMMON,
-    READING,
     Common,
     Model,
     Pair,
@@ -38,8 +36,8 @@ def classify(
         bool,
         Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab."),
     ] = False,
-    reading: Reading = READING,
-    common: Common = COMMON,
+    reading: Reading = Reading(),
+    common: Common = Common(),
 ) -> None:
     """Label texts, with probabilities.
 

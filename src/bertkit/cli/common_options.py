@@ -16,7 +16,7 @@ from cyclopts import Group, Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.errors import ConfigError, DataError, ResourceError
-from bertkit.system.console import standard_input
+from bertkit.system.console import set_quiet, standard_input
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,13 +103,10 @@ class CorpusReading:
 
 
 class Report(Protocol):
-    """A result that people and programs can read."""
+    """A result that programs and people can read."""
 
-    def to_dict(self) -> Mapping[str, JsonLike]:
-        """For programs."""
-
-    def render(self) -> str:
-        """For people."""
+    def to_dict(self) -> Mapping[str, JsonLike]: ...
+    def render(self) -> str: ...
 
 
 @Parameter(name="*", group=COMMON_GROUP)
@@ -143,8 +140,6 @@ class Common(Output):
         import numpy as np
         import torch
 
-        from bertkit.system.console import set_quiet
-
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"--seed must be from 0 to {2**32 - 1}, got {self.seed}")
         set_quiet(self.quiet)
@@ -153,17 +148,8 @@ class Common(Output):
         torch.manual_seed(self.seed)
 
 
-SOURCE, READING, PAIR_READING, OTHER_READING = Source(), Reading(), PairReading(), OtherReading()
-CORPUS_READING, OUTPUT, COMMON = CorpusReading(), Output(), Common()
-
-
 def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[str]:
-    """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily).
-
-    Raises:
-        ConfigError: none of the three was given, or more than one; an unknown encoding.
-        DataError: a line is not in the encoding, which is UTF-8 by default.
-    """
+    """The texts of a command: its arguments, the lines of a file, or the lines of standard input (lazily)."""
     file, encoding = source.file, source.encoding
     from_stdin = texts == (STANDARD_STREAM,) or (file is not None and str(file) == STANDARD_STREAM)
     if STANDARD_STREAM in texts and len(texts) > 1:
@@ -181,11 +167,7 @@ def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[s
 
 
 def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
-    """The pairs of a command: two arguments each, or lines with one tab.
-
-    Raises:
-        DataError: an odd number of arguments, or a line without exactly one tab.
-    """
+    """The pairs of a command: two arguments each, or lines with one tab."""
     given = read_texts(texts, source)
     if isinstance(given, list):
         if len(given) % 2:
@@ -201,12 +183,7 @@ def read_pairs(texts: tuple[str, ...], source: Source) -> Iterator[Pair]:
 
 
 def decode(data: bytes, where: str, encoding: str | None) -> str:
-    """Bytes as text, without a byte order mark.
-
-    Raises:
-        ConfigError: Python knows no such encoding.
-        DataError: the bytes are not in that encoding; names ``where``.
-    """
+    """Bytes as text, without a byte order mark; errors name ``where``."""
     from bertkit.tasks.reading.lines import check_encoding
 
     check_encoding(encoding)
@@ -259,22 +236,14 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
 
 
 def paths_of(corpus: Sequence[str], purpose: str) -> list[str]:
-    """The arguments that name a corpus, as :func:`bertkit.data.corpus.documents.read_documents` takes them.
-
-    Raises:
-        ConfigError: there are none; ``purpose`` says what they are for.
-    """
+    """The arguments that name a corpus, at least one, with - for standard input; ``purpose`` is for the error."""
     if not corpus:
         raise ConfigError(f"no corpus: name the files to {purpose}, or - for standard input")
     return ["-" if path == STANDARD_STREAM else path for path in corpus]
 
 
 def bytes_of(amount: str) -> int:
-    """``500MB``, ``4GB``, ``1.5 GiB`` or a number of bytes; K, M, G, T count in powers of 1,024.
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """``500MB``, ``4GB``, ``1.5 GiB`` or a number of bytes; K, M, G, T count in powers of 1,024."""
     found = _SIZE.fullmatch(amount.strip())
     if found is None:
         raise ConfigError(f"{amount!r} is not an amount of memory; write for example 500MB or 4GB")
@@ -282,11 +251,7 @@ def bytes_of(amount: str) -> int:
 
 
 def seconds_of(duration: str) -> float:
-    """``90``, ``90s``, ``20m``, ``1h30m``, ``1.5h`` or ``1h 30m 15s``; a number without unit is seconds.
-
-    Raises:
-        ConfigError: anything else, or zero.
-    """
+    """``90``, ``90s``, ``20m``, ``1h30m``, ``1.5h`` or ``1h 30m 15s``; a number without unit is seconds."""
     found = _DURATION.fullmatch("".join(duration.split()))
     if found is None or not any(found.groups()):
         raise ConfigError(f"{duration!r} is not a duration; write for example 90, 90s, 20m or 1h30m")
@@ -303,11 +268,7 @@ def write_json(value: JsonLike) -> None:
 
 
 def write_line(line: str) -> None:
-    """Write one line to stdout, escaping what its encoding cannot represent.
-
-    Raises:
-        ResourceError: standard output is closed.
-    """
+    """Write one line to stdout, escaping what its encoding cannot represent."""
     if sys.stdout is None:
         raise ResourceError("standard output is closed, so there is nowhere to write results; leave out '>&-'")
     encoding = sys.stdout.encoding or "utf-8"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common
+from bertkit.cli.common_options import Common
 
 
 @Parameter(name="*")
@@ -48,7 +48,7 @@ def convert(
     ] = False,
     missing: Missing = MISSING,
     revision: Annotated[str | None, Parameter(help="Branch, tag or commit on the Hub.")] = None,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> None:
     r"""Convert a TensorFlow or pickled checkpoint to a folder that bertkit loads.
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit import __version__
-from bertkit.cli.common_options import COMMON, Common, write_json, write_line
+from bertkit.cli.common_options import Common, write_json, write_line
 
 _EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -24,7 +24,7 @@ def doctor(
     clear_cache: Annotated[
         bool, Parameter(negative=(), help="Delete the cached features of frozen encoders, then report.")
     ] = False,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> int:
     """Show versions, threads, devices, optional packages and the feature cache, for a bug report.
 
@@ -77,19 +77,14 @@ def _declared() -> dict[str, list[str]]:
 def _look_at_torch() -> dict[str, Any]:
     import torch
 
+    gpus = [f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
     return {
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "mkl": torch.backends.mkl.is_available(),
         "onednn": torch.backends.mkldnn.is_available(),
-        "devices": ["cpu", *_gpus()],
+        "devices": ["cpu", *gpus],
     }
-
-
-def _gpus() -> list[str]:
-    import torch
-
-    return [f"cuda:{number} {torch.cuda.get_device_name(number)}" for number in range(torch.cuda.device_count())]
 
 
 def _version(package: str) -> str | None:

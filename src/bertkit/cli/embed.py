@@ -8,17 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import (
-    COMMON,
-    READING,
-    Common,
-    Model,
-    Reading,
-    Texts,
-    read_texts,
-    write_json,
-    write_line,
-)
+from bertkit.cli.common_options import Common, Model, Reading, Texts, read_texts, write_json, write_line
 from bertkit.cli.vectors import WRITERS, Pool, as_object, vectors
 from bertkit.errors import ConfigError
 from bertkit.system.console import say
@@ -30,8 +20,8 @@ def embed(
     out: Annotated[Path | None, Parameter(alias="-o", help="Write a .npy, .jsonl or .parquet file instead.")] = None,
     pooling: Pool = None,
     normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
-    reading: Reading = READING,
-    common: Common = COMMON,
+    reading: Reading = Reading(),
+    common: Common = Common(),
 ) -> None:
     r"""Turn texts into vectors.
 

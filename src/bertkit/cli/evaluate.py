@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common
-from bertkit.cli.task_options import FILE_COLUMNS, FileColumns, Task, in_encoding
+from bertkit.cli.common_options import Common
+from bertkit.cli.task_options import FileColumns, Task, in_encoding
 
 if TYPE_CHECKING:
     from bertkit.inference.runs import Run
@@ -30,11 +30,11 @@ def evaluate(
             "rows that the run held out of it."
         ),
     ] = None,
-    columns: FileColumns = FILE_COLUMNS,
+    columns: FileColumns = FileColumns(),
     on_error: Annotated[
         Literal["raise", "skip"], Parameter(help="Stop at the first bad row, or skip and report bad rows.")
     ] = "raise",
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> None:
     """Score a finished run on labelled text.
 

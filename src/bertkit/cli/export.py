@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common, write_json, write_line
+from bertkit.cli.common_options import Common, write_json, write_line
 
 
 def export(
@@ -27,7 +27,7 @@ def export(
     ] = "padded",
     opset: Annotated[int, Parameter(help="Version of the ONNX operators, 18 to 23.")] = 20,
     check: Annotated[bool, Parameter(help="Run the written files and compare them with the model.")] = True,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> None:
     r"""Write a model as ONNX with its tokenizer and labels, and check it.
 

@@ -6,18 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import (
-    COMMON,
-    READING,
-    Common,
-    Model,
-    Reading,
-    Texts,
-    answers,
-    read_texts,
-    write_json,
-    write_line,
-)
+from bertkit.cli.common_options import Common, Model, Reading, Texts, answers, read_texts, write_json, write_line
 
 
 def fill_mask(
@@ -27,8 +16,8 @@ def fill_mask(
     targets: Annotated[
         tuple[str, ...] | None, Parameter(negative=(), help="Consider only this word; repeat for more words.")
     ] = None,
-    reading: Reading = READING,
-    common: Common = COMMON,
+    reading: Reading = Reading(),
+    common: Common = Common(),
 ) -> None:
     r"""Guess the words behind [MASK].
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from bertkit.cli.common_options import OUTPUT, Output
-from bertkit.cli.task_options import FILE_COLUMNS, FileColumns, Start, Task
+from bertkit.cli.common_options import Output
+from bertkit.cli.task_options import FileColumns, Start, Task
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -37,9 +37,9 @@ def finetune(
         bool,
         Parameter(help="With --freeze-encoder: keep the features for later runs; 'bertkit doctor' says where."),
     ] = True,
-    columns: FileColumns = FILE_COLUMNS,
+    columns: FileColumns = FileColumns(),
     config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
-    output: Output = OUTPUT,
+    output: Output = Output(),
 ) -> None:
     r"""Fine-tune a BERT on labelled text, and report how good it is.
 

@@ -32,18 +32,10 @@ EXPERT = set(
 
 
 class HelpPage:
-    """Renders one command's help page for ``cyclopts``.
+    """Renders one command's help page for ``cyclopts``; ``num_hidden`` are the expert options left out so far."""
 
-    Args:
-        command: the function of the command, or None for the table of all commands.
-        everything: whether expert options are shown too.
-
-    Attributes:
-        num_hidden: options left out so far.
-    """
-
-    def __init__(self, command: Callable[..., object] | None = None, *, everything: bool = False) -> None:
-        parameters = [] if command is None else inspect.signature(command).parameters.values()
+    def __init__(self, command: Callable[..., object], *, everything: bool) -> None:
+        parameters = inspect.signature(command).parameters.values()
         self.texts = [each.name.upper() for each in parameters if each.kind is inspect.Parameter.VAR_POSITIONAL]
         self.everything = everything
         self.num_hidden = 0

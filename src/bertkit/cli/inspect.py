@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import COMMON, Common, write_json, write_line
+from bertkit.cli.common_options import Common, write_json, write_line
 from bertkit.errors import CheckpointError, ConfigError, shorten
 
 _STEP = re.compile(r"step-\d{8}")
@@ -25,7 +25,7 @@ def inspect(
         str | None,
         Parameter(help="A model that must compute the same, or saved output of --verify --json; implies --verify."),
     ] = None,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> int:
     """Show what a model or a token store holds, or what a model computes.
 
@@ -53,19 +53,14 @@ def inspect(
         if _is_store(names):
             raise ConfigError(f"{folder} is a token store; only models can be verified")
         return _verify(model, against, common)
-    report: Any
     if _is_store(names):
         from bertkit.data.store.store_report import inspect_store
 
-        report = inspect_store(folder)
+        common.report(inspect_store(folder))
     else:
         from bertkit.checkpoints.inspect import inspect as look_at_model
 
-        report = look_at_model(model)
-    if common.json:
-        write_json(report.to_dict())
-    else:
-        write_line(report.render())
+        common.report(look_at_model(model))
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import COMMON, Common, Source, read_texts, write_json, write_line
+from bertkit.cli.common_options import Common, Source, read_texts, write_json, write_line
 from bertkit.cli.task_options import TEXT_COLUMNS, TextColumns
 from bertkit.errors import ConfigError, DataError
 from bertkit.system.console import say
@@ -26,8 +26,8 @@ def predict(
     *,
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
     out: Annotated[Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv or .parquet file.")] = None,
-    columns: TextColumns = TEXT_COLUMNS,
-    common: Common = COMMON,
+    columns: TextColumns = TextColumns(),
+    common: Common = Common(),
 ) -> None:
     """Label a whole file.
 

@@ -8,17 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import (
-    COMMON,
-    CORPUS_READING,
-    Common,
-    Corpus,
-    CorpusReading,
-    bytes_of,
-    paths_of,
-    write_json,
-    write_line,
-)
+from bertkit.cli.common_options import Common, Corpus, CorpusReading, bytes_of, paths_of, write_json, write_line
 from bertkit.system.console import set_quiet
 
 
@@ -47,10 +37,10 @@ def prepare(
     sentences: Annotated[
         Literal["split", "line"], Parameter(help="Split running text into sentences, or take each line as one.")
     ] = "split",
-    reading: CorpusReading = CORPUS_READING,
+    reading: CorpusReading = CorpusReading(),
     work: Work = WORK,
     resume: Annotated[bool, Parameter(help="Continue after the finished shards of the same command.")] = True,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> None:
     r"""Tokenise a corpus once, for pre-training.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 from pydantic import Field
 
-from bertkit.cli.common_options import OUTPUT, Output, seconds_of, write_json, write_line
+from bertkit.cli.common_options import Output, seconds_of, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.system.console import set_quiet
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig, load_recipe, recipe_names
@@ -63,7 +63,7 @@ def pretrain(
     ] = None,
     resume: Annotated[bool, Parameter(help="Resume an unfinished run with the same options in --out.")] = True,
     config: Annotated[Options, Parameter(name="*", group=Group("Training", sort_key=2))] = OPTIONS,
-    output: Output = OUTPUT,
+    output: Output = Output(),
 ) -> None:
     r"""Pre-train a BERT on a token store written by 'bertkit prepare'.
 

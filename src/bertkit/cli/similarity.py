@@ -8,16 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import (
-    COMMON,
-    OTHER_READING,
-    Common,
-    Model,
-    OtherReading,
-    read_texts,
-    write_json,
-    write_line,
-)
+from bertkit.cli.common_options import Common, Model, OtherReading, read_texts, write_json, write_line
 from bertkit.cli.vectors import Pool, vectors
 from bertkit.errors import ConfigError
 
@@ -27,8 +18,8 @@ def similarity(
     model: Model,
     pooling: Pool = None,
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
-    reading: OtherReading = OTHER_READING,
-    common: Common = COMMON,
+    reading: OtherReading = OtherReading(),
+    common: Common = Common(),
 ) -> None:
     r"""Compare texts with the first one: cosine similarity, from -1 to 1.
 

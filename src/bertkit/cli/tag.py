@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
-    COMMON,
-    SOURCE,
     Common,
     MaxLength,
     Model,
@@ -35,9 +33,9 @@ def tag(
         int | None,
         Parameter(help="Tokens shared by windows of a long text; default: a quarter of a window."),
     ] = None,
-    source: Source = SOURCE,
+    source: Source = Source(),
     max_length: MaxLength = None,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> None:
     """Find the entities in texts of any length.
 

@@ -55,11 +55,7 @@ class TextColumns:
 
     @property
     def separator(self) -> str | None:
-        """The delimiter as a character.
-
-        Raises:
-            ConfigError: more than one character.
-        """
+        """The delimiter as a character."""
         mark = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
         if mark is not None and len(mark) != 1:
             raise ConfigError(f"--delimiter is one character, or 'tab'; got {self.delimiter!r}")
@@ -144,11 +140,7 @@ class FileColumns:
     conll: TagColumns = TAG_COLUMNS
 
     def given(self, task: str) -> dict[str, Any]:
-        """The options for files of a task that were given, without the encoding, by their names in Python.
-
-        Raises:
-            ConfigError: one is for another task.
-        """
+        """The options for files of a task that were given, without the encoding; those of another task are errors."""
         found: dict[str, dict[str, Any]] = {}
         for kind, columns, unset in (("csv", self.table, LABELLED_COLUMNS), ("ner", self.conll, TAG_COLUMNS)):
             default = asdict(unset)
@@ -177,15 +169,8 @@ class FileColumns:
         return in_encoding(get_task(name), self.table.encoding)
 
 
-FILE_COLUMNS = FileColumns()
-
-
 def in_encoding(task: AnyTask, encoding: str | None) -> AnyTask:
-    """A task of texts whose files are read in an encoding; None leaves it as it is.
-
-    Raises:
-        ConfigError: the task's files are always in UTF-8.
-    """
+    """A task of texts whose files are read in an encoding; None leaves it as it is."""
     from bertkit.tasks import TextTask
 
     if encoding is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from cyclopts import UnknownOptionError
@@ -34,23 +34,14 @@ OTHER_NAMES = {
 }
 
 
-def explain(error: CycloptsError, options: Iterable[str]) -> str:
-    """A parser's error in one sentence, with a suggestion.
-
-    Args:
-        error: what the parser raised.
-        options: the options of the command.
-    """
-    options = list(options)
+def explain(error: CycloptsError, options: Collection[str]) -> str:
+    """A parser's error in one sentence, with a suggestion out of the command's options."""
     findings = getattr(error.__cause__, "errors", None)
     if callable(findings):  # of a settings class: its own words
         return "; ".join(str(finding.get("ctx", {}).get("error", finding["msg"])) for finding in findings()) + "."
-    if isinstance(error, UnknownOptionError):
-        return _unknown(error.token.keyword or error.token.value, options)
-    return str(error)
-
-
-def _unknown(given: str, options: list[str]) -> str:
+    if not isinstance(error, UnknownOptionError):
+        return str(error)
+    given = error.token.keyword or error.token.value
     if not re.fullmatch(r"--?[a-zA-Z][\w-]*(=.*)?", given, re.DOTALL):
         return f"{given!r} begins with '-' like an option; put such texts after --, as in: -- {given!r}."
     name = given.partition("=")[0]
@@ -61,12 +52,7 @@ def _unknown(given: str, options: list[str]) -> str:
 
 
 def with_option_names(message: str, options: Iterable[str]) -> str:
-    """A message about settings, with their names as on the command line: ``max_length=5`` becomes ``--max-length 5``.
-
-    Args:
-        message: of an error about settings.
-        options: the options of the command.
-    """
+    """A message about settings, named as on the command line: ``max_length=5`` becomes ``--max-length 5``."""
     for option in options:
         setting = option.removeprefix("--").replace("-", "_")
         start = rf"(?<![\w.-]){setting}"

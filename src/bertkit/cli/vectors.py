@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Row = tuple[str, Embedding]
 
 Pool = Annotated[
-    Literal["mean", "cls", "max"] | None,
+    Literal["cls", "mean", "max"] | None,
     Parameter(help="How token vectors are combined into one; default: as the model says (1_Pooling), otherwise mean."),
 ]
 #: Rows of one Parquet row group.
@@ -59,10 +59,10 @@ def write_npy(rows: Iterator[Row], path: Path) -> tuple[int, int]:
         for _, vector in rows:
             file.write(np.ascontiguousarray(vector, dtype="<f4").tobytes())
             count, width = count + 1, len(vector)
-        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count}, {width}), }}".encode("ascii")
-        room = NPY_HEADER - len(np.lib.format.magic(1, 0)) - 2
         file.seek(0)
-        file.write(np.lib.format.magic(1, 0) + room.to_bytes(2, "little") + header.ljust(room - 1) + b"\n")
+        facts = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+        np.lib.format.write_array_header_1_0(file, facts)
+        assert file.tell() == NPY_HEADER
     return count, width
 
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
-    COMMON,
-    CORPUS_READING,
     Common,
     Corpus,
     CorpusReading,
@@ -77,10 +75,10 @@ def vocab(
     out: Annotated[Path, Parameter(alias="-o", help="Folder of the tokenizer.")],
     wanted: Wanted = WANTED,
     measured: Measured = MEASURED,
-    reading: CorpusReading = CORPUS_READING,
+    reading: CorpusReading = CorpusReading(),
     overwrite: Annotated[bool, Parameter(negative=(), help="Allow a folder that is not empty.")] = False,
     work: Work = WORK,
-    common: Common = COMMON,
+    common: Common = Common(),
 ) -> None:
     """Learn a WordPiece vocabulary from text, and report how well it fits.
 

@@ -18,7 +18,7 @@ from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAM
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
-from bertkit.system.untrusted_files import read_regular, strict_json
+from bertkit.system.untrusted_files import Json, read_regular, strict_json
 from bertkit.system.validated_settings import Settings
 
 #: The file of a checkpoint folder that holds the shape.
@@ -230,7 +230,7 @@ class BertConfig(Settings):
         replaced = {"id2label"} if changes.keys() & {"num_labels", "label2id", "id2label"} else None
         return BertConfig(**{**self.model_dump(exclude=replaced), **changes})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The content of a ``config.json`` that other software of the family reads."""
         family = self.family
         values = self.model_dump(exclude=set(family.absent))
@@ -248,15 +248,15 @@ class BertConfig(Settings):
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
+    def from_dict(cls, values: Mapping[str, Json]) -> BertConfig:
         """Read the content of a published ``config.json``; every key must be known.
 
         Raises:
             ConfigError: as the constructor; also a ``model_type`` or a setting that is not supported.
         """
         values = dict(values)
-        if str(values.get("model_type")).startswith(OWN_MODEL_TYPE):
-            values["model_type"] = values["model_type"].removeprefix(OWN_MODEL_TYPE)
+        if (kind := str(values.get("model_type"))).startswith(OWN_MODEL_TYPE):
+            values["model_type"] = kind.removeprefix(OWN_MODEL_TYPE)
         family = _family(values.get("model_type", "bert"))
         required = {**REQUIRED_VALUES, **family.required}
         for key, allowed in required.items():
@@ -347,7 +347,7 @@ _TEXTS = ("model_type", "hidden_act", "problem_type", "pooling")
 _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 
 
-def _family(model_type: Any) -> Family:
+def _family(model_type: Json) -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = did_you_mean(model_type, FAMILIES) if isinstance(model_type, str) else ""
         known = ", ".join(FAMILIES)
@@ -391,7 +391,7 @@ def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
     return labels
 
 
-def _label_number(label: Any, number: Any) -> int:
+def _label_number(label: Json, number: Json) -> int:
     """The number of a label, which a JSON object holds as text."""
     if isinstance(number, str) and number.isdecimal() and len(number) < 10:
         return int(number)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError
+from bertkit.system.untrusted_files import Json
 
 
 class _FamilyConfig:
@@ -28,7 +29,7 @@ class _FamilyConfig:
         return cls.from_dict(values)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
+    def from_dict(cls, values: Mapping[str, Json]) -> BertConfig:
         """:meth:`BertConfig.from_dict`, where ``model_type`` may be missing.
 
         Raises:

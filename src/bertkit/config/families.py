@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+#: A value that a key of a config file must hold.
+Fixed = str | int | list[str] | dict[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,11 @@ class Family:
     """
 
     prefix: str
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, str | int | float] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
-    required: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    required: Mapping[str, tuple[Fixed, ...]] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     positions_after_padding: bool = False
     has_pooler: bool = True
@@ -190,7 +192,7 @@ IGNORED_KEYS = frozenset(
     """.split()
 )
 #: Keys that must hold this value (or be absent) for the encoder to be the one this package computes.
-REQUIRED_VALUES: Mapping[str, tuple[Any, ...]] = {
+REQUIRED_VALUES: Mapping[str, tuple[Fixed, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),

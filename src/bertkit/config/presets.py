@@ -82,11 +82,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset(name: str) -> Preset:
-    """A published size by name.
-
-    Raises:
-        ConfigError: no such name; suggests the nearest.
-    """
+    """A published size by name; the ConfigError of an unknown one suggests the nearest."""
     if name not in PRESETS:
         raise ConfigError(f"no preset {name!r}{did_you_mean(name, PRESETS)}; there are {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -1,4 +1,7 @@
-"""A torch model as the back-end of the engine: eval mode, inference mode, device and threads."""
+"""A torch model as the back-end of the engine: eval mode, inference mode, device and threads.
+
+Also what it says of a whole data set, as one array in the order of its rows.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,38 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
-from torch import nn
+from torch import Tensor, nn
 
 from bertkit.batch import Batch, collate
+from bertkit.engine.rows import run_rows
 from bertkit.errors import ResourceError
 from bertkit.model.pretrained_model import PretrainedModel
-from bertkit.ragged import Ragged
+from bertkit.ragged import Floats, Ragged
+from bertkit.system.console import Progress
 
 #: Tokens computed at once, on a CPU so few that they stay in its cache, and on other devices.
 MAX_TOKENS_PER_BATCH = 1024
 MAX_TOKENS_PER_DEVICE_BATCH = 32_768
+#: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
+SCORING_TOKENS = 4096
 
 ModelT = TypeVar("ModelT", bound=PretrainedModel)
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 ResultT = TypeVar("ResultT")
+#: A model and a packed batch to a tensor with a row for each sequence, or for each token.
+Forward = Callable[[ModelT, Batch], Tensor]
+#: Called between batches of a long computation; may raise to stop it.
+Check = Callable[[], None]
 
 
 class TorchBackend(Generic[ModelT, ResultT]):
     """Runs a model in eval mode and without gradients, whatever mode it is in, and leaves its mode alone.
 
-    Args:
-        model: stays as it is; a model in training mode is read through :func:`eval_view`.
-        forward: the model and a packed batch on its device to one result a sequence, in the order of the batch.
-        max_tokens: most tokens of a batch; None: what suits the device.
+    A model in training mode is read through :func:`eval_view`. ``forward`` takes the model and a packed batch on its
+    device to one result a sequence, in the order of the batch. ``max_tokens`` of a batch: None: what suits the device.
     """
 
     def __init__(
@@ -104,3 +114,53 @@ def eval_view(model: ModuleT) -> ModuleT:
     found = view(model)
     assert isinstance(found, type(model))
     return found
+
+
+def stop_nothing() -> None:
+    """The check of a computation that is not to be stopped."""
+
+
+def row_outputs(
+    model: ModelT, rows: Ragged, forward: Forward[ModelT], *, check: Check = stop_nothing, label: str = "scoring"
+) -> Floats:
+    """``forward``, to ``(sequences of a batch, width)``, of every row, at least one, in their order: ``(B, width)``.
+
+    Computed in float32 even after training in half precision: what is scored is the model as it is saved. The model is
+    put into eval mode, and left in it.
+    """
+    return np.stack(_outputs(model, rows, lambda net, batch: list(_array(forward, net, batch)), check, label))
+
+
+def token_outputs(
+    model: ModelT, rows: Ragged, forward: Forward[ModelT], *, check: Check = stop_nothing, label: str = "scoring"
+) -> Floats:
+    """``forward`` of every token, rows end to end in their order: float32 ``(T, width)``.
+
+    As :func:`row_outputs`, but ``forward`` returns ``(tokens of the batch, width)``.
+    """
+
+    def by_row(net: ModelT, batch: Batch) -> Sequence[Floats]:
+        values = _array(forward, net, batch)
+        return [values[start:end] for start, end in batch.layout.spans()]
+
+    return np.concatenate(_outputs(model, rows, by_row, check, label))
+
+
+def _array(forward: Forward[ModelT], model: ModelT, batch: Batch) -> Floats:
+    with torch.autocast(model.device.type, enabled=False):
+        values: Floats = forward(model, batch).float().cpu().numpy()
+    return values
+
+
+def _outputs(
+    model: ModelT, rows: Ragged, forward: Callable[[ModelT, Batch], Sequence[Floats]], check: Check, label: str
+) -> list[Floats]:
+    model.prepack()
+    check()
+    with Progress(len(rows), label=label, unit="rows") as bar:
+
+        def advance(count: int) -> None:
+            bar.advance(count)
+            check()
+
+        return run_rows(rows, TorchBackend(model, forward, SCORING_TOKENS), advance)

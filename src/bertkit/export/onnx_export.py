@@ -171,16 +171,7 @@ def _card(exported: Exported, config: BertConfig) -> str:
 def load_for_export(
     name_or_path: str | Path, task: str | None = None
 ) -> tuple[PackedModel, PreTrainedTokenizer, dict[str, Json]]:
-    """A model in the class it was saved from, or that a task needs; its tokenizer and its decision.
-
-    Args:
-        name_or_path: folder or Hub name.
-        task: a key of :data:`HEADS`; None uses ``architectures`` in the config.
-
-    Raises:
-        CheckpointError: it cannot be loaded, or has no such head.
-        ConfigError: an unknown task, or no task and no known architecture in the config.
-    """
+    """A model in the class it was saved from, or that a task of :data:`HEADS` needs; its tokenizer and its decision."""
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +42,12 @@ class Evaluation:
     predictions: list[dict[str, Any]]
     interval: list[float] | None = None
     table: str = ""
-    notes: Sequence[str] = ()
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Without the predictions: the content of ``evaluation-SPLIT.json``."""
-        return {
-            "task": self.task,
-            "split": self.split,
-            "scores": self.scores,
-            "interval": self.interval,
-            "num_rows": self.num_rows,
-            "notes": list(self.notes),
-            "protocol": self.protocol,
-        }
+        names = ("task", "split", "scores", "interval", "num_rows", "notes", "protocol")
+        return {name: getattr(self, name) for name in names}
 
     def render(self) -> str:
         """A few lines a person can read."""
@@ -140,7 +132,7 @@ def evaluate_run(
         },
         predictions=scored.rows,
         interval=interval_of(scored.bootstrap),
-        notes=scored.remarks,
+        notes=list(scored.remarks),
     )
     if write and loaded.settings:  # never into somebody else's checkpoint or the Hub cache
         for name, text in scored.files.items():
@@ -164,8 +156,7 @@ def _split_of(workflow: AnyWorkflow, data: str | Path, split: str, loaded: Run, 
 def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnError) -> Examples[Any]:
     """Dev of data without a dev file: what the run held out of it, or a whole file that names no split.
 
-    Raises:
-        DataError: neither; rows that the run was trained on are not dev.
+    Rows that the run was trained on are not dev, so anything else is an error.
     """
     facts = read_facts(loaded.path)
     dev = held_out_again(workflow, data, loaded.config, facts)

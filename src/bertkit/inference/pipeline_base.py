@@ -224,11 +224,7 @@ def _check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
 
 
 def to_numpy(x: Tensor | None, what: str) -> NDArray[np.float32]:
-    """``x`` as float32 on the CPU.
-
-    Raises:
-        CheckpointError: a value is NaN or infinite. Results from such a model would look like any others.
-    """
+    """``x`` as float32 on the CPU; refuses NaN and infinity, because results of such a model look like any others."""
     assert x is not None, f"the model gave no {what}"
     array: NDArray[np.float32] = x.float().cpu().numpy()
     if not np.isfinite(array).all():

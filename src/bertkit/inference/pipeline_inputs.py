@@ -54,9 +54,6 @@ def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one
         read: checks an item and brings it into one form; also takes a name for it in messages.
         what: what an item is called, in the singular.
         one: whether ``inputs`` is a single item.
-
-    Raises:
-        InputError: neither an item nor an iterable, or a whole DataFrame.
     """
     if one:
         return Request(iter([read(inputs, f"the {what}")]), "one", 1)
@@ -73,17 +70,13 @@ def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one
 
 
 def read_request(inputs: Inputs, *, tuple_is_pair: bool, pair_required: bool = False) -> Request[Text]:
-    """Accept a text, a pair, a collection of those, or any iterable of them.
+    """Accept a text, a pair, a collection of those, or any iterable of them; errors name the item, when it is drawn.
 
     Args:
         inputs: a ``str``; a pair ``{"text": ..., "text_pair": ...}``; a list (or array, Series, anything with a
             length) of texts and pairs, where a pair may also be a 2-tuple or 2-list; or an iterator of them.
         tuple_is_pair: whether a bare tuple of two strings is one pair (tasks about pairs) or a collection of two.
         pair_required: refuse single texts.
-
-    Raises:
-        InputError: something that is none of these, raised when that item is drawn, with its index; or a whole
-            DataFrame.
     """
     bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], str)
     one = isinstance(inputs, str | bytes | Mapping) or bare_pair
@@ -91,11 +84,7 @@ def read_request(inputs: Inputs, *, tuple_is_pair: bool, pair_required: bool = F
 
 
 def join_pairs(inputs: Any, text_pair: str | Iterable[str] | None) -> Any:
-    """``pipe(first, second)`` and ``pipe(firsts, seconds)`` in the form of ``pipe(pairs)``.
-
-    Raises:
-        InputError: two collections of different lengths, or a text with a collection.
-    """
+    """``pipe(first, second)`` and ``pipe(firsts, seconds)`` in the form of ``pipe(pairs)``."""
     if text_pair is None:
         return inputs
     if isinstance(inputs, str) and isinstance(text_pair, str):

@@ -22,7 +22,7 @@ class Embedding(np.ndarray[Any, np.dtype[np.float32]]):
     truncated: bool | None
 
     @classmethod
-    def of(cls, values: NDArray[np.float32], *, num_tokens: int, truncated: bool) -> Self:
+    def of(cls, values: NDArray[np.float32], *, num_tokens: int | None, truncated: bool | None) -> Self:
         """``values`` as an Embedding, without a copy."""
         embedding = values.view(cls)
         embedding.num_tokens = num_tokens
@@ -38,10 +38,7 @@ class Embedding(np.ndarray[Any, np.dtype[np.float32]]):
 
 
 def _rebuild_embedding(values: NDArray[np.float32], num_tokens: int | None, truncated: bool | None) -> Embedding:
-    embedding = values.view(Embedding)
-    embedding.num_tokens = num_tokens
-    embedding.truncated = truncated
-    return embedding
+    return Embedding.of(values, num_tokens=num_tokens, truncated=truncated)
 
 
 class Score(float):

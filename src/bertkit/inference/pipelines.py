@@ -108,7 +108,8 @@ def pipeline(
         made = pipeline_class(loaded, chosen)
         made.decision = read_decision(folder_of(model, revision))
     else:
-        _check_model(model, model_class, name)
+        if not isinstance(model, PackedModel if model_class is BertModel else model_class):
+            raise InputError(f"task {name!r} needs a {model_class.__name__}, got {type(model).__name__}")
         if tokenizer is None:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
         if device is not None or dtype is not None:
@@ -145,15 +146,7 @@ def folder_of(name_or_path: str | Path, revision: str | None = None) -> Path:
 
 
 def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | None) -> PreTrainedTokenizer:
-    if not isinstance(source, str | Path):
-        return source
-    return AutoTokenizer.from_pretrained(source, revision=revision)
-
-
-def _check_model(model: Any, model_class: type[PackedModel], task: str) -> None:
-    fits = isinstance(model, PackedModel) if model_class is BertModel else isinstance(model, model_class)
-    if not fits:
-        raise InputError(f"task {task!r} needs a {model_class.__name__}, got {type(model).__name__}")
+    return AutoTokenizer.from_pretrained(source, revision=revision) if isinstance(source, str | Path) else source
 
 
 def _check_options(options: Mapping[str, Any], pipeline_class: type[Pipeline]) -> None:

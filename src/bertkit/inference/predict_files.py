@@ -152,11 +152,7 @@ def _plain(value: Any) -> Json:
 
 
 def read_texts(source: Path, columns: Columns) -> Iterator[TextRow]:
-    """The text, or the two texts, of each row of a file, as a stream.
-
-    Raises:
-        DataError: a missing column, a row without a text, a damaged file.
-    """
+    """The text, or the two texts, of each row of a file, as a stream."""
     if kind_of(source) is None:
         for text in Lines(source, BadRows(), columns.encoding):
             yield TextRow(text.removesuffix("\n").removesuffix("\r"), None, {})

@@ -204,8 +204,6 @@ def _columns(window: Sequence[Any], *, pairs: bool) -> tuple[list[str], list[str
     for row in window:
         parts = row if pairs and isinstance(row, (tuple, list)) else (row,)
         if len(parts) != 1 + pairs or not all(isinstance(part, str) for part in parts):
-            expected = "a pair of texts, as the first was" if pairs else "a text, as the first was"
-            raise InputError(f"expected {expected}, got {row!r:.80}")
-    if not pairs:
-        return list(window), None
-    return [row[0] for row in window], [row[1] for row in window]
+            expected = "a pair of texts" if pairs else "a text"
+            raise InputError(f"expected {expected}, as the first was, got {row!r:.80}")
+    return ([row[0] for row in window], [row[1] for row in window]) if pairs else (list(window), None)

@@ -189,14 +189,10 @@ def best_thresholds(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "
 def cross_fit(
     num_rows: int, fit_and_apply: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[ScalarT]]
 ) -> npt.NDArray[ScalarT]:
-    """Cross-validated results of a decision: for each part of the rows by a fit on all other parts.
+    """Cross-validated results of a decision: for each part of the rows, at least 2, by a fit on the others.
 
-    Args:
-        num_rows: n, at least 2.
-        fit_and_apply: row numbers to fit on, and others to apply the fit to; one result a row of the latter.
-
-    Returns:
-        One result for each of the n rows, in their order; the same in every call.
+    ``fit_and_apply`` takes row numbers to fit on, and others to apply the fit to, and gives a result for each of the
+    latter. The results come in the order of the rows, and are the same in every call.
     """
     order = np.random.Generator(np.random.PCG64(0)).permutation(num_rows)
     parts = np.array_split(order, min(FOLDS, num_rows))

@@ -17,12 +17,7 @@ NUM_DRAWS, FEWEST_DRAWS, DRAWN = 1000, 100, 10_000_000
 def bootstrap_draws(num_examples: int, num_draws: int | None = None) -> npt.NDArray[np.int64]:
     """Numbers of examples drawn with replacement, always the same ones, so that seeds and systems can be paired.
 
-    Args:
-        num_examples: n.
-        num_draws: K; None means 1,000, and fewer from 10,000 examples on.
-
-    Returns:
-        int64 ``(K, n)``, a function of its arguments.
+    ``num_draws`` None means 1,000, and fewer from 10,000 examples on. The result is int64 ``(draws, examples)``.
     """
     if num_draws is None:
         num_draws = min(NUM_DRAWS, max(FEWEST_DRAWS, DRAWN // num_examples))
@@ -33,12 +28,8 @@ def bootstrap_draws(num_examples: int, num_draws: int | None = None) -> npt.NDAr
 def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
     """Means over seeds drawn with replacement, one for each draw of the dev examples.
 
-    Args:
-        of_seeds: for each seed the metric of the same K draws of the dev examples.
-        seed: of the choice of seeds.
-
-    Returns:
-        K means: how far the mean could lie elsewhere for other dev examples and other seeds.
+    ``of_seeds`` has for each seed the metric of the same K draws. The K means say how far the mean could lie elsewhere
+    for other dev examples and other seeds.
     """
     choose = random.Random(seed)
     count = len(of_seeds)

@@ -30,17 +30,9 @@ def sigmoid(logits: npt.ArrayLike) -> Floats:
 
 
 def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The k highest scores along the last axis, highest first; of equal scores the lower index first.
+    """The k highest scores ``(..., C)`` along the last axis, highest first; of equal scores the lower index first.
 
-    Args:
-        scores: ``(..., C)``.
-        k: how many; more than C means all C.
-
-    Returns:
-        Indices and scores, both ``(..., min(k, C))``.
-
-    Raises:
-        InputError: k below 1.
+    The indices and the scores are both ``(..., min(k, C))``. A k below 1 is an InputError.
     """
     x = _floats(scores)
     if k < 1:
@@ -64,13 +56,7 @@ def scores_of(logits: npt.ArrayLike, problem_type: str | None = None) -> Floats:
     """What to report for logits ``(B, C)``, same shape.
 
     Softmax for one label of many, sigmoid for labels that do not exclude each other, the number itself for regression.
-
-    Args:
-        logits: outputs of a sequence classifier.
-        problem_type: as in :class:`bertkit.BertConfig`; None means regression for one output, else one label of many.
-
-    Raises:
-        InputError: an unknown ``problem_type``.
+    ``problem_type`` as in :class:`bertkit.BertConfig`; None means regression for one output, else one label of many.
     """
     x = _floats(logits)
     kind = problem_type or ("regression" if x.shape[-1] == 1 else "single_label_classification")

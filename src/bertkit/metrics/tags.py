@@ -62,10 +62,6 @@ class Notation:
         """Letter (one of ``O B I E S``) and type of a tag; a bare tag has the letter I. ``O`` has no type."""
         return _split(tag, self.lettered, self.suffix)
 
-    def has_letter(self, tag: str) -> bool:
-        """Whether the tag is written with a letter."""
-        return _pattern(self.lettered, self.suffix).fullmatch(tag) is not None
-
 
 def _pattern(lettered: bool, suffix: bool) -> re.Pattern[str]:
     return _SUFFIXED if suffix else _LETTERED if lettered else _COMMON
@@ -121,9 +117,7 @@ def read_entities(tags: Sequence[str], notation: Notation = LETTERED_TAGS) -> li
 
 
 def read_strictly(
-    tags: Sequence[str],
-    scheme: Literal["BIO", "BIOES"] = "BIO",
-    notation: Notation = LETTERED_TAGS,
+    tags: Sequence[str], scheme: Literal["BIO", "BIOES"] = "BIO", notation: Notation = LETTERED_TAGS
 ) -> list[Entity]:
     """Only those entities that are spelled as the scheme demands, as ``seqeval`` does it in its strict mode.
 
@@ -204,36 +198,27 @@ class Spelling:
 
 
 def spelling_of(sentences: Sequence[Sequence[str]]) -> Spelling:
-    """Infer how sentences are tagged.
-
-    Args:
-        sentences: the tags of each.
-    """
+    """Infer how sentences are tagged, of the tags of each."""
     used = {tag for tags in sentences for tag in tags}
     notation = notation_of(used)
     letters = {notation.split(tag)[0] for tag in used} - {OUTSIDE}
     read = [read_entities(tags, notation) for tags in sentences]
     candidates: tuple[Scheme, ...]
-    if not any(notation.has_letter(tag) for tag in used):
+    pattern = _pattern(notation.lettered, notation.suffix)
+    if not any(pattern.fullmatch(tag) for tag in used):
         candidates = ("bare",) if used - {OUTSIDE} else ("BIO",)
     elif letters & {"E", "S"}:
         candidates = ("BIOES",)
     else:
         candidates = ("BIO", "IOB1") if "B" in letters else ("IO",)
-    faults = {scheme: _faults(sentences, read, scheme, notation) for scheme in candidates}
+    faults = {}
+    for scheme in candidates:  # tags that differ from those that spell the same entities in the scheme
+        faults[scheme] = sum(
+            notation.split(tag) != notation.split(right)
+            for tags, entities in zip(sentences, read, strict=True)
+            for tag, right in zip(tags, write_tags(entities, len(tags), scheme), strict=True)
+        )
     scheme = min(faults, key=faults.__getitem__)
     counts = Counter(entity.type for entities in read for entity in entities)
-    return Spelling(
-        scheme, notation, tuple(sorted(counts)), faults[scheme], {kind: counts[kind] for kind in sorted(counts)}
-    )
-
-
-def _faults(
-    sentences: Sequence[Sequence[str]], read: Sequence[Sequence[Entity]], scheme: Scheme, notation: Notation
-) -> int:
-    """Tags that differ from those that spell the same entities in the scheme."""
-    return sum(
-        notation.split(tag) != notation.split(right)
-        for tags, entities in zip(sentences, read, strict=True)
-        for tag, right in zip(tags, write_tags(entities, len(tags), scheme), strict=True)
-    )
+    types = tuple(sorted(counts))
+    return Spelling(scheme, notation, types, faults[scheme], {kind: counts[kind] for kind in types})

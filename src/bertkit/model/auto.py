@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
 from bertkit.checkpoints.huggingface import config_path
+from bertkit.checkpoints.names import TABLES
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import InputError
 from bertkit.model import models
@@ -34,21 +35,17 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
 class _AutoModel:
     """Chooses the class by the ``model_type`` of the checkpoint's config; has no instances."""
 
-    #: The class for all families that have such a head, and others by ``model_type``.
-    usual: ClassVar[str]
-    exceptions: ClassVar[Mapping[str, str]] = {}
+    #: Class by ``model_type``. One class serves all families that have such a head.
+    classes: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, usual: str = "") -> None:
-        cls.usual = usual or cls.usual
+        if usual:
+            cls.classes = dict.fromkeys(TABLES, usual)
 
     def __new__(cls) -> Self:
         raise InputError(
             f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path), or from_config(config)"
         )
-
-    @classmethod
-    def _class_for(cls, config: BertConfig) -> type[PackedModel]:
-        return MODEL_CLASSES[cls.exceptions.get(config.model_type, cls.usual)]
 
     @classmethod
     def from_config(cls, config: BertConfig) -> Any:
@@ -57,7 +54,7 @@ class _AutoModel:
         Raises:
             ConfigError: the family has no such head.
         """
-        return cls._class_for(config)(config)
+        return MODEL_CLASSES[cls.classes[config.model_type]](config)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Any:
@@ -68,20 +65,22 @@ class _AutoModel:
                 lists what there is.
         """
         path = resolve(name_or_path, revision=options.pop("revision", None))
-        return load_model(cls._class_for(BertConfig.from_json_file(config_path(path))), path, **options)
+        config = BertConfig.from_json_file(config_path(path))
+        return load_model(MODEL_CLASSES[cls.classes[config.model_type]], path, **options)
 
 
 class AutoModel(_AutoModel, usual="BertModel"):
     """The bare encoder."""
 
 
-class AutoModelForPreTraining(_AutoModel, usual="BertForPreTraining"):
+class AutoModelForPreTraining(_AutoModel):
     """What the family was pre-trained with: masked LM alone, or with next sentence (BERT) or sentence order (ALBERT);
     replaced tokens (ELECTRA).
     """
 
-    exceptions: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("roberta", "camembert", "xlm-roberta", "distilbert"), "BertForMaskedLM"),
+    classes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(TABLES, "BertForMaskedLM"),
+        **dict.fromkeys(("bert", "albert"), "BertForPreTraining"),
         "electra": "ElectraForPreTraining",
     }
 

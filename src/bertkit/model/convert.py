@@ -93,14 +93,9 @@ def convert(
     wishes: Wishes | None = None,
     revision: str | None = None,
 ) -> Conversion:
-    """Convert a checkpoint into a new folder.
+    """Convert a checkpoint (folder, file, TensorFlow prefix, ``.zip``, or name on the Hub) into a new folder.
 
-    Args:
-        source: folder, file, TensorFlow prefix (``.../bert_model.ckpt``), ``.zip``, or name on the Hub.
-        target: the new folder; it must not exist, or be empty.
-        trust_pickle: allow opening pickled weights, in a separate process; see :mod:`bertkit.checkpoints.pickled`.
-        wishes: overrides what the source says.
-        revision: on the Hub.
+    ``trust_pickle`` allows opening pickled weights, in a separate process; see :mod:`bertkit.checkpoints.pickled`.
 
     Raises:
         CheckpointError: nothing to convert, a damaged or unsafe file, a model that bertkit does not compute, or a
@@ -123,7 +118,7 @@ def convert(
             found = _open(path, work, trust_pickle, wishes)
         draft = work / "draft"
         draft.mkdir()
-        with found:
+        with found.opened:
             write_tensors(draft / WEIGHTS, found.tensors, found.read)
             found.config.to_json_file(draft / CONFIG)
             notes = (*found.notes, *_write_tokenizer(draft, found))
@@ -201,10 +196,9 @@ def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
     files = found.tokenizer_files()
     for name, content in files.items():
         (draft / name).write_bytes(content)
-    if not files:
-        return ()
     try:
-        AutoTokenizer.from_pretrained(draft)
+        if files:
+            AutoTokenizer.from_pretrained(draft)
     except CheckpointError as error:
         said = str(error).replace(str(draft), "the result")
         if found.makes_tokenizer:

@@ -6,9 +6,9 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,8 @@ from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.rules import with_current_ending
 from bertkit.checkpoints.safetensors_format import TensorInfo, Values, read_header
 from bertkit.checkpoints.tensorflow.bundle import fill
-from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader, num_heads
+from bertkit.checkpoints.tensorflow.variable_names import Layout
+from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError, InputError, did_you_mean
@@ -66,7 +67,7 @@ class Wishes:
 
 
 class Source(ABC):
-    """A checkpoint to convert; a context manager while values are read.
+    """A checkpoint to convert.
 
     kind: its format, in words.
     where: the file, for messages.
@@ -74,6 +75,7 @@ class Source(ABC):
     dropped: number of omitted tensors by reason.
     notes: decisions that the user should know about.
     runs_at: a folder that bertkit can run as it is, to compare outputs; None if there is none.
+    opened: held while values are read.
     makes_tokenizer: whether the settings of the tokenizer are written here, so that bertkit must be able to load it.
     """
 
@@ -84,13 +86,8 @@ class Source(ABC):
     dropped: dict[str, int]
     notes: tuple[str, ...] = ()
     runs_at: Path | None = None
+    opened: AbstractContextManager[object] = nullcontext()
     makes_tokenizer: bool = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:  # noqa: B027
-        """Most sources have nothing to close."""
 
     @abstractmethod
     def read(self, name: str) -> Values:
@@ -120,8 +117,9 @@ class TensorFlowSource(Source):
     makes_tokenizer = True
 
     def __init__(self, archive: Archive, wishes: Wishes) -> None:
-        self._archive, self._values = archive, ArchiveReader(archive)
-        self.kind, self.where, self.tensors = archive.names.name, archive.where, archive.tensors
+        self._archive = archive
+        self.opened = self._values = ArchiveReader(archive)
+        self.kind, self.where, self.tensors = archive.names.name, str(archive.bundle.index), archive.tensors
         parent = archive.bundle.index.parent
         self._home = parent.parent if parent.name == "variables" else parent
         self._wishes, self._said = wishes, archive.lower_case
@@ -153,13 +151,6 @@ class TensorFlowSource(Source):
         if "labels" in heads and classes[name].label_head and classes[name].outputs is None:
             config = config.replace(num_labels=self.tensors["classifier.weight"].shape[0])
         return config
-
-    def __enter__(self) -> Self:
-        self._values.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._values.__exit__(*error)
 
     def read(self, name: str) -> Values:
         return self._values.tensor(name)
@@ -260,12 +251,14 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
     file = wishes.config or _first(home, f"{archive.names.model_type}_config.json", CONFIG)
     if file is not None:
         return _read_config(file, archive.names.model_type)
-    heads, activation = num_heads(archive), _activation(home / "saved_model.pb")
+    # The shapes of TensorFlow 2 show the number of heads.
+    with_heads = (o.shape for o in archive.origins.values() if o.layout is Layout.TO_HEADS and len(o.shape) == 3)
+    heads, activation = next((shape[1] for shape in with_heads), None), _activation(home / "saved_model.pb")
     if heads is None or activation is None:
         what = "the number of attention heads" if heads is None else "the activation function"
         raise CheckpointError(
-            f"{archive.where}: there is no {archive.names.model_type}_config.json in {home}, and the weights do not "
-            f"determine {what}: give --config FILE"
+            f"{archive.bundle.index}: there is no {archive.names.model_type}_config.json in {home}, and the weights do "
+            f"not determine {what}: give --config FILE"
         )
     shapes = {name: info.shape for name, info in archive.tensors.items()}
     layers = {name.split(".")[3] for name in shapes if name.startswith("bert.encoder.layer.")}
@@ -282,7 +275,7 @@ def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> B
             hidden_act=activation,
         )
     except (KeyError, ValueError, IndexError) as error:
-        raise CheckpointError(f"{archive.where}: the variables do not determine the shape: {error}") from None
+        raise CheckpointError(f"{archive.bundle.index}: the variables do not determine the shape: {error}") from None
     notes.append(f"no config beside the source: the shape was taken from the variables, {activation} from the graph")
     return config
 

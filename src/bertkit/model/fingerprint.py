@@ -174,9 +174,6 @@ def _input(path: Path, config: BertConfig) -> tuple[str | None, tuple[int, ...]]
 def _activation(tensor: Tensor) -> Activation:
     flat = tensor.double().flatten()
     places = torch.linspace(0, len(flat) - 1, min(_SAMPLES, len(flat))).round().long()
-    sd = float(flat.std(unbiased=False))
-    return Activation(_rounded(float(flat.mean())), _rounded(sd), tuple(_rounded(float(flat[at])) for at in places))
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
+    numbers = [flat.mean(), flat.std(unbiased=False), *flat[places]]
+    mean, sd, *values = (float(f"{float(number):.6g}") for number in numbers)
+    return Activation(mean, sd, tuple(values))

@@ -5,7 +5,7 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -15,10 +15,16 @@ from torch.overrides import TorchFunctionMode
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
-from bertkit.checkpoints.huggingface import Pooling, config_path, find_weights, saved_pooling, write_folder
-from bertkit.checkpoints.match import HeadRequest, Match, Status, match, saved_as
+from bertkit.checkpoints.huggingface import (
+    Pooling,
+    check_vocabulary,
+    config_path,
+    find_weights,
+    saved_pooling,
+    write_folder,
+)
+from bertkit.checkpoints.match import Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
-from bertkit.checkpoints.vocabulary_size import check_vocabulary
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize
@@ -57,8 +63,7 @@ class LoadOptions(TypedDict, total=False):
     """Options of :func:`load_model`; None is the same as leaving one out.
 
     num_labels: number of labels; a classifier in the file must have as many.
-    id2label: names of the labels by number; implies their number.
-    label2id: the same the other way round.
+    id2label, label2id: names of the labels by number, or the other way round; imply their number.
     problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
     pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a new
         one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
@@ -114,13 +119,15 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         config = config.replace(pooling="cls")
     spec = class_spec(name, config.model_type, config.pooling)
     check_vocabulary(weights.folder, config)
-    request = HeadRequest(labels=bool(labels), new_head=new_head)
-    table = match(weights.tensors, config, spec, TABLES[config.model_type], request)
+    names = TABLES[config.model_type]
+    table = match(weights.tensors, config, spec, names, labels=bool(labels), new_head=new_head)
     if table.problems:
-        own = saved_as(weights.tensors, file_config, named_specs(file_config), TABLES[config.model_type])
+        own = saved_as(weights.tensors, file_config, named_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
     state = to_ours(table, weights.tensors, dtype)
-    model = _build(cls, table)
+    with torch.device("meta"), _NoRandom():
+        has_no_pooler = not spec.heads and not table.has_pooler
+        model = cls(config, add_pooling_layer=False) if has_no_pooler else cls(config)  # type: ignore[call-arg]
     _draw_new(model, table, options.get("seed", 0), dtype)
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if set(missing) != set(table.new) or unexpected:
@@ -187,25 +194,13 @@ class _NoRandom(TorchFunctionMode):
     """Skips random initialisation, which on the meta device only imports a compiler (1 s)."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Tensor],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Callable[..., Tensor], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Tensor:
         given = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
             initialised: Tensor = args[0] if args else given["tensor"]
             return initialised
         return func(*args, **given)
-
-
-def _build(cls: type[ModelT], table: Match) -> ModelT:
-    """Build the model without allocating or initialising weights."""
-    with torch.device("meta"), _NoRandom():
-        if not table.spec.heads and not table.has_pooler:
-            return cls(table.config, add_pooling_layer=False)  # type: ignore[call-arg]
-        return cls(table.config)
 
 
 def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:

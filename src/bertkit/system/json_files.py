@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.untrusted_files import open_regular, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, open_regular, read_regular, strict_json
 from bertkit.system.validated_settings import explain_validation
 
 T = TypeVar("T")
@@ -73,9 +73,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def as_stored(values: Mapping[str, Any]) -> dict[str, Any]:
+def as_stored(values: Mapping[str, Json]) -> dict[str, Json]:
     """Plain data as it will be read back: lists for tuples."""
-    stored: dict[str, Any] = json.loads(_as_text(values))
+    stored: dict[str, Json] = json.loads(_as_text(values))
     return stored
 
 

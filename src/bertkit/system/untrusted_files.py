@@ -9,6 +9,7 @@ import re
 import stat
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from bertkit.errors import CheckpointError, shorten
 
 #: A value of a JSON file.
-Json = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+Json = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 #: Tokens of a vocabulary, and the bytes and values (see :func:`strict_json`) of its file. Of the models read here
 #: LaBSE has the most tokens, 501,153, and XLM-R the largest file, 17.1 MB as an indented tokenizer.json.
 MAX_TOKENS = 520_000
@@ -135,7 +136,7 @@ def _check_depth(content: Any) -> None:
     raise ValueError(f"it is nested too deeply (more than {MAX_DEPTH} levels)")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     content = dict(pairs)
     if len(content) != len(pairs):
         times = Counter(name for name, _ in pairs)

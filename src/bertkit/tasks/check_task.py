@@ -13,7 +13,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from bertkit.errors import DataError
 from bertkit.tasks.examples import SPLITS, Located, Split
@@ -44,17 +44,12 @@ def check_task(task: Task, folder: str | Path) -> list[str]:
         AssertionError: a check failed; the task is wrong.
         DataError: the data cannot be read at all.
     """
-    battery: Battery[Any, Any] = load_class(task.form, "battery")(task, folder)
+    battery: Battery[Task, Located] = load_class(task.form, "battery")(task, folder)
     return battery.run()
 
 
 class Battery(ABC, Generic[TaskT, RowT]):
-    """The checks of one kind of task.
-
-    Args:
-        task: the task.
-        folder: where its files are.
-    """
+    """The checks of one kind of task, whose files are in ``folder``."""
 
     #: Reported once :meth:`check_rows` and :meth:`check_cut` have passed.
     rows_told: ClassVar[str] = "examples; labels round-trip"
@@ -66,12 +61,7 @@ class Battery(ABC, Generic[TaskT, RowT]):
         self.workflow = load_class(task.form, "workflow")(task)
 
     def run(self) -> list[str]:
-        """One line for each check that passed.
-
-        Raises:
-            AssertionError: a check failed.
-            DataError: the data cannot be read at all.
-        """
+        """As :func:`check_task`."""
         passed = []
         files: Mapping[Split, Path] = self.workflow.splits(self.folder)
         for split in (split for split in SPLITS if split in files):
@@ -113,13 +103,7 @@ class Battery(ABC, Generic[TaskT, RowT]):
 
     @abstractmethod
     def spoil(self, lines: list[str], path: Path, first: RowT) -> Iterator[tuple[list[str], str]]:
-        """The file's lines with one bad row, and what the message says of its place.
-
-        Args:
-            lines: of the file.
-            path: the file.
-            first: its first example.
-        """
+        """The file's lines with one bad row, and what the message says of its place; ``first`` is its first example."""
 
     def check_more(self) -> list[str]:
         """Further checks of the task itself; a line for each that passed."""

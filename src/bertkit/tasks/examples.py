@@ -17,15 +17,13 @@ Row = dict[str, Fact]
 
 
 class Located(Protocol):
-    """Where an example came from; every kind of example has this."""
+    """Where an example came from: its file, and the line or record where it begins, counted from 1."""
 
     @property
-    def row(self) -> int:
-        """Line or record where it begins, counted from 1."""
+    def row(self) -> int: ...
 
     @property
-    def source(self) -> str:
-        """The file it came from."""
+    def source(self) -> str: ...
 
     @property
     def where(self) -> str:
@@ -87,6 +85,10 @@ class Examples(list[ExampleT], Generic[ExampleT]):
         self.path = path
         self.split = split
         self.skipped = tuple(skipped)
+
+
+#: What stays in train, and what becomes dev.
+Halves = tuple[Examples[ExampleT], Examples[ExampleT]]
 
 
 @dataclass(frozen=True, slots=True)

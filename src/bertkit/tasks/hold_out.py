@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.tasks.examples import Examples, Located
+from bertkit.tasks.examples import Examples, Halves, Located
 
 Key = tuple[str, str | None]
 Label = int | float | tuple[int, ...] | None
@@ -20,16 +20,13 @@ class Texts(Located, Protocol):
     """What is compared of an example; :class:`bertkit.tasks.Example` is one."""
 
     @property
-    def text(self) -> str:
-        """The first or only text."""
+    def text(self) -> str: ...
 
     @property
-    def text_pair(self) -> str | None:
-        """The second text, or None."""
+    def text_pair(self) -> str | None: ...
 
     @property
-    def label(self) -> Label:
-        """Label number, score, numbers of several labels, or None."""
+    def label(self) -> Label: ...
 
 
 TextsT = TypeVar("TextsT", bound=Texts)
@@ -48,7 +45,7 @@ def text_key(example: Texts) -> Key:
 
 def carve(
     examples: Sequence[TextsT], share: float, seed: int, *, key: Callable[[TextsT], Key] = text_key
-) -> tuple[Examples[TextsT], Examples[TextsT]]:
+) -> Halves[TextsT]:
     """Hold out a part of the rows, for a task that has no file for it.
 
     Each label keeps its share (scores are cut into ten groups by rank; a row of several labels counts under the rarest
@@ -116,7 +113,7 @@ def group_rows(keys: Iterable[Hashable]) -> list[list[int]]:
     return list(groups.values())
 
 
-def part(examples: Sequence[RowT], held: Collection[int]) -> tuple[Examples[RowT], Examples[RowT]]:
+def part(examples: Sequence[RowT], held: Collection[int]) -> Halves[RowT]:
     """The rows that stay in train, and those of some numbers, which become dev."""
     whole: Examples[RowT] = examples if isinstance(examples, Examples) else Examples()
     stay, out = copy.copy(whole), copy.copy(whole)

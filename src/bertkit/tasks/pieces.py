@@ -52,16 +52,10 @@ class Pieces:
 
 
 def find_pieces(texts: Sequence[str], tokenizer: PreTrainedTokenizer, *, strip: bool = False) -> Pieces:
-    """Cut texts into word pieces and say which characters each stands for.
+    """Cut one text or more into word pieces and say which characters each stands for.
 
-    Args:
-        texts: at least one.
-        tokenizer: of the model.
-        strip: leave white space at the edges of a piece out of its characters: the pieces of some tokenizers include
-            the blank before them.
-
-    Raises:
-        InputError: something that is not a text.
+    ``strip`` leaves white space at the edges of a piece out of its characters: pieces of some tokenizers include the
+    blank before them.
     """
     ids, offsets, words = [], [], []
     for first in range(0, len(texts), TEXTS_AT_ONCE):
@@ -77,16 +71,17 @@ def find_pieces(texts: Sequence[str], tokenizer: PreTrainedTokenizer, *, strip: 
         for row, (text, numbers, spans) in enumerate(
             zip(part, found["input_ids"], found["offset_mapping"], strict=True)
         ):
-            stripped = [_stripped(text, *span) for span in spans] if strip else spans
+            bounds = [stripped(text, *span) for span in spans] if strip else spans
             ids.append(np.array(numbers, dtype=np.int32))
-            offsets.append(np.array(stripped, dtype=np.int64).reshape(-1, 2))
+            offsets.append(np.array(bounds, dtype=np.int64).reshape(-1, 2))
             words.append(np.array([-1 if word is None else word for word in found.word_ids(row)], dtype=np.int64))
     starts, ends = np.concatenate(offsets).T
     boundaries = boundaries_of([len(row) for row in ids])
     return Pieces(tuple(texts), np.concatenate(ids), boundaries, starts, ends, np.concatenate(words))
 
 
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+def stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """``start : end`` without white space at either end."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
@@ -97,10 +92,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 def end_of_marks(text: str, end: int, limit: int) -> int:
     """The end of a piece of text with the combining marks that follow it, which some tokenizers drop.
 
-    Args:
-        text: all of it.
-        end: where the piece ends.
-        limit: where the next one begins.
+    ``limit`` is where the next piece begins.
     """
     while end < limit and unicodedata.category(text[end]).startswith("M"):
         end += 1

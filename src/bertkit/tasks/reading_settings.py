@@ -13,11 +13,7 @@ LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
 
 
 class ReadingSettings(Settings):
-    """What a kind of task has to know to read its files, encode them, make its model and its decisions on dev.
-
-    Raises:
-        ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
-    """
+    """What a kind of task has to know to read its files, encode them, make its model and its decisions on dev."""
 
     max_length: Annotated[
         int | None,

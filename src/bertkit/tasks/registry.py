@@ -69,11 +69,7 @@ class Task(Protocol):
 
 
 def load_class(form: str, part: Literal["task", "workflow", "battery"]) -> Any:
-    """The class of a kind that ``part`` names.
-
-    Raises:
-        CheckpointError: a kind that this version does not have.
-    """
+    """The class of a kind that ``part`` names; a CheckpointError if this version does not have the kind."""
     if form not in KINDS:
         raise CheckpointError(f"this version of bertkit has no tasks of kind {form!r}, only {', '.join(KINDS)}")
     kind = KINDS[form]

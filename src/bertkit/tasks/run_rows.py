@@ -46,9 +46,6 @@ def read_rows(workflow: AnyWorkflow, data: str | Path, settings: ReadingSettings
     """Read train and dev; hold dev out of train where there is no file for it; cut train to ``max_train_rows``.
 
     Hold-out and cut depend on ``settings.seed`` and not on the seed of a single run, so all runs see the same examples.
-
-    Raises:
-        DataError: a file that is missing or wrong, too few examples, one label only.
     """
     train = workflow.read(data, "train", on_error=settings.on_error)
     held_out = "dev" not in workflow.splits(data)

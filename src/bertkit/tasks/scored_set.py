@@ -42,15 +42,11 @@ def score_set(
     worst: int = 0,
     resample: bool = True,
 ) -> Scored:
-    """Score a labelled set.
+    """Score a labelled set, encoded with targets.
 
-    Args:
-        workflow: of the task.
-        given: labelled examples, encoded with targets, and what the model said of them.
-        split: names the files: ``predictions-SPLIT.jsonl`` and, of the ``worst`` examples, ``errors-SPLIT.jsonl``.
-        settings: of the run, where these examples are dev and decide; None: ``given.decision`` stands.
-        worst: examples to list; 0 lists none.
-        resample: also score the examples drawn with replacement.
+    ``split`` names the files: ``predictions-SPLIT.jsonl`` and, of the ``worst`` examples (0: none),
+    ``errors-SPLIT.jsonl``. With ``settings`` these examples are dev of a run and decide; without, ``given.decision``
+    stands. ``resample`` also scores the examples drawn with replacement.
     """
     if settings is not None:
         given = replace(given, decision=workflow.decide(given, settings))

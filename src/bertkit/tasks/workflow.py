@@ -21,7 +21,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Check, stop_nothing
+from bertkit.engine.torch_backend import Check, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.loading import pooling_of
 from bertkit.model.models import HeadModel
@@ -29,7 +29,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, ExampleT, Fact, Row, Split
+from bertkit.tasks.examples import Examples, ExampleT, Fact, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -76,9 +76,7 @@ class Encoded(Protocol):
     def truncated(self) -> Flags:
         """Which rows lost something for good ``(R,)``; what a neighbouring window holds is not lost."""
 
-    def __len__(self) -> int:
-        """R."""
-        ...
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +135,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return ()
 
     def check_settings(self, settings: ReadingSettings) -> None:
-        """See that nothing was set that would be recorded but not done.
-
-        Raises:
-            ConfigError: a setting that this task has no use for has another value than its default.
-        """
+        """Raise ConfigError if a setting that this task has no use for has another value than its default."""
         understood, defaults = self.own_settings(settings), ReadingSettings()
         for name, what in SPECIAL_SETTINGS.items():
             value = getattr(settings, name)
@@ -149,8 +143,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
                 raise ConfigError(
                     f"{name}={value!r} would do nothing in task {self.task.name}: it is for {what}. Leave {name} out"
                 )
-
-    # ------------------------------------------------------------------------------------------------------ data
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:
@@ -184,9 +176,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return {}
 
     @abstractmethod
-    def hold_out(
-        self, train: Examples[ExampleT], share: float, seed: int
-    ) -> tuple[Examples[ExampleT], Examples[ExampleT]]:
+    def hold_out(self, train: Examples[ExampleT], share: float, seed: int) -> Halves[ExampleT]:
         """What stays in train and what becomes dev, where a task has no dev file; nothing of one is in the other."""
 
     @abstractmethod
@@ -211,26 +201,19 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     ) -> DataReport:
         """What is in the data, before anything is trained on it."""
 
-    # -------------------------------------------------------------------------------------------------- features
-
     @abstractmethod
     def encode(
         self, examples: Sequence[ExampleT], tokenizer: PreTrainedTokenizer, settings: ReadingSettings, *, labelled: bool
     ) -> EncodedT:
-        """Token ids of all examples, and with ``labelled`` what the loss compares with.
+        """Token ids of one example or more, and with ``labelled`` what the loss compares with.
 
-        Args:
-            examples: at least one.
-            tokenizer: of the start checkpoint.
-            settings: resolved; ``max_length`` is set.
-            labelled: False for prediction: targets are left out, whether the examples have them or not.
+        Without, as for prediction, targets are left out whether the examples have them or not. ``max_length`` of the
+        settings is set.
         """
 
     @abstractmethod
     def collate(self, encoded: EncodedT, rows: Sequence[int]) -> Batch:
         """A packed batch of some labelled rows, with their targets."""
-
-    # ----------------------------------------------------------------------------------------------------- model
 
     def head(self) -> Head:
         """The labels of the head; none where they are fixed."""
@@ -239,10 +222,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def new_model(
         self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
-        """The start checkpoint with a head for the task.
-
-        A checkpoint that already has exactly this head keeps it; any other gets a new one, drawn from ``seed``.
-        """
+        """The start checkpoint, with its own head if it is exactly the task's, else a new one, drawn from ``seed``."""
         path = resolve(start)
         new = self._needs_new_head(BertConfig.from_json_file(config_path(path)), settings)
         return self.model_class.from_pretrained(
@@ -269,11 +249,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return self.model_class.from_pretrained(path, device=device)
 
     def check_model(self, model: PackedModel, name: str) -> None:
-        """See that a loaded model fits the task.
-
-        Raises:
-            ConfigError: its labels are others; ``name`` says whose.
-        """
+        """Raise ConfigError if the labels of a loaded model are not the task's; ``name`` says whose they are."""
         return
 
     def set_up(self, model: PackedModel, train: EncodedT, settings: ReadingSettings) -> None:
@@ -284,17 +260,11 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     def loss_floor(self, train: EncodedT, settings: ReadingSettings) -> float:
         """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
 
-    # ------------------------------------------------------------------------------------------ outputs and scores
-
     @abstractmethod
     def outputs(self, model: PackedModel, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
-        """What the model says of every row, in the rows' order, in numpy.
+        """What the model says of every row, in the rows' order, in numpy; arguments as of the engine's ``row_outputs``.
 
-        Args:
-            model: put into eval mode, and left in it.
-            encoded: the rows.
-            check: called between batches.
-            label: what the progress bar says.
+        The model is put into eval mode, and left in it.
         """
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
@@ -345,8 +315,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Dev scores without a neural network: ``model`` (in words), ``name`` (a column's head), ``metrics``."""
         return None
 
-    # ----------------------------------------------------------------------------------------------------- words
-
     @abstractmethod
     def card(self) -> Card:
         """What the model card says."""
@@ -356,11 +324,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return {}
 
     def draw(self, folder: Path) -> tuple[str, ...]:
-        """Pictures of ``predictions-dev.jsonl`` in a run folder; names of the files written.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+        """Pictures of ``predictions-dev.jsonl`` in a run folder, by matplotlib; names of the files written."""
         return ()
 
 
@@ -374,7 +338,7 @@ def workflow_of(task: Task) -> AnyWorkflow:
 
 
 def logits_of(model: PackedModel, batch: Batch) -> Tensor:
-    """The logits of a packed batch, for :mod:`bertkit.engine.scoring`."""
+    """The logits of a packed batch, for :mod:`bertkit.engine.torch_backend`."""
     logits = model.forward_packed(batch).logits
     assert logits is not None
     return logits

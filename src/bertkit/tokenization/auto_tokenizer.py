@@ -103,12 +103,13 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
             return found
     if json_file.is_file():
         return _class_of_json(json_file)
-    if (path / XLMRobertaTokenizer.model_file).is_file():
+    fairseq_file = XLMRobertaTokenizer.kind.files[0]
+    if (path / fairseq_file).is_file():
         raise CheckpointError(
-            f"{path} has a {XLMRobertaTokenizer.model_file}, but nothing says whose: load it with XLMRobertaTokenizer "
+            f"{path} has a {fairseq_file}, but nothing says whose: load it with XLMRobertaTokenizer "
             "or CamembertTokenizer, or add a config.json"
         )
-    wanted = ", ".join((*_FILES, XLMRobertaTokenizer.model_file))
+    wanted = ", ".join((*_FILES, fairseq_file))
     raise CheckpointError(f"{path} is not a tokenizer's folder: it has no tokenizer.json and none of {wanted}")
 
 

@@ -25,9 +25,6 @@ def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
     """The engine for BERT's vocabulary: one that is complete, and one that adds no special tokens.
 
     The second makes encodings that are truncated before the first adds special tokens. They share the vocabulary.
-
-    Raises:
-        CheckpointError: the added tokens cannot have the ids given to them.
     """
     model = WordPiece(
         dict(vocabulary.vocab),
@@ -180,9 +177,6 @@ def cut_and_join(
     """Truncate encodings as asked, join pairs and add special tokens.
 
     With ``asked.windows``, the rest is kept as windows (``encoding.overflowing``) that overlap by ``stride`` tokens.
-
-    Raises:
-        InputError: as :func:`~bertkit.tokenization.templates.kept_lengths`; a ``stride`` not shorter than a window.
     """
     if asked.strategy and asked.max_length is not None:
         num_special = engine.num_special_tokens_to_add(second is not None) if asked.add_special_tokens else 0

@@ -10,10 +10,11 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
+from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_wordpiece import FastEncoder
 from bertkit.tokenization.formats.vocabulary_files import WORDPIECE, check_uncased, read_vocab, write_vocab
-from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer, SharedArguments
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, TokenTable, Vocabulary
 
 
@@ -61,7 +62,7 @@ class BertTokenizer(PreTrainedTokenizer):
         prefix: str = "##",
         **kwargs: Unpack[SharedArguments],
     ) -> None:
-        special = self._special_tokens(kwargs)
+        special = special_tokens(kwargs, self.special_names, of=type(self).__name__)
         given = vocab if vocab_file is None else vocab_file
         if given is None or (vocab is not None and vocab_file is not None):
             raise InputError("pass either vocab (token to id) or vocab_file (the path of a vocab.txt)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,30 @@ import numpy as np
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.tokenization.templates import STRATEGIES
+from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTokens
+
+
+class SharedArguments(SpecialTokens, total=False):
+    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these."""
+
+    added_tokens: Iterable[AddedToken]
+    model_max_length: int
+    padding_side: str
+    truncation_side: str
+    clean_up_tokenization_spaces: bool
+    source: str | None
+
+
+def special_tokens(given: SharedArguments, usual: SpecialTokens, *, of: str) -> SpecialTokens:
+    """The special tokens that are given, or usual in the class ``of``."""
+    if unknown := given.keys() - SharedArguments.__annotations__.keys():
+        raise TypeError(f"{of}.__init__() got an unexpected keyword argument {min(unknown)!r}")
+    chosen = usual.copy()
+    for name in SPECIAL_NAMES:
+        if name in given and given[name] is not None:
+            chosen[name] = given[name]
+    return chosen
+
 
 #: A text, or its words.
 Text = str | Sequence[str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -17,24 +17,21 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization.batch_encoding import BatchEncoding, Columns, columns_of, columns_of_ragged, pad_columns
-from bertkit.tokenization.call_arguments import Request, Texts, checked_length, list_of_texts, parse_texts, request
+from bertkit.tokenization.call_arguments import (
+    Request,
+    SharedArguments,
+    Texts,
+    checked_length,
+    list_of_texts,
+    parse_texts,
+    request,
+)
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.formats.tokenizer_files import write_tokenizer_files
 from bertkit.tokenization.formats.tokenizer_folder import Kind, read_tokenizer
 from bertkit.tokenization.id_lookup import Decoder
 from bertkit.tokenization.templates import assemble, kept_lengths
-from bertkit.tokenization.vocabulary import SPECIAL_NAMES, AddedToken, SpecialTokens, TokenTable
-
-
-class SharedArguments(SpecialTokens, total=False):
-    """Keyword arguments that every tokenizer takes: the special tokens (None: the usual one), and these."""
-
-    added_tokens: Iterable[AddedToken]
-    model_max_length: int
-    padding_side: str
-    truncation_side: str
-    clean_up_tokenization_spaces: bool
-    source: str | None
+from bertkit.tokenization.vocabulary import AddedToken, SpecialTokens, TokenTable
 
 
 class PreTrainedTokenizer(Decoder):
@@ -65,17 +62,6 @@ class PreTrainedTokenizer(Decoder):
         self.padding_side = kwargs.get("padding_side", "right")
         self.truncation_side = kwargs.get("truncation_side", "right")
         request(self)  # checks the sides
-
-    @classmethod
-    def _special_tokens(cls, given: SharedArguments) -> SpecialTokens:
-        """The special tokens that are given, or usual in this class."""
-        if unknown := given.keys() - SharedArguments.__annotations__.keys():
-            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {min(unknown)!r}")
-        chosen = cls.special_names.copy()
-        for name in SPECIAL_NAMES:
-            if name in given and given[name] is not None:
-                chosen[name] = given[name]
-        return chosen
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         """Build the engines: everything that a pickle does not hold."""
@@ -115,9 +101,8 @@ class PreTrainedTokenizer(Decoder):
             for name in dict.fromkeys(names)
             if name not in known
         ]
-        self._set_up(
-            replace(self._vocabulary, added=(*self._vocabulary.added, *added)), self.clean_up_tokenization_spaces
-        )
+        vocabulary = replace(self._vocabulary, added=(*self._vocabulary.added, *added))
+        self._set_up(vocabulary, self.clean_up_tokenization_spaces)
         return len(added)
 
     # Loading and saving

@@ -12,10 +12,11 @@ from tokenizers import Tokenizer
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
+from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastByteBpe
 from bertkit.tokenization.formats.vocabulary_files import BYTE_LEVEL_BPE, read_bpe_vocab, read_merges
-from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer, SharedArguments
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable
 
 
@@ -71,7 +72,7 @@ class RobertaTokenizer(BeginAndEnd):
         merges_source: str | None = None,
         **kwargs: Unpack[SharedArguments],
     ) -> None:
-        special = self._special_tokens(kwargs)
+        special = special_tokens(kwargs, self.special_names, of=type(self).__name__)
         if (vocab is None) == (vocab_file is None) or (merges is None) == (merges_file is None):
             raise InputError("pass vocab and merges, or vocab_file and merges_file (vocab.json and merges.txt)")
         tokens = vocab_file if vocab is None else vocab

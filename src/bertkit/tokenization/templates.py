@@ -83,12 +83,9 @@ def assemble(
 ) -> Ragged:
     """Cut texts, put special tokens around them, pairs side by side.
 
-    Args:
-        bodies: the ids of all first texts in a row, and how many each has; the same of the second texts of pairs.
-        kept: for each of ``bodies``, how many tokens each text keeps.
-        specials: ids of [CLS] and [SEP]; None to add none.
-        template: where they stand.
-        from_left: cut texts at the start instead of the end.
+    ``bodies`` has the ids of all first texts in a row, and how many each has; then those of the second texts of pairs.
+    For each of them ``kept`` says how many tokens each text keeps. ``specials`` are the ids of [CLS] and [SEP]; None to
+    add none. With ``from_left`` texts are cut at the start instead of the end.
     """
     num_texts, num_bodies = len(kept[0]), len(bodies)
     lengths = np.stack([lengths for _, lengths in bodies], axis=1)  # (B, bodies)

@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
+from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastUnigram
 from bertkit.tokenization.formats.unigram_files import CONTROL, UNKNOWN, Pieces, SentencePieceModel, unigram_kind
-from bertkit.tokenization.pretrained_tokenizer import SharedArguments
 from bertkit.tokenization.roberta_tokenizer import BeginAndEnd
 from bertkit.tokenization.vocabulary import SpecialTokens, TokenTable, UnigramVocabulary
 
@@ -43,8 +43,6 @@ class UnigramTokenizer(BeginAndEnd):
         InputError: neither or both of ``vocab`` and ``vocab_file``.
     """
 
-    #: The name of its SentencePiece file.
-    model_file: ClassVar[str]
     replace_quotes: ClassVar[bool] = False
     _vocabulary: UnigramVocabulary
 
@@ -60,9 +58,11 @@ class UnigramTokenizer(BeginAndEnd):
         model: bytes | None = None,
         **kwargs: Unpack[SharedArguments],
     ) -> None:
-        special = self._special_tokens(kwargs)
+        special = special_tokens(kwargs, self.special_names, of=type(self).__name__)
         if (vocab is None) == (vocab_file is None):
-            raise InputError(f"pass either vocab (pieces with scores) or vocab_file (the path of a {self.model_file})")
+            raise InputError(
+                f"pass either vocab (pieces with scores) or vocab_file (the path of a {self.kind.files[0]})"
+            )
         given = vocab_file if vocab is None else vocab
         if isinstance(given, str | Path):
             read = next(iter(self.kind.originals.values()))(Path(given))
@@ -98,7 +98,7 @@ class UnigramTokenizer(BeginAndEnd):
 
     def _original_files(self) -> dict[str, bytes]:
         model = self._vocabulary.model
-        return {} if model is None else {self.model_file: model}
+        return {} if model is None else {self.kind.files[0]: model}
 
 
 def _number_albert(model: SentencePieceModel, path: Path) -> Pieces:
@@ -135,8 +135,7 @@ class AlbertTokenizer(UnigramTokenizer):
     models unless given.
     """
 
-    model_file = "spiece.model"
-    kind = unigram_kind("AlbertTokenizer", model_file, _number_albert, templates.BERT, accents=True)
+    kind = unigram_kind("AlbertTokenizer", "spiece.model", _number_albert, templates.BERT, accents=True)
     special_names: ClassVar[SpecialTokens] = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     replace_quotes = True
     template = templates.BERT
@@ -154,7 +153,6 @@ class AlbertTokenizer(UnigramTokenizer):
 class FairseqUnigramTokenizer(UnigramTokenizer):
     """What the unigram tokenizers of models from fairseq share: file, rows as RoBERTa's, no segments."""
 
-    model_file = "sentencepiece.bpe.model"
     model_input_names = ("input_ids", "attention_mask")
     template = templates.ROBERTA
 

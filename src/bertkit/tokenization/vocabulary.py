@@ -241,9 +241,6 @@ def check_charsmap(charsmap: bytes, source: str) -> None:
 
     Its first four bytes are the size of the trie, a double array of 32-bit units; the replacements follow, each ended
     by a zero byte. A unit either leads to 256 other units or holds the place of a replacement.
-
-    Raises:
-        CheckpointError: it is damaged.
     """
     try:
         (size,) = struct.unpack_from("<I", charsmap)

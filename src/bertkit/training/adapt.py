@@ -17,7 +17,6 @@ The same command continues an interrupted run.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +33,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
@@ -43,7 +43,7 @@ from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.pretraining.pretrain import PretrainResult, pretrain
+from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
@@ -69,7 +69,7 @@ class AdaptResult:
         """How much higher the mean score is with than without adapting; None if there is no run without."""
         return None if self.plain is None else self.adapted.mean[metric] - self.plain.mean[metric]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
         runs = {"with": self.adapted, "without": self.plain}
         told = {
@@ -133,7 +133,6 @@ def adapt(
     *,
     texts: Sequence[str | Path] = (),
     device: str | None = None,
-    revision: str | None = None,
 ) -> AdaptResult:
     """Train the masked language model on a task's training texts, then fine-tune, with and without.
 
@@ -147,7 +146,6 @@ def adapt(
         settings: settings of the masked-LM training.
         texts: further files of unlabelled text of the same kind, as in ``bertkit prepare``.
         device: ``"cpu"`` (default) or ``"cuda"``.
-        revision: branch, tag or commit of a Hub checkpoint.
 
     Raises:
         ConfigError: ``out`` holds something else; a kind of task without text.
@@ -156,8 +154,8 @@ def adapt(
     task = task_of(task, data) if isinstance(task, str) else task
     config, settings, run = config or FinetuneConfig(), settings or AdaptConfig(), AdaptFolder(out)
     workflow_of(task).check_settings(config)
-    start = resolve(model, revision=revision)
-    told = {
+    start = resolve(model)
+    told: dict[str, Json] = {
         "task": task_to_dict(task),
         "data": printable(data),
         "model_sha256": model_hash(start),
@@ -169,12 +167,20 @@ def adapt(
         run.check(told)
         run.begin(told)
         store, num_texts = _store(task, data, config, start, run.path, texts)
-        trained = _train(store, run.path, start, config, settings, device)
+        num_tokens = store.manifest.counts.num_tokens
+        longest = BertConfig.from_json_file(config_path(start)).max_input_length
+        masked_lm = settings.pretraining(num_tokens, seed=config.seed, longest=longest).replace(
+            precision=config.precision
+        )
+        assert masked_lm.max_steps is not None
+        passes = masked_lm.max_steps * masked_lm.batch_size * (masked_lm.max_seq_length - 2) / num_tokens
+        say(f"adapting to {num_tokens:,} tokens of the task's text: {masked_lm.max_steps:,} steps, {passes:.1f} passes")
+        trained = pretrain(store, run.path / ADAPTED, masked_lm, model=str(start), device=device or "cpu")
         adapted = _finetune(task, data, trained.model, run.path / WITH, config, device)
         plain = _finetune(task, data, start, run.path / WITHOUT, config, device) if settings.compare else None
         text = {
             "texts": num_texts,
-            "tokens": store.manifest.counts.num_tokens,
+            "tokens": num_tokens,
             "steps": trained.progression.step,
             "seconds": round(trained.progression.seconds, 1),
             "loss": trained.progression.epochs[-1]["train_loss"],
@@ -207,18 +213,6 @@ def _store(
     if not manifest.exists():
         prepare(files, tokenizer, folder / STORE, workers=workers)
     return TokenStore(folder / STORE), len(found)
-
-
-def _train(
-    store: TokenStore, folder: Path, start: Path, config: FinetuneConfig, settings: AdaptConfig, device: str | None
-) -> PretrainResult:
-    shape = BertConfig.from_json_file(config_path(start))
-    num_tokens = store.manifest.counts.num_tokens
-    told = settings.pretraining(num_tokens, seed=config.seed, longest=shape.max_input_length)
-    told = told.replace(precision=config.precision)
-    passes = told.max_steps * told.batch_size * (told.max_seq_length - 2) / num_tokens if told.max_steps else math.nan
-    say(f"adapting to {num_tokens:,} tokens of the task's text: {told.max_steps:,} steps, {passes:.1f} passes")
-    return pretrain(store, folder / ADAPTED, told, model=str(start), device=device or "cpu")
 
 
 def _finetune(

@@ -16,11 +16,7 @@ DEFAULT_EPOCHS, MOST_STEPS = 20, 5000
 
 
 class AdaptConfig(Settings):
-    """Settings of continued masked-LM training on a task's own text.
-
-    Raises:
-        ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
-    """
+    """Settings of continued masked-LM training on a task's own text."""
 
     adapt_epochs: Annotated[
         int | None, Field(ge=1, le=10_000, description="passes over the text; default 20, fewer on long texts")
@@ -44,13 +40,7 @@ class AdaptConfig(Settings):
         return max(per_epoch, min(DEFAULT_EPOCHS * per_epoch, MOST_STEPS))
 
     def pretraining(self, num_tokens: int, *, seed: int, longest: int) -> PretrainConfig:
-        """The settings of the masked-LM run.
-
-        Args:
-            num_tokens: of the text.
-            seed: of masks, order and dropout.
-            longest: the model's longest input; bounds the length of examples.
-        """
+        """The settings of the masked-LM run on a text of ``num_tokens``; ``longest`` bounds the length of examples."""
         return PretrainConfig(
             objective="mlm",
             max_steps=self.num_steps(num_tokens),

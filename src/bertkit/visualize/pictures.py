@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,16 @@ import numpy.typing as npt
 from bertkit.errors import InputError, require
 from bertkit.metrics.calibration import Bins, confidences
 from bertkit.metrics.calibration import reliability as calibration_bins
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+#: A line of a log or of predictions, as ``json`` reads it.
+Record = Mapping[str, Any]
+#: Steps and values.
+Points = Sequence[tuple[int, float]]
 
 #: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
 WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
@@ -27,7 +37,7 @@ SCORE_COLOURS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
 MOST_NUMBERS = 25
 
 
-def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric: str | None = None) -> Path:
+def loss_curve(records: Sequence[Record], path: str | Path, *, metric: str | None = None) -> Path:
     """Training loss of every step, dev loss and dev score of every epoch, the best epoch marked.
 
     Args:
@@ -43,21 +53,16 @@ def loss_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, metric
         InputError: there is no step among the records.
     """
     steps, epochs = _steps_and_epochs(records)
-    losses = np.array([record["loss"] for record in steps])
-    dev = [(record["step"], record["dev_loss"]) for record in epochs if record.get("dev_loss") is not None]
+    losses, dev = np.array([record["loss"] for record in steps]), _points(epochs, "dev_loss")
     figure, axes = _draw_losses(steps, losses, dev, names=("train loss", "dev loss"))
     axes.set_ylabel("loss")
     top = max([_smooth(losses).max(), *(value for _, value in dev)])
     axes.set_ylim(0, 1.08 * top if math.isfinite(top) and top > 0 else None)
-    lines, names = axes.get_legend_handles_labels()
-    if metric is not None:
-        extra = _draw_score(axes, epochs, metric)
-        lines, names = lines + extra[0], names + extra[1]
-    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    _draw_legend(figure, axes, None if metric is None else _draw_score(axes, epochs, metric))
     return _save(figure, path)
 
 
-def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, unigram_entropy: float) -> Path:
+def pretrain_curve(records: Sequence[Record], path: str | Path, *, unigram_entropy: float) -> Path:
     """Masked-LM loss of every step and of held-out text against the unigram entropy, with accuracies.
 
     A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
@@ -76,97 +81,84 @@ def pretrain_curve(records: Sequence[Mapping[str, Any]], path: str | Path, *, un
     """
     steps, epochs = _steps_and_epochs(records)
     losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
-    dev = [(r["step"], r["dev_masked_lm_loss"]) for r in epochs if r.get("dev_masked_lm_loss") is not None]
+    dev = _points(epochs, "dev_masked_lm_loss")
     figure, axes = _draw_losses(steps, losses, dev, names=("training loss", "held-out loss"))
     name = f"unigram entropy {unigram_entropy:.2f}"
     axes.axhline(unigram_entropy, color=GREY, linestyle="--", linewidth=1.4, label=name)
     axes.set_ylabel("masked-LM loss (nats)")
     axes.set_ylim(0, 1.08 * max([_smooth(losses).max(), unigram_entropy, *(value for _, value in dev)]))
-    lines, names = axes.get_legend_handles_labels()
-    extra = _draw_accuracies(axes, epochs)
-    lines, names = lines + extra[0], names + extra[1]
-    figure.legend(lines, names, loc="outside upper center", ncols=3, frameon=False)
+    _draw_legend(figure, axes, _draw_accuracies(axes, epochs), columns=3)
     return _save(figure, path)
 
 
-def _steps_and_epochs(
-    records: Sequence[Mapping[str, Any]],
-) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The two kinds of lines of a ``log.jsonl``.
-
-    Raises:
-        InputError: there is no step among the records.
-    """
+def _steps_and_epochs(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """The two kinds of lines of a ``log.jsonl``."""
     steps = [record for record in records if "event" not in record]
     if not steps:
         raise InputError("there is no training step in the log, so no curve to draw")
     return steps, [record for record in records if record.get("event") == "epoch"]
 
 
+def _points(epochs: Sequence[Record], name: str) -> list[tuple[int, float]]:
+    return [(record["step"], record[name]) for record in epochs if record.get(name) is not None]
+
+
 def _draw_losses(
-    steps: Sequence[Mapping[str, Any]],
-    losses: npt.NDArray[Any],
-    dev: Sequence[tuple[int, float]],
-    *,
-    names: tuple[str, str],
-) -> tuple[Any, Any]:
+    steps: Sequence[Record], losses: Floats, dev: Points, *, names: tuple[str, str]
+) -> tuple[Figure, Axes]:
     """A new figure with the loss of every step, raw and smoothed, and of every evaluation, under their names."""
     figure, axes = _figure(WIDTH, HEIGHT)
     x = [record["step"] for record in steps]
     axes.plot(x, losses, color=BLUE, alpha=0.25, linewidth=0.8)
     axes.plot(x, _smooth(losses), color=BLUE, linewidth=1.8, label=names[0])
-    if dev:
-        axes.plot(*zip(*dev, strict=True), color=ORANGE, marker="o", clip_on=False, linewidth=1.5, label=names[1])
+    _draw_points(axes, dev, ORANGE, "o", names[1])
     axes.set_xlabel("optimizer step")
     axes.set_xlim(0, x[-1])
     return figure, axes
 
 
-def _draw_accuracies(axes: Any, epochs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[str]]:
+def _draw_points(axes: Axes, points: Points, color: str, marker: str, name: str) -> None:
+    if points:
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=color, marker=marker, clip_on=False, linewidth=1.5, label=name)
+
+
+def _draw_accuracies(axes: Axes, epochs: Sequence[Record]) -> Axes | None:
     """Held-out accuracies of pre-training on a right axis from 0 to 1, so that two runs' pictures can be compared."""
-    curves = {
-        name: [(r["step"], r[f"dev_{key}"]) for r in epochs if r.get(f"dev_{key}") is not None]
-        for name, key in (
-            ("masked-LM accuracy", "masked_lm_accuracy"),
-            ("next-sentence accuracy", "next_sentence_accuracy"),
-        )
-    }
-    curves = {name: points for name, points in curves.items() if points}
-    if not curves:
-        return [], []
-    right = _right_axis(axes)
-    for (name, points), (color, marker) in zip(curves.items(), ((GREEN, "s"), (BLACK, "^")), strict=False):
-        right.plot(*zip(*points, strict=True), color=color, marker=marker, clip_on=False, linewidth=1.5, label=name)
-    right.set_ylabel("held-out accuracy")
+    words, pairs = _points(epochs, "dev_masked_lm_accuracy"), _points(epochs, "dev_next_sentence_accuracy")
+    if not words and not pairs:
+        return None
+    right = _right_axis(axes, "held-out accuracy")
+    _draw_points(right, words, GREEN, "s", "masked-LM accuracy")
+    _draw_points(right, pairs, BLACK, "^", "next-sentence accuracy")
     right.set_ylim(0, 1)
-    return _legend_of(right)
+    return right
 
 
-def _draw_score(axes: Any, epochs: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[Any], list[str]]:
-    known = [r for r in epochs if r.get(f"dev_{metric}") is not None]
-    scores = [(r["step"], r[f"dev_{metric}"]) for r in known]
-    if not scores:
-        return [], []
-    right = _right_axis(axes)
-    right.plot(*zip(*scores, strict=True), color=GREEN, marker="s", clip_on=False, linewidth=1.5, label=f"dev {metric}")
+def _draw_score(axes: Axes, epochs: Sequence[Record], metric: str) -> Axes | None:
+    name = f"dev_{metric}"
+    points = _points(epochs, name)
+    if not points:
+        return None
+    right = _right_axis(axes, f"dev {metric}")
+    _draw_points(right, points, GREEN, "s", f"dev {metric}")
     # As the trainer chooses: of equal scores the one with the lower dev loss.
-    kept = max(known, key=lambda r: (r[f"dev_{metric}"], -math.inf if r.get("dev_loss") is None else -r["dev_loss"]))
-    step, best = kept["step"], kept[f"dev_{metric}"]
+    known = [record for record in epochs if record.get(name) is not None]
+    kept = max(known, key=lambda r: (r[name], -math.inf if r.get("dev_loss") is None else -r["dev_loss"]))
     right.annotate(
-        f"best {best:.3f}",
-        (step, best),
+        f"best {kept[name]:.3f}",
+        (kept["step"], kept[name]),
         xytext=(0, 9),
         textcoords="offset points",
         ha="center",
         color=GREEN,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
-    right.axvline(step, color=GREEN, linestyle=":", linewidth=1.2)
-    right.set_ylabel(f"dev {metric}")
-    values = [value for _, value in scores]
+    right.axvline(kept["step"], color=GREEN, linestyle=":", linewidth=1.2)
+    values = [value for _, value in points]
     room = max(0.02, 0.25 * (max(values) - min(values)))
     right.set_ylim(min(values) - room, max(values) + room)
-    return _legend_of(right)
+    return right
 
 
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
@@ -209,7 +201,7 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
     return _save(figure, path)
 
 
-def confusion_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], path: str | Path) -> Path:
+def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str | Path) -> Path:
     """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``)."""
     number = {label: index for index, label in enumerate(labels)}
     matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
@@ -245,7 +237,7 @@ def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
     return _save(figure, path)
 
 
-def reliability_of_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], path: str | Path) -> Path:
+def reliability_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str | Path) -> Path:
     """:func:`reliability` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``probabilities``)."""
     shares = np.array([[row["probabilities"][label] for label in labels] for row in rows])
     if isinstance(rows[0]["gold"], list):
@@ -279,7 +271,7 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
     return _save(figure, path)
 
 
-def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
+def regression(rows: Sequence[Record], path: str | Path) -> Path:
     """Predicted against true scores, one point a row of a ``predictions-*.jsonl``.
 
     Raises:
@@ -298,9 +290,9 @@ def regression(rows: Sequence[Mapping[str, Any]], path: str | Path) -> Path:
     return _save(figure, path)
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     module = require("matplotlib.figure", extra="plots", needed_for="drawing pictures")
-    figure = module.Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    figure: Figure = module.Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -309,15 +301,11 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _right_axis(axes: Any) -> Any:
+def _right_axis(axes: Axes, name: str) -> Axes:
     right = axes.twinx()
     right.spines["top"].set_visible(False)
+    right.set_ylabel(name)
     return right
-
-
-def _legend_of(axes: Any) -> tuple[list[Any], list[str]]:
-    handles, names = axes.get_legend_handles_labels()
-    return list(handles), list(names)
 
 
 def _plain(name: str) -> str:
@@ -325,17 +313,25 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def _smooth(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _smooth(values: Floats) -> Floats:
     """Mean over a window of a twentieth of the steps, cut off at both ends."""
     half = max(1, len(values) // 40)
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
     start, end = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
-    smoothed: npt.NDArray[Any] = (total[end] - total[start]) / (end - start)
+    smoothed: Floats = (total[end] - total[start]) / (end - start)
     return smoothed
 
 
-def _save(figure: Any, path: str | Path) -> Path:
+def _draw_legend(figure: Figure, axes: Axes, right: Axes | None, *, columns: int | None = None) -> None:
+    """One legend for the curves of both axes, above them."""
+    lines, names = axes.get_legend_handles_labels()
+    more = ([], []) if right is None else right.get_legend_handles_labels()
+    lines, names = [*lines, *more[0]], [*names, *more[1]]
+    figure.legend(lines, names, loc="outside upper center", ncols=columns or len(names), frameon=False)
+
+
+def _save(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertkit import BertConfig, BertModel, BertTokenizer, CheckpointError
-from bertkit.checkpoints.vocabulary_size import check_vocabulary, find_vocabulary
+from bertkit.checkpoints.huggingface import check_vocabulary, find_vocabulary
 from bertkit.tokenization.formats import tokenizer_files
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", '":99', "x["]

@@ -20,13 +20,12 @@ import pytest
 from packaging.requirements import Requirement
 
 from bertkit import cli, errors
-from bertkit.cli import COMMANDS, main
+from bertkit.cli import NAMES, main
 from bertkit.cli.usage_errors import with_option_names
 from bertkit.system.interrupts import Interrupted
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FINETUNE = ["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o"]
-NAMES = [name for commands in COMMANDS.values() for name in commands]
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -156,9 +155,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             [*FINETUNE, "--text", "body"],
             "task sst2 does not take --text, only task csv does; leave it out, or use task",
         ),
+        (["convert", "a", "b", "--config", "-"], "--config cannot be '-'; name a file"),
+        ([*FINETUNE, "--joiner", "-"], "or write --joiner=- for the character"),
         (["classify", "text"], "parameter --model requires an argument"),
         (["classify", "--model"], "--model"),
-        (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "mean", "cls", "max"'),
+        (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "cls", "mean", "max"'),
         (["embed", "--model", "x", "--seed", "one", "text"], 'unable to convert "one" into int'),
         ([*FINETUNE, "--seeds", "0"], "finetune: --seeds '0': "),
         ([*FINETUNE, "--protocol", "new"], "finetune: --protocol 'new': "),
@@ -313,7 +314,7 @@ def test_doctor_notices_a_missing_package(monkeypatch: pytest.MonkeyPatch, capsy
 def lines_of(data: bytes, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     options = import_module("bertkit.cli.common_options")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    return list(options.read_texts((cli.STANDARD_STREAM,), options.SOURCE))
+    return list(options.read_texts((cli.STANDARD_STREAM,), options.Source()))
 
 
 def test_standard_input_is_one_text_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +327,7 @@ def test_texts_come_from_one_place(tmp_path: Path) -> None:
     options = import_module("bertkit.cli.common_options")
     file = tmp_path / "texts.txt"
     file.write_text("a\nb\n")
-    assert options.read_texts(("a", "b"), options.SOURCE) == ["a", "b"]
+    assert options.read_texts(("a", "b"), options.Source()) == ["a", "b"]
     assert list(options.read_texts((), options.Source(file))) == ["a", "b"]
     for texts, path, told in (
         ((), None, "no text"),

@@ -15,14 +15,17 @@ import pytest
 
 from bertkit.errors import ConfigError, DataError, InputError
 from bertkit.metrics.tags import Entity, notation_of, read_entities, read_strictly, spelling_of, write_tags
+from bertkit.ragged import Ragged, boundaries_of
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text
+from bertkit.tasks.pieces import Pieces
 from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
+from bertkit.tasks.tokens.features import TokenWindows
 from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import entity_scores
 from bertkit.tasks.tokens.reading import ner_task, tagged_files
-from bertkit.tasks.tokens.report import PieceCounts, tagged_report
+from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, score_tags
 from bertkit.tasks.workflow import workflow_of
 
@@ -461,14 +464,22 @@ def test_reading_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def windows_like(num_pieces: list[int], num_rows: int, first_pieces: list[int]) -> TokenWindows:
+    """What the report counts of windows; no token ids."""
+    none = np.zeros(0, dtype=np.int64)
+    rows = Ragged(none.astype(np.int32), np.zeros(num_rows + 1, dtype=np.int64), none.astype(np.int8), none)
+    pieces = Pieces((), none.astype(np.int32), boundaries_of(num_pieces), none, none, none)
+    return TokenWindows(rows, pieces, none, none, np.array(first_pieces))
+
+
 def test_the_report_tells_what_should_make_a_reader_stop() -> None:
     rome, ann = Entity("LOC", 0, 1), Entity("PER", 0, 1)
     train = Examples(
         [TaggedExample(("Rome", "is"), (rome,)), TaggedExample(("rome", " is"), ())], Path("a/train.conll")
     )
     dev = Examples([TaggedExample(("Rome", "is"), (rome,)), TaggedExample(("Ann",), (ann,))], skipped=[])
-    counts = {"train": PieceCounts(np.array([4, 4]), 2, 1), "dev": PieceCounts(np.array([4, 40]), 3, 0, 2)}
-    report = tagged_report(TASK, {"train": train, "dev": dev}, counts, max_length=24)
+    encoded = {"train": windows_like([2, 2], 2, [0, -1]), "dev": windows_like([2, 38], 3, [0, 0, 0])}
+    report = tagged_report(TASK, {"train": train, "dev": dev}, encoded, max_length=24)
     assert report.overlap == {"dev": 1}
     said = report.render()
     for line in (
@@ -487,11 +498,11 @@ def test_the_report_tells_what_should_make_a_reader_stop() -> None:
     broken = load_tagged_text("I-PER O\n")
     assert (
         "REPAIRED: 1 tag outside the scheme BIO"
-        in tagged_report(TASK, {"train": broken}, {"train": counts["train"]}, max_length=24).render()
+        in tagged_report(TASK, {"train": broken}, {"train": encoded["train"]}, max_length=24).render()
     )
     assert (
         "1 sentence without tags"
-        in tagged_report(TASK, {"test": [TaggedExample(("a",))]}, {"test": counts["train"]}, max_length=24).render()
+        in tagged_report(TASK, {"test": [TaggedExample(("a",))]}, {"test": encoded["train"]}, max_length=24).render()
     )
 
 

@@ -53,8 +53,8 @@ def test_both_versions_of_real_data(shared):
     one, two = (workflow_of(task).read(folder, "dev") for task in (SQUAD, SQUAD2))
     assert (one.path.name, len(one)) == ("dev-v1.1-articles-1-28.json.xz", 6715)
     assert (two.path.name, len(two)) == ("dev-v2.0-articles-1-28.json.xz", 6392)
-    assert all(example.has_answer for example in one)
-    assert sum(not example.has_answer for example in two) == 3275
+    assert all(example.answers for example in one)
+    assert sum(not example.answers for example in two) == 3275
     for example in (*one, *two):
         for answer in example.answers:
             assert example.context[answer.start : answer.end] == answer.text

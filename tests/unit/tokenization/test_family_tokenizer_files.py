@@ -77,7 +77,7 @@ def test_round_trip(saved: tuple[str, Any, Path]) -> None:
     assert peer.model_max_length == 64
     peer.save_pretrained(folder.parent / "theirs")
     same(AutoTokenizer.from_pretrained(folder.parent / "theirs"), peer)
-    original = {"roberta": "vocab.json"}.get(family, getattr(CLASSES[family], "model_file", ""))
+    original = CLASSES[family].kind.files[0]
     assert (folder / original).is_file()
 
 

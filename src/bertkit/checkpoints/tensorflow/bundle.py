@@ -11,10 +11,11 @@ Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import BufferedReader
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Self
@@ -91,9 +92,11 @@ def open_bundle(index: Path) -> Bundle:
         found = {name: _entry(name, value) for name, value in names}
         slices: dict[str, tuple[int, Sequence[TensorInfo]]] = {}
         infos: dict[str, TensorInfo] = {}
+        placed: list[TensorInfo] = []
         for name, entry in [*found.items()]:
             if not entry.slices:
                 infos[name] = _info(name, entry, files)
+                placed.append(infos[name])
                 continue
             axis, shapes = _part_shapes(entry.shape, entry.slices)
             inside = []
@@ -104,19 +107,18 @@ def open_bundle(index: Path) -> Bundle:
                     raise ValueError(f"{part} is not there, or not of shape {list(shape)} as its tensor says")
                 inside.append(_info(part, found[part], files))
             slices[name], infos[name] = (axis, inside), replace(inside[0], name=name, shape=entry.shape)
+            placed += inside
         if parts:
             raise ValueError(f"{next(iter(parts))!r:.80} is a slice of no tensor")
-        _check_places([*(infos[name] for name in infos if name not in slices), *_flat(slices)])
+        # Tensors must not share bytes; gaps between them, which some writers leave for alignment, are fine.
+        for before, info in pairwise(sorted(placed, key=lambda info: (str(info.file), info.start, info.end))):
+            if before.file == info.file and info.start < before.end:
+                raise ValueError(f"tensor {info.name!r} overlaps {before.name!r}")
     except ValueError as error:
         raise CheckpointError(f"{index} is not a whole TensorFlow checkpoint: {error}") from None
     tensors = {name: info for name, info in infos.items() if found[name].dtype != _STRING}
     graph = infos.get(_GRAPH) if _GRAPH not in tensors else None
     return Bundle(index, tensors, slices, {name: entry.checksum for name, entry in found.items()}, graph)
-
-
-def _flat(slices: Mapping[str, tuple[int, Sequence[TensorInfo]]]) -> Iterator[TensorInfo]:
-    for _, inside in slices.values():
-        yield from inside
 
 
 class BundleReader:
@@ -128,8 +130,9 @@ class BundleReader:
         self._streams: dict[Path, BufferedReader] = {}
 
     def __enter__(self) -> Self:
-        infos = [*self._bundle.tensors.values(), *_flat(self._bundle.slices)]
-        for file in sorted({info.file for info in infos}):
+        files = {info.file for info in self._bundle.tensors.values()}
+        files |= {part.file for _, inside in self._bundle.slices.values() for part in inside}
+        for file in sorted(files):
             self._streams[file] = self._stack.enter_context(open_regular(file))
         return self
 
@@ -271,15 +274,6 @@ def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
             f"tensor {name!r} ends at byte {end:,} of {file.name}, which has {file.stat().st_size:,} bytes"
         )
     return TensorInfo(name, DTYPES.get(entry.dtype, "text"), entry.shape, file, entry.start, end)
-
-
-def _check_places(infos: Iterable[TensorInfo]) -> None:
-    """Tensors must not share bytes; gaps between them, which some writers leave for alignment, are fine."""
-    before: TensorInfo | None = None
-    for info in sorted(infos, key=lambda info: (str(info.file), info.start, info.end)):
-        if before is not None and before.file == info.file and info.start < before.end:
-            raise ValueError(f"tensor {info.name!r} overlaps {before.name!r}")
-        before = info
 
 
 def slice_key(name: str, extents: Extents) -> bytes:

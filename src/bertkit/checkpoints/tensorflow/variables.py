@@ -58,11 +58,6 @@ class Archive:
     dropped: Mapping[str, str]
     lower_case: bool | None
 
-    @property
-    def where(self) -> str:
-        """The index, for messages."""
-        return str(self.bundle.index)
-
 
 def find_index(path: Path) -> Path | None:
     """The index of the TensorFlow checkpoint at a path; None if there is none.
@@ -144,14 +139,6 @@ class ArchiveReader(BundleReader):
     def tensor(self, name: str) -> Values:
         """The published tensor, contiguous."""
         return np.ascontiguousarray(self._archive.origins[name].layout.apply(self.variable(name)))
-
-
-def num_heads(archive: Archive) -> int | None:
-    """Number of attention heads, which the shapes of TensorFlow 2 show; otherwise None."""
-    for origin in archive.origins.values():
-        if origin.layout is Layout.TO_HEADS and len(origin.shape) == 3:
-            return origin.shape[1]
-    return None
 
 
 def _variables(bundle: Bundle) -> dict[str, str]:

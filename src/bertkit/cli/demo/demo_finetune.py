@@ -41,7 +41,7 @@ FULL, QUICK = Size(texts=1600, epochs=5, random_epochs=15), Size(texts=480, epoc
 
 
 def show(out: Path, size: Size, common: Common) -> None:
-    """Run the demo; see :func:`bertkit.cli.demo.demo.demo`."""
+    """Run the demo; see :func:`bertkit.cli.demo.demo`."""
     common.begin()
     from bertkit.system.device import find_device
     from bertkit.tasks import csv_task

@@ -77,7 +77,7 @@ QUICK = Size(
 
 
 def show(out: Path, size: Size, common: Common) -> None:
-    """Run the demo; see :func:`bertkit.cli.demo.demo.demo`."""
+    """Run the demo; see :func:`bertkit.cli.demo.demo`."""
     common.begin()
     from bertkit.config.bert_config import BertConfig
     from bertkit.data.store.prepare import prepare

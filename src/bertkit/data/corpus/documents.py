@@ -154,10 +154,7 @@ def split_lines(lines: Sequence[str]) -> tuple[str, ...]:
     """Split the lines of one document into sentences with ``nupunkt``: a pure function of ``lines``.
 
     A line is a paragraph, and sentences never cross its end, since headings and list items often lack a full stop.
-    Lines wrapped at a fixed width (:func:`is_hard_wrapped`) are joined first.
-
-    Returns:
-        The sentences, stripped; none is blank.
+    Lines wrapped at a fixed width (:func:`is_hard_wrapped`) are joined first. Sentences are stripped, none is blank.
     """
     paragraphs = keep_lines(lines)
     if is_hard_wrapped(paragraphs):

@@ -42,9 +42,6 @@ class Masking:
     max_predictions_per_seq: maximum targets of a row; None: no limit. The original has 20 at length 128, 76 at 512.
     mask_share: share of the targets replaced by [MASK].
     random_share: share replaced by a random token; the rest is unchanged.
-
-    Raises:
-        ConfigError: a value out of bounds.
     """
 
     unit: Unit = "token"
@@ -96,9 +93,6 @@ class MaskVocabulary:
 
         Random replacements are drawn from all tokens but special and ``[unusedN]`` ones; the original draws from those
         too, although no text has them.
-
-        Raises:
-            DataError: [CLS], [SEP] or [MASK] is missing, or nothing is left to draw from.
         """
         names = list(tokens)
         ids = {name: number for number, name in enumerate(names)}

@@ -44,10 +44,6 @@ class PretrainData:
         batch_size: examples in an optimizer step, over all ranks.
         max_tokens: maximum tokens in one micro-batch.
         rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
-
-    Raises:
-        ConfigError: a setting out of bounds.
-        DataError: the store is empty, too small for the objective, or of another vocabulary (found when it is read).
     """
 
     unit = "tokens"

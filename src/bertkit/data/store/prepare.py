@@ -110,7 +110,11 @@ def prepare(
     ):
         if value not in known:
             raise ConfigError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
-    remembered, num_workers = _shared_out(options.get("memory"), workers, dedup)
+    memory, remembered = options.get("memory"), None
+    if memory is not None and dedup is not None:
+        remembered = max(0, memory - BASE_MEMORY - WORKER_MEMORY) // 2
+        memory -= remembered
+    num_workers = workers_within(memory, workers)
     given = (str(paths),) if isinstance(paths, str | Path) else tuple(map(str, paths))
     limit, chunk_chars = documents_within(remembered, dedup or "exact"), options.get("chunk_chars", CHUNK_CHARS)
     work = CorpusWork(given, text, options.get("on_error", "raise"), dedup, limit, sentences == "split", chunk_chars)
@@ -143,14 +147,6 @@ def prepare(
                 pa.default_memory_pool().release_unused()
                 meter.update()
         return writer.finish(None if dedup is None else Duplicates.model_validate(asdict(duplicates)))
-
-
-def _shared_out(memory: int | None, workers: int | None, dedup: Dedup | None) -> tuple[int | None, int]:
-    """Memory for remembered documents, and the number of workers that the rest allows."""
-    if memory is None or dedup is None:
-        return None, workers_within(memory, workers)
-    remembered = max(0, memory - BASE_MEMORY - WORKER_MEMORY) // 2
-    return remembered, workers_within(memory - remembered, workers)
 
 
 def workers_within(memory: int | None, workers: int | None) -> int:

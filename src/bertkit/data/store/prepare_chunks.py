@@ -121,12 +121,7 @@ def tokenize(
 
 
 class ChunkTokenizer:
-    """Documents to ids: a pure function of the chunk.
-
-    Args:
-        tokenizer: copied, because the copy's word cache is kept small; results do not depend on it.
-        split: see :class:`CorpusWork`.
-    """
+    """Documents to ids: a pure function of the chunk. The tokenizer is copied, to keep the copy's word cache small."""
 
     def __init__(self, tokenizer: BertTokenizer, *, split: bool) -> None:
         self.tokenizer: BertTokenizer = pickle.loads(pickle.dumps(tokenizer))

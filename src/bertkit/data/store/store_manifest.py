@@ -112,11 +112,7 @@ class StoreManifest(_Strict):
 
 
 def read_manifest(folder: Path) -> StoreManifest:
-    """The manifest of a finished store.
-
-    Raises:
-        DataError: no such folder, an unfinished store, another format version, a damaged manifest.
-    """
+    """The manifest of a finished store; anything else is a DataError."""
     path = folder / MANIFEST
     made = "made with: bertkit prepare CORPUS --tokenizer DIR --out STORE"
     try:

@@ -57,9 +57,6 @@ class TokenStore:
         sentence_boundaries: where each sentence begins among all tokens, int64 ``(num_sentences + 1,)``.
         document_boundaries: document d has the sentences ``document_boundaries[d] : document_boundaries[d + 1]``, at
             least one; int64 ``(num_documents + 1,)``.
-
-    Raises:
-        DataError: not a store, an unfinished one, a shard that is missing or differs from the manifest.
     """
 
     manifest: StoreManifest

@@ -21,8 +21,6 @@ def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample]
     :func:`bertkit.tasks.text.baseline.tfidf_baseline`); of a question the choice is taken that logistic regression
     finds likeliest to be right, of equal ones the first.
 
-    Raises:
-        DataError: questions without labels.
     """
     from sklearn.linear_model import LogisticRegression
 

@@ -26,11 +26,8 @@ def featurize_choices(
     becomes equal to another; only where a choice alone does not fit, the longer of the two is cut. Deviates from the
     original, which always cuts the longer one.
 
-    Args:
-        examples: one or more, each with choices.
-        tokenizer: of the model.
-        max_length: most tokens of a sequence, special tokens included; None: the tokenizer's ``model_max_length``.
-        labelled: keep the labels, which all examples must then have, or none.
+    ``max_length`` None: the tokenizer's ``model_max_length``. With ``labelled`` the labels are kept, which all examples
+    must then have, or none.
     """
     if not examples:
         raise InputError("no examples to turn into features")

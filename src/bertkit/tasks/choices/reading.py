@@ -42,7 +42,7 @@ class ChoiceColumns:
 
     context, label: columns. start: a column, or None.
     choices: one column a choice; or, with ``listed``, the one column that holds a list of them.
-    lettered: the label is the letter of a choice.
+    lettered: the label is the letter of a choice. one_more: what the column of one choice more would be called.
     """
 
     context: str
@@ -51,18 +51,14 @@ class ChoiceColumns:
     listed: bool
     lettered: bool
     label: str | None
+    one_more: str | None
 
 
 def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
     """The questions of one file.
 
-    Args:
-        path: the file, whatever its name says.
-        split: train, dev or test. Labels may be absent from test alone (no column, or -1 throughout).
-        on_error: "raise" refuses a file with bad rows; "skip" leaves them out and lists them in ``.skipped``.
-
-    Returns:
-        The examples, in the file's order, all with the same number of choices.
+    ``split`` is train, dev or test; labels may be absent from test alone (no column, or -1 throughout). All questions
+    have the same number of choices. With ``on_error="skip"`` bad rows are left out and listed in ``.skipped``.
 
     Raises:
         DataError: a missing column, no rows, labels counted from 1, or a bad row: named with file, line, what was
@@ -75,7 +71,7 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
     names += [name for name in (columns.start, columns.label) if name is not None]
     reader = _Rows(path, columns, split)
     rows = []
-    one_more = _next_choice(columns) if isinstance(table, JsonTable) else None  # the columns are those of the first row
+    one_more = columns.one_more if isinstance(table, JsonTable) else None  # the columns are those of the first row
     for line, values in table.rows([*names, *filter(None, [one_more])]):
         try:
             if one_more is not None and values[-1] is not None:
@@ -99,41 +95,30 @@ def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> 
             f"{names_of(columns)}. Rename the column that each choice goes on from"
         )
     start = next((name for name in STARTS if name in columns and name != context), None)
-    found = _choice_columns(columns)
-    if found is None:
-        raise DataError(
-            f"{path}: no choices: looked for columns ending0, ending1 ... (or choice, option), A, B ..., or a list in "
-            f"{', '.join(LISTS)}; the columns are {names_of(columns)}"
-        )
-    choices, listed = found
+    choices, listed, one_more = _choice_columns(path, columns)
     label = next((name for name in LABELS if name in columns), None)
     if label is None and split != "test":
         raise DataError(
             f"{path}: no column for the right choice: looked for {', '.join(LABELS)}; the columns are "
             f"{names_of(columns)}"
         )
-    return ChoiceColumns(context, start, choices, listed, choices[0] == "A", label)
+    return ChoiceColumns(context, start, choices, listed, choices[0] == "A", label, one_more)
 
 
-def _next_choice(columns: ChoiceColumns) -> str | None:
-    """The column of one choice more."""
-    if columns.listed:
-        return None
-    last = columns.choices[-1]
-    if columns.lettered:
-        return ascii_uppercase[len(columns.choices)] if len(columns.choices) < len(ascii_uppercase) else None
-    name = last.rstrip("0123456789")
-    return f"{name}{int(last[len(name) :]) + 1}"
-
-
-def _choice_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], bool] | None:
+def _choice_columns(path: Path, columns: Sequence[str]) -> tuple[tuple[str, ...], bool, str | None]:
+    """The columns of the choices, whether they are one with a list, and the name for one choice more."""
     families = [[f"{name}{number}" for number in range(first, 27)] for name in FAMILIES for first in (0, 1)]
     for family in (*families, list(ascii_uppercase)):
         there = [name for name in family if name in columns]
         if len(there) > 1 and there == family[: len(there)]:
-            return tuple(there), False
-    listed = next((name for name in LISTS if name in columns), None)
-    return None if listed is None else ((listed,), True)
+            return tuple(there), False, next(iter(family[len(there) :]), None)
+    for name in LISTS:
+        if name in columns:
+            return (name,), True, None
+    raise DataError(
+        f"{path}: no choices: looked for columns ending0, ending1 ... (or choice, option), A, B ..., or a list in "
+        f"{', '.join(LISTS)}; the columns are {names_of(columns)}"
+    )
 
 
 def _open(path: Path, bad: BadRows) -> Table:

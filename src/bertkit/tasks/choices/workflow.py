@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertkit.batch import Batch, collate_groups
-from bertkit.engine.scoring import Check, row_outputs, stop_nothing
+from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
@@ -23,7 +23,7 @@ from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Columns, Examples, Row, Split
+from bertkit.tasks.examples import Columns, Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -50,9 +50,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def texts_of(self, example: ChoiceExample) -> Sequence[str]:
         return (example.context,)  # not the right choice, which would tell the label, nor wrong ones, which mislead
 
-    def hold_out(
-        self, train: Examples[ChoiceExample], share: float, seed: int
-    ) -> tuple[Examples[ChoiceExample], Examples[ChoiceExample]]:
+    def hold_out(self, train: Examples[ChoiceExample], share: float, seed: int) -> Halves[ChoiceExample]:
         return carve(train, share, seed, key=lambda example: (example.context.casefold(), None))
 
     def content(self, example: ChoiceExample) -> object:

@@ -63,9 +63,7 @@ class HubData:
 def local_data(data: str | Path, prefer: Iterable[str] = ()) -> Path:
     """A path unchanged; for a name on the Hub, the folder that its files are downloaded to.
 
-    Args:
-        data: a path, or a name; see the module.
-        prefer: names of the task; if no subset is given, the first that names a subset chooses it.
+    If no subset is given, the first of ``prefer``, names of the task, that names a subset chooses it.
 
     Raises:
         DataError: no such dataset, no Parquet file, or several subsets and none chosen.

@@ -108,21 +108,16 @@ class Lines:
                     marked = "utf-8"
                 self._encoding = marked or self._encoding
                 if codecs.lookup(self._encoding).name.startswith(("utf-16", "utf-32")):
-                    yield from self._wide_lines(stream)
+                    for text in io.TextIOWrapper(stream, self._encoding, newline="\n"):
+                        self.number += 1
+                        yield text.removeprefix("\ufeff") if self.number == 1 else text
                     return
                 for raw in iter(lambda: stream.readline(MAX_LINE), b""):
                     self.number += 1
                     yield self._decode(raw)
         except DAMAGED as error:
             raise DataError(f"{self.path}: damaged or cut short after line {self.number}: {error}") from None
-
-    def _wide_lines(self, stream: BinaryIO) -> Iterator[str]:
-        """Lines of an encoding in which a line feed is more than one byte."""
-        try:
-            for text in io.TextIOWrapper(stream, self._encoding, newline="\n"):
-                self.number += 1
-                yield text.removeprefix("\ufeff") if self.number == 1 else text
-        except UnicodeError as error:
+        except UnicodeError as error:  # where a line feed is more than one byte
             raise DataError(f"{self.path}: not {self._encoding} after line {self.number}: {error}") from None
 
     def _decode(self, raw: bytes) -> str:

@@ -27,15 +27,13 @@ SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
 
 
 class NamedTask(Protocol):
-    """What is read of a task here."""
+    """What is read of a task here: its name, for messages, and names that a data folder of it may have."""
 
     @property
-    def name(self) -> str:
-        """For messages."""
+    def name(self) -> str: ...
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        """Names that a data folder of the task may have."""
+    def folders(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

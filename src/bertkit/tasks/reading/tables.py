@@ -42,15 +42,10 @@ class Table(Protocol):
         """Names of the columns, in the file's order."""
 
     def rows(self, names: Sequence[str]) -> Iterator[Values]:
-        """``(line, values of those columns)`` of each row, from 1, in the file's order.
+        """``(line, values of those columns)`` of each row, from 1, in the file's order: one value a name.
 
-        Args:
-            names: some of :attr:`columns`; the values come in this order.
-
-        Yields:
-            The line of the file (of Parquet and Excel the row, of a JSON array the object) and one value a name: text,
-            or in JSON and Parquet what the file holds. A row that cannot be used is reported to :class:`BadRows` and,
-            if that goes on, left out.
+        Values are text, or in JSON and Parquet what the file holds; the line is of Parquet and Excel the row, of a JSON
+        array the object. A row that cannot be used is reported to :class:`BadRows` and, if that goes on, left out.
 
         Raises:
             DataError: a bad row where the first one raises; a file that cannot be read to its end.
@@ -58,12 +53,7 @@ class Table(Protocol):
 
 
 def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
-    """The table in a file, by its suffix.
-
-    Args:
-        path: a file with one of the known suffixes.
-        layout: encoding, quoting, delimiter, and the columns of a file without a header.
-        bad: collects bad rows.
+    """The table in a file, by its suffix; ``layout`` says how text is encoded, quoted and parted.
 
     Raises:
         DataError: an unknown suffix, an empty file, a header that repeats a name, bytes that are not text.

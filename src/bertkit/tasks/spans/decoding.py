@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bertkit.errors import InputError
 from bertkit.ragged import Flags, Ints
-from bertkit.tasks.pieces import Pieces, end_of_marks
+from bertkit.tasks.pieces import Pieces, end_of_marks, stripped
 from bertkit.tasks.spans.features import SpanWindows
 
 Floats = npt.NDArray[np.float64]
@@ -93,13 +93,9 @@ class SpanSearch:
 def find_answers(
     windows: SpanWindows, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike, search: SpanSearch | None = None
 ) -> list[Answers]:
-    """The best answers of every question.
+    """The best answers of every question, of logits ``(T,)`` of the windows' tokens end to end.
 
-    Args:
-        windows: rows of Q questions, T tokens in all.
-        start_logits: ``(T,)``, rows end to end.
-        end_logits: ``(T,)``.
-        search: what to look for; None means the 20 best spans of up to 30 tokens.
+    ``search`` None: the 20 best spans of up to 30 tokens.
     """
     starts, ends = np.asarray(start_logits, dtype=np.float64), np.asarray(end_logits, dtype=np.float64)
     total = int(windows.lengths.sum())
@@ -258,10 +254,6 @@ def _characters(contexts: Pieces, context: int, first: int, last: int, *, align:
             first -= 1
         while last + 1 < stop and words[last] >= 0 and words[last + 1] == words[last]:
             last += 1
-    start, end = int(contexts.starts[first]), int(contexts.ends[last])
     text = contexts.texts[context]
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
+    start, end = stripped(text, int(contexts.starts[first]), int(contexts.ends[last]))
     return start, end_of_marks(text, end, int(contexts.starts[last + 1]) if last + 1 < stop else len(text))

@@ -16,18 +16,9 @@ import numpy as np
 from bertkit.errors import ConfigError, InputError
 from bertkit.ragged import Ints, rows_from_parts
 from bertkit.tasks.pieces import Pieces, find_pieces
+from bertkit.tasks.spans.task import Answer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.windows import WindowRows, cut_windows
-
-
-class Marked(Protocol):
-    """Where an answer is: characters of its context."""
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
 
 
 class Question(Protocol):
@@ -40,8 +31,7 @@ class Question(Protocol):
     def context(self) -> str: ...
 
     @property
-    def answers(self) -> Sequence[Marked] | None:
-        """Right answers, of which the first one is learned."""
+    def answers(self) -> Sequence[Answer] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +98,8 @@ def featurize_spans(
 ) -> SpanWindows:
     """Windows of questions and their contexts.
 
-    Args:
-        examples: Q questions.
-        tokenizer: of the model.
-        settings: how to cut; None means the paper's.
-        labelled: also find the tokens of the first answer of each question; one without answers points at the first
-            token ([CLS]) in all of its windows.
+    With ``labelled`` also the tokens of the first answer of each question; one without answers points at the first
+    token ([CLS]) in all of its windows. ``settings`` None: the paper's.
 
     Raises:
         InputError: no questions, or, if ``labelled``, one whose ``answers`` is None.

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertkit.errors import DataError
-from bertkit.tasks.examples import Examples
+from bertkit.tasks.examples import Examples, Halves
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
 from bertkit.tasks.spans.task import SpanExample
 
 
-def hold_out(
-    examples: Examples[SpanExample], share: float, seed: int
-) -> tuple[Examples[SpanExample], Examples[SpanExample]]:
+def hold_out(examples: Examples[SpanExample], share: float, seed: int) -> Halves[SpanExample]:
     """Hold out whole articles, or whole contexts where there are fewer than three articles.
 
     So no context has questions on both sides: articles that share one stay together. A context without a title is an
     article by itself. A pure function of its arguments.
 
     The result is as near to the share as groups allow. Both parts keep the order of the questions.
-
-    Raises:
-        ConfigError: a share out of bounds.
-        DataError: one context only, or questions without a label.
     """
     check_share(share)
     if any(example.answers is None for example in examples):

@@ -135,8 +135,10 @@ def squad2_metrics(
         without = -np.array([bool(text) for text in texts], dtype=np.float64)  # of a question that has no answer
         for name, values in (("exact", points.exact), ("f1", points.f1)):
             gains = np.where(has_answer, values, without)
-            best, at = _official_best(gains[order], int(np.count_nonzero(~has_answer)), nulls[order])
-            found |= {f"best_{name}": best, f"best_{name}_thresh": at}
+            totals = np.cumsum([np.count_nonzero(~has_answer), *gains[order]])  # begins with never answering
+            cut = int(np.argmax(totals))
+            found[f"best_{name}"] = 100.0 * float(totals[cut]) / len(ids)
+            found[f"best_{name}_thresh"] = float(nulls[order][cut - 1]) if cut else 0.0
     return found
 
 
@@ -192,17 +194,6 @@ def _word_f1(said: list[str], right: list[str], *, empty_counts: bool) -> float:
         return 0.0
     precision, recall = shared / len(said), shared / len(right)
     return 2 * precision * recall / (precision + recall)
-
-
-def _official_best(gains: Floats, never: int, nulls: Floats) -> tuple[float, float]:
-    """Best score in percent and its threshold by the script's rule.
-
-    ``gains`` is what answering each question adds, in the order of the null scores ``nulls``; ``never`` has the points
-    of never answering.
-    """
-    totals = np.cumsum([never, *gains])
-    cut = int(np.argmax(totals))
-    return 100.0 * float(totals[cut]) / len(gains), float(nulls[cut - 1]) if cut else 0.0
 
 
 def _summary(points: AnswerPoints, prefix: str) -> dict[str, float]:

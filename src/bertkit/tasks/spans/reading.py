@@ -42,12 +42,8 @@ def read_questions(
 ) -> Examples[SpanExample]:
     """The questions of one file, in its order.
 
-    Args:
-        task: says whether questions may have no answer.
-        path: the file, whatever its name says.
-        split: train, dev or test. Answers may be absent from test alone.
-        on_error: "raise" refuses a file with bad questions; "skip" leaves them out and lists them in ``.skipped``.
-        labelled: False ignores the answers.
+    ``split`` is train, dev or test; answers may be absent from test alone. ``labelled=False`` ignores them. With
+    ``on_error="skip"`` bad questions are left out and listed in ``.skipped``.
 
     Raises:
         DataError: a file of another form, or a bad question: named with file, place and id, what was found, what was

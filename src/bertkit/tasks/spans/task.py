@@ -55,11 +55,6 @@ class SpanExample:
         return f"{self.source}:{self.row} (id {self.id})"
 
     @property
-    def has_answer(self) -> bool:
-        """Whether the file gives an answer."""
-        return bool(self.answers)
-
-    @property
     def label(self) -> str | None:
         """Text of the first answer, empty if there is no answer; None if the file has no answers."""
         return None if self.answers is None else self.answers[0].text if self.answers else ""
@@ -132,15 +127,11 @@ def score_answers(
     null_scores: npt.ArrayLike | None = None,
     threshold: float | None = None,
 ) -> AnswerScores:
-    """Score one answer a question by the task's official rules.
+    """Score one answer for each of n labelled questions by the task's official rules.
 
-    Args:
-        task: says which rules.
-        examples: n labelled questions.
-        answers: n texts: of each question the best that is not empty, or with ``null_scores=None`` the final word.
-        null_scores: ``(n,)``, how much "no answer" is preferred to that text; only for a task with such questions.
-        threshold: above it "no answer" is taken; None takes the one that gives these questions the highest F1, as the
-            paper does on dev (Devlin et al. 2019, section 4.3).
+    ``answers`` are the final word, or with ``null_scores`` ``(n,)`` the best texts that are not empty: a null score
+    says how much "no answer" is preferred to that text, which it replaces above the threshold. A threshold of None
+    takes the one that gives these questions the highest F1, as the paper does on dev (Devlin et al. 2019, section 4.3).
     """
     if not examples:
         raise InputError("nothing to score: no questions")
@@ -149,7 +140,7 @@ def score_answers(
             raise DataError(f"{example.where} has no 'answers', so it cannot be scored")
     references = [[answer.text for answer in example.answers or ()] for example in examples]
     points = answer_points(answers, references, no_answers=task.no_answers)
-    has_answer = np.array([example.has_answer for example in examples])
+    has_answer = np.array([bool(example.answers) for example in examples])
     if task.no_answers and null_scores is not None:
         nulls = np.asarray(null_scores, dtype=np.float64)
         if threshold is None:

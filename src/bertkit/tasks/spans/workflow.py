@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, collate
-from bertkit.engine.scoring import Check, stop_nothing, token_outputs
+from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
 from bertkit.errors import CheckpointError
 from bertkit.model.models import BertForQuestionAnswering
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, Row, Split
+from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -83,9 +83,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[SpanExample]:
         return read_questions(self.task, path, split, on_error=on_error)
 
-    def hold_out(
-        self, train: Examples[SpanExample], share: float, seed: int
-    ) -> tuple[Examples[SpanExample], Examples[SpanExample]]:
+    def hold_out(self, train: Examples[SpanExample], share: float, seed: int) -> Halves[SpanExample]:
         return hold_out(train, share, seed)
 
     def texts_of(self, example: SpanExample) -> Sequence[str]:
@@ -146,7 +144,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     def decide(self, given: AnswersPredicted, settings: ReadingSettings) -> Row:
         decision: Row = asdict(given.encoded.settings)
         if self.task.no_answers:
-            texts, margins = _best_texts(given), _margins(given.outputs)
+            texts, margins = _best_answers(given)
             decision["null_threshold"] = score_answers(self.task, given.examples, texts, margins).threshold
         return decision
 
@@ -160,7 +158,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         ]
 
     def score(self, given: AnswersPredicted) -> dict[str, float]:
-        texts, margins = _best_texts(given), _margins(given.outputs)
+        texts, margins = _best_answers(given)
         nulls = margins if self.task.no_answers else None
         scores = score_answers(self.task, given.examples, texts, nulls, self._threshold(given.decision)).scores
         return {**scores, "loss": span_loss_of(given.encoded, given.outputs.logits)}
@@ -270,12 +268,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
 
 
 def span_loss_of(windows: SpanWindows, logits: Floats) -> float:
-    """Mean over the windows of the two cross-entropies' mean: the training loss without dropout.
-
-    Args:
-        windows: R labelled rows, T tokens.
-        logits: ``(T, 2)``.
-    """
+    """Mean over the windows of the two cross-entropies' mean of logits ``(T, 2)``: training loss without dropout."""
     assert windows.starts is not None
     assert windows.ends is not None
     firsts = windows.rows.boundaries[:-1]
@@ -291,16 +284,11 @@ def _span_settings(settings: ReadingSettings) -> SpanSettings:
     return SpanSettings(settings.max_length, settings.doc_stride, settings.max_query_length, settings.max_answer_length)
 
 
-def _best_texts(given: AnswersPredicted) -> list[str]:
-    """The best answer of each question that is not "no answer"."""
-    return [
-        example.context[found.spans[0].start : found.spans[0].end] if found.spans else ""
-        for example, found in zip(given.examples, given.outputs.answers, strict=True)
-    ]
-
-
-def _margins(outputs: SpanOutputs) -> npt.NDArray[np.float64]:
-    return np.array([_finite(found.margin) for found in outputs.answers])
+def _best_answers(given: AnswersPredicted) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """The best answer of each question that is not "no answer", and how much "no answer" is preferred to it."""
+    pairs = list(zip(given.examples, given.outputs.answers, strict=True))
+    texts = [e.context[found.spans[0].start : found.spans[0].end] if found.spans else "" for e, found in pairs]
+    return texts, np.array([_finite(found.margin) for _, found in pairs])
 
 
 def _finite(margin: float) -> float:

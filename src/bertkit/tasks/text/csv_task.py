@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -104,7 +105,9 @@ def csv_task(
     second = (chosen["second text"],) if "second text" in chosen else ()
     columns = replace(columns, text=(chosen["text"],), text_pair=second, label=flags or (target,), label_columns=flags)
     named = label_names(file, target) if kind_of(file) == ".parquet" and problem != "regression" else None
-    several = bool(flags) or problem == "multi_label" or (problem is None and _holds_lists(table, target))
+    several = bool(flags) or problem == "multi_label"
+    if problem is None and not flags:
+        several = any(isinstance(value, list) for _, (value,) in islice(table.rows([target]), 1))
     names: tuple[str, ...] | None
     if several:
         names = flags or tuple(labels or named or _listed_names(file, table, target, label_separator))
@@ -156,11 +159,6 @@ def _listed_names(file: Path, table: Table, column: str, separator: str) -> list
         count = counted(len(found), "label")
         raise DataError(f"{file}: column {column!r} holds {count}; expected two different ones or more")
     return sorted(found, key=_natural)
-
-
-def _holds_lists(table: Table, column: str) -> bool:
-    first = next(table.rows([column]), None)
-    return first is not None and isinstance(first[1][0], list)
 
 
 def _choose_columns(

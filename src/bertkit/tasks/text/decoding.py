@@ -145,10 +145,8 @@ def cross_fitted_labels(
 
 
 def _measured(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], temperature: float) -> Row:
-    several = labels.ndim == 2
-
     def of_scaled(scaled: npt.NDArray[np.floating]) -> dict[str, float]:
-        error = calibration_error(probabilities_at(scaled, 1.0, several=several), labels)
+        error = calibration_error(probabilities_at(scaled, 1.0, several=labels.ndim == 2), labels)
         return {"calibration_error": error, "log_loss": log_loss(scaled, labels)}
 
     measured: Row = {"rows": len(logits), "as_trained": of_scaled(logits), "fitted": of_scaled(logits / temperature)}
@@ -162,17 +160,8 @@ def _measured(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.number], 
 def prediction_rows(
     logits: npt.NDArray[np.floating], config: BertConfig, truncated: Flags, decision: LabelDecision | None = None
 ) -> list[Row]:
-    """``predicted`` and, for labels, ``probabilities`` of every row.
-
-    Args:
-        logits: ``(n, C)``.
-        config: names the labels and says whether this is regression.
-        truncated: rows whose text did not fit, ``(n,)``.
-        decision: made on dev, or None.
-
-    Returns:
-        n dictionaries: ``predicted`` (label name, list of names where a row may have several, or number),
-        ``probabilities`` (label name to probability; absent for regression), ``truncated``.
+    """``predicted`` (a label name, a list of them where a row may have several, or a number), for labels
+    ``probabilities`` by name, and ``truncated`` (as given, ``(n,)``) of each row of logits ``(n, C)``.
     """
     if config.problem_type == "regression" or (config.problem_type is None and config.num_labels == 1):
         values = predictions_of(logits, config.problem_type).tolist()

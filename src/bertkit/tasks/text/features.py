@@ -28,14 +28,10 @@ def featurize_texts(
 ) -> Ragged:
     """Token ids of texts, or of pairs of texts.
 
-    Args:
-        texts: B texts.
-        text_pairs: B second texts, or None.
-        tokenizer: of the model.
-        max_length: most tokens of a row, special tokens included; None means the tokenizer's ``model_max_length``.
-        truncation: how a longer row is cut. "longest_first" removes tokens from the end of the longer text of a pair;
-            "only_first", "only_second" from the end of that text; "head_tail" keeps the beginning and the end of a
-            single text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing.
+    Rows have at most ``max_length`` tokens, special tokens included; None means the tokenizer's ``model_max_length``.
+    ``truncation`` says how a longer row is cut. "longest_first" removes tokens from the end of the longer text of a
+    pair; "only_first", "only_second" from the end of that text; "head_tail" keeps the beginning and the end of a single
+    text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing.
 
     Raises:
         InputError: no texts, a row over ``max_length`` under "error" (the message counts them), "head_tail" with pairs.
@@ -56,7 +52,13 @@ def featurize_texts(
     rows = tokenizer.encode_ragged(texts, text_pairs, max_length=None, truncation="longest_first")
     if truncation == "head_tail":
         return head_and_tail(rows, limit)
-    _check_lengths(rows, limit)
+    long = np.flatnonzero(rows.num_tokens_before > limit)
+    if len(long):
+        shown = shorten((f"text {row}: {rows.num_tokens_before[row]}" for row in long.tolist()), limit=3)
+        raise InputError(
+            f"{len(long):,} of {len(rows):,} texts {'has' if len(long) == 1 else 'have'} more than {limit} tokens "
+            f"({shown}). Shorten them, or allow truncation (truncation='longest_first')"
+        )
     return rows
 
 
@@ -68,12 +70,9 @@ def featurize_windows(
     A text that fits is one window. The windows of a longer one have the same number of word pieces but for the last,
     which has at least as many as two windows share.
 
-    Args:
-        texts: B texts.
-        tokenizer: of the model.
-        max_length: most tokens of a window, special tokens included; None: the tokenizer's ``model_max_length``.
-        overlap: word pieces that two neighbouring windows share; None: :data:`STRIDE_OVERLAP`, or a quarter of a window
-            where that is less.
+    ``max_length`` is that of a window with its special tokens; None: the tokenizer's ``model_max_length``. ``overlap``:
+    word pieces that two neighbouring windows share; None: :data:`STRIDE_OVERLAP`, or a quarter of a window where that
+    is less.
 
     Raises:
         InputError: no texts.
@@ -101,13 +100,3 @@ def featurize_windows(
         np.stack([one, windows.sizes, one], axis=1),
     )
     return GroupSet(sequences, windows.groups, whole.num_tokens_before, np.zeros(len(texts), dtype=np.bool_))
-
-
-def _check_lengths(rows: Ragged, limit: int) -> None:
-    long = np.flatnonzero(rows.num_tokens_before > limit)
-    if len(long):
-        shown = shorten((f"text {row}: {rows.num_tokens_before[row]}" for row in long.tolist()), limit=3)
-        raise InputError(
-            f"{len(long):,} of {len(rows):,} texts {'has' if len(long) == 1 else 'have'} more than {limit} tokens "
-            f"({shown}). Shorten them, or allow truncation (truncation='longest_first')"
-        )

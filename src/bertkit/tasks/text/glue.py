@@ -8,13 +8,17 @@ The column names of the copies on the Hugging Face Hub are understood as well.
 
 from __future__ import annotations
 
+from functools import partial
+
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.text.task import TextTask
 
 _SENTENCES = Columns(text=("sentence1",), text_pair=("sentence2",), quoting="none")
 _ENTAILMENT = ("entailment", "not_entailment")
+_glue_task = partial(TextTask, hub_labels=True)
+_by_accuracy = partial(_glue_task, metrics=("accuracy",), main_metric="accuracy")
 
-COLA = TextTask(
+COLA = _glue_task(
     name="cola",
     about="is the sentence acceptable English? (Warstadt et al. 2018)",
     labels=("unacceptable", "acceptable"),
@@ -23,20 +27,16 @@ COLA = TextTask(
     main_metric="matthews",
     columns=Columns(text=("sentence",), headerless=("source", "label", "star", "sentence"), quoting="none"),
     folders=("CoLA",),
-    hub_labels=True,
 )
-SST2 = TextTask(
+SST2 = _by_accuracy(
     name="sst2",
     about="sentiment of phrases from film reviews (Socher et al. 2013)",
     labels=("negative", "positive"),
     raw_labels=("0", "1"),
-    metrics=("accuracy",),
-    main_metric="accuracy",
     columns=Columns(text=("sentence",), quoting="none"),
     folders=("SST-2",),
-    hub_labels=True,
 )
-MRPC = TextTask(
+MRPC = _glue_task(
     name="mrpc",
     about="do two sentences from the news say the same? (Dolan and Brockett 2005)",
     labels=("not_equivalent", "equivalent"),
@@ -50,9 +50,8 @@ MRPC = TextTask(
         quoting="none",
     ),
     folders=("MRPC",),
-    hub_labels=True,
 )
-STSB = TextTask(
+STSB = _glue_task(
     name="stsb",
     about="how similar are two sentences, from 0 to 5? (Cer et al. 2017)",
     labels=None,
@@ -61,9 +60,8 @@ STSB = TextTask(
     columns=Columns(text=("sentence1",), text_pair=("sentence2",), label=("score", "label"), quoting="none"),
     score_range=(0.0, 5.0),
     folders=("STS-B",),
-    hub_labels=True,
 )
-QQP = TextTask(
+QQP = _glue_task(
     name="qqp",
     about="are two questions on Quora duplicates?",
     labels=("not_duplicate", "duplicate"),
@@ -71,52 +69,36 @@ QQP = TextTask(
     metrics=("f1", "accuracy"),
     main_metric="f1",
     columns=Columns(
-        text=("question1",),
-        text_pair=("question2",),
-        label=("is_duplicate", "label"),
-        quoting="none",
-        empty_pair=True,
+        text=("question1",), text_pair=("question2",), label=("is_duplicate", "label"), quoting="none", empty_pair=True
     ),
     folders=("QQP",),
-    hub_labels=True,
 )
-RTE = TextTask(
+RTE = _by_accuracy(
     name="rte",
     about="does the second sentence follow from the first? (RTE 1, 2, 3 and 5)",
     labels=_ENTAILMENT,
-    metrics=("accuracy",),
-    main_metric="accuracy",
     columns=_SENTENCES,
     folders=("RTE",),
-    hub_labels=True,
 )
-WNLI = TextTask(
+WNLI = _by_accuracy(
     name="wnli",
     about="Winograd schemas: is the sentence with the pronoun replaced true? (Levesque et al. 2011)",
     labels=("not_entailment", "entailment"),
     raw_labels=("0", "1"),
-    metrics=("accuracy",),
-    main_metric="accuracy",
     columns=_SENTENCES,
     folders=("WNLI",),
-    hub_labels=True,
 )
-QNLI = TextTask(
+QNLI = _by_accuracy(
     name="qnli",
     about="does the sentence answer the question? (from SQuAD)",
     labels=_ENTAILMENT,
-    metrics=("accuracy",),
-    main_metric="accuracy",
     columns=Columns(text=("question",), text_pair=("sentence",), quoting="none"),
     folders=("QNLI",),
-    hub_labels=True,
 )
-MNLI = TextTask(
+MNLI = _by_accuracy(
     name="mnli",
     about="does the second sentence follow from the first, contradict it, or neither? (Williams et al. 2018)",
     labels=("entailment", "neutral", "contradiction"),
-    metrics=("accuracy",),
-    main_metric="accuracy",
     columns=Columns(
         text=("sentence1", "premise"),
         text_pair=("sentence2", "hypothesis"),
@@ -124,11 +106,10 @@ MNLI = TextTask(
         quoting="none",
     ),
     folders=("MNLI", "multinli_1.0"),
-    hub_labels=True,
     more_dev=("mismatched",),
 )
 #: Has no labels; :data:`MNLI` models answer it in a submission.
-DIAGNOSTIC = TextTask(
+DIAGNOSTIC = _glue_task(
     name="ax",
     about="linguistic phenomena one by one, for a model of MNLI; unlabelled",
     labels=MNLI.labels,
@@ -136,7 +117,6 @@ DIAGNOSTIC = TextTask(
     main_metric="matthews",
     columns=MNLI.columns,
     folders=("AX", "diagnostic"),
-    hub_labels=True,
 )
 GLUE_TASKS = (COLA, SST2, MRPC, STSB, QQP, RTE, WNLI, QNLI)
 #: All nine, in the order of the GLUE paper's tables.

@@ -190,10 +190,16 @@ def score(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike)
 
 def diagnose(task: TextTask, predictions: npt.ArrayLike, references: npt.ArrayLike) -> list[str]:
     """Warnings about predictions that the scores alone would hide, such as that they are all the same."""
-    if task.multi_label:
-        return _diagnose_several(task, _indicators(task, predictions), _indicators(task, references))
-    predicted, right = _label_numbers(task, predictions), _label_numbers(task, references)
     said = []
+    if task.multi_label:
+        given, true = _indicators(task, predictions), _indicators(task, references)
+        if len(given) > 1 and bool(np.all(given == given[0])):
+            names = [name for name, yes in zip(task.labels or (), given[0].tolist(), strict=True) if yes]
+            said.append(f"all {len(given):,} rows are given the same labels, {names}: the model has learned nothing")
+        counted = zip(task.labels or (), true.sum(axis=0).tolist(), strict=True)
+        never = [name for name, count in counted if not count]
+        return [*said, f"no reference row has {shorten(never)}: the scores say nothing of it"] if never else said
+    predicted, right = _label_numbers(task, predictions), _label_numbers(task, references)
     if len(predicted) > 1 and bool(np.all(predicted == predicted[0])):
         value = f"{predicted[0]:.4g}" if task.labels is None else repr(task.labels[int(predicted[0])])
         undefined = " A correlation with a constant is undefined and reported as 0." if task.labels is None else ""
@@ -216,18 +222,6 @@ def _indicators(task: TextTask, values: Any) -> npt.NDArray[np.number]:
         if values and isinstance(values[0], tuple):
             return indicators(values, task.num_labels)
     return np.asarray(values)
-
-
-def _diagnose_several(task: TextTask, given: npt.NDArray[np.number], right: npt.NDArray[np.number]) -> list[str]:
-    said = []
-    if len(given) > 1 and bool(np.all(given == given[0])):
-        names = [name for name, yes in zip(task.labels or (), given[0].tolist(), strict=True) if yes]
-        said.append(f"all {len(given):,} rows are given the same labels, {names}: the model has learned nothing")
-    found = right.sum(axis=0).tolist()
-    never = [name for name, count in zip(task.labels or (), found, strict=True) if not count]
-    if never:
-        said.append(f"no reference row has {shorten(never)}: the scores say nothing of it")
-    return said
 
 
 def _label_numbers(task: TextTask, values: npt.ArrayLike) -> npt.NDArray[np.generic]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.scoring import Check, row_outputs, stop_nothing
+from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.probabilities import predictions_of
@@ -22,7 +22,7 @@ from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
 from bertkit.tasks import DataReport, Example, Examples, Split, TextTask, data_report, diagnose, load_split, score
-from bertkit.tasks.examples import Row
+from bertkit.tasks.examples import Halves, Row
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
@@ -82,9 +82,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def texts_of(self, example: Example) -> Sequence[str]:
         return (example.text,) if not example.text_pair else (example.text, example.text_pair)
 
-    def hold_out(
-        self, train: Examples[Example], share: float, seed: int
-    ) -> tuple[Examples[Example], Examples[Example]]:
+    def hold_out(self, train: Examples[Example], share: float, seed: int) -> Halves[Example]:
         return carve(train, share, seed)
 
     def content(self, example: Example) -> object:
@@ -261,17 +259,10 @@ def encode_texts(
     settings: ReadingSettings,
     truncation: Truncation = "longest_first",
 ) -> TextRows:
-    """Token ids of texts or pairs, long ones treated as the settings say.
+    """Token ids of one or more texts or pairs, long ones treated as ``settings.long_texts`` says.
 
-    Args:
-        texts: one or more.
-        pairs: the second texts, or None.
-        tokenizer: gives ``encode_ragged``.
-        settings: ``max_length``, ``long_texts`` and ``overlap``.
-        truncation: anything but "longest_first" is done in place of what ``settings.long_texts`` says.
-
-    Raises:
-        ConfigError: pairs of texts in windows, or cut in the middle.
+    Any other ``truncation`` than "longest_first" is done in place of that. Pairs of texts in windows or cut in the
+    middle are a ConfigError.
     """
     if truncation == "longest_first" and settings.long_texts != "cut":
         if pairs is not None:
@@ -283,7 +274,7 @@ def encode_texts(
 
 
 def text_logits(model: PackedModel, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring") -> Floats:
-    """Logits of every text ``(R, C)``, of one in windows their mean; see :func:`bertkit.engine.scoring.row_outputs`."""
+    """Logits of every text ``(R, C)``, of one in windows their mean; see :func:`row_outputs`."""
     if isinstance(rows, GroupSet):
         return rows.mean(text_logits(model, rows.sequences, check=check, label=label))
     return row_outputs(model, rows, logits_of, check=check, label=label)
@@ -303,11 +294,7 @@ def score_logits(
 ) -> dict[str, float]:
     """Every metric of the task, and ``loss``, the mean loss without class weights.
 
-    Args:
-        task: names the metrics.
-        logits: ``(n, C)``.
-        labels: right ones, as :meth:`bertkit.tasks.TextTask.label_array` gives them.
-        predicted: what is scored; None means the likeliest labels.
+    ``predicted`` is what is scored of the logits ``(n, C)``; None means the likeliest labels.
     """
     targets = torch.from_numpy(labels.astype(np.int64 if task.kind == "classification" else np.float32, copy=False))
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)

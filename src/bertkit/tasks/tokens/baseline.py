@@ -34,14 +34,7 @@ class MajorityTagger:
 
 
 def majority_baseline(train: Sequence[TaggedExample], dev: Sequence[TaggedExample], task: TokenTask) -> Row:
-    """Fit on train, score on dev. The same input gives the same numbers.
-
-    Returns:
-        ``name``, ``model`` (in words), ``metrics``, ``train_rows``, ``dev_rows``, ``features`` (words), ``seconds``.
-
-    Raises:
-        DataError: no rows, or rows without tags.
-    """
+    """Fit on train, score on dev. The same input gives the same numbers."""
     started = time.perf_counter()
     if not train or not dev:
         raise DataError("the baseline needs train and dev sentences")

@@ -65,23 +65,17 @@ class Sentence:
 def read_conll(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None = True) -> Iterator[Sentence]:
     """The sentences of a file, as a stream.
 
-    Args:
-        path: plain or compressed (``.xz``, ``.gz``, ``.bz2``).
-        columns: the columns of words and tags.
-        bad: collects bad lines; the whole sentence of a bad line is left out.
-        tagged: whether tags are required; None: a file with a single column has none.
+    The whole sentence of a bad line is left out. ``tagged``: whether tags are required; None: a file with a single
+    column has none.
     """
     lines = Lines(path, bad, columns.encoding)
     parser = _Parser(path, columns, bad, tagged)
     for text in lines:
         if lines.damaged and lines.report_damage(lines.number, lines.number):
             parser.spoiled = True
-            continue
-        sentence = parser.take(lines.number, text.rstrip("\r\n"))
-        if sentence is not None:
+        elif (sentence := parser.take(lines.number, text.rstrip("\r\n"))) is not None:
             yield sentence
-    last = parser.finish()
-    if last is not None:
+    if (last := parser.finish()) is not None:
         yield last
 
 
@@ -90,13 +84,9 @@ class _Parser:
 
     def __init__(self, path: Path, columns: ConllColumns, bad: BadRows, tagged: bool | None) -> None:
         self.spoiled = False
-        self._path = path
-        self._columns = columns
-        self._bad = bad
-        self._tagged = tagged
+        self._path, self._columns, self._bad, self._tagged = path, columns, bad, tagged
         self._delimiter = columns.delimiter
-        self._width = 0
-        self._documents = 0
+        self._width, self._documents = 0, 0
         self._tags_seen: set[str] = set()
         self._sentence = Sentence([], [], [], 0)
 
@@ -137,7 +127,13 @@ class _Parser:
             self._check_width(line)
         fields = self._fields(text)
         if len(fields) != self._width:
-            self._report(line, "ragged line", self._ragged(fields))
+            mark = "tabs" if self._delimiter == "\t" else "blanks" if self._delimiter == " " else repr(self._delimiter)
+            self._report(
+                line,
+                "ragged line",
+                f"the line has {counted(len(fields), 'column')}, the file began with {self._width} (separated by "
+                f"{mark}): {shorten(fields, limit=6)}" + ("" if self._tagged else RUNNING_TEXT),
+            )
             return
         if self._has_tags:
             tag = fields[self._place(self._columns.tag)].strip()
@@ -171,14 +167,6 @@ class _Parser:
                 f"{self._path}:{line}: one column only, where a word and its tag are expected. Separate them with a "
                 "tab or a blank, or name the columns (--word-column, --tag-column)"
             )
-
-    def _ragged(self, fields: list[str]) -> str:
-        mark = "tabs" if self._delimiter == "\t" else "blanks" if self._delimiter == " " else repr(self._delimiter)
-        return (
-            f"the line has {counted(len(fields), 'column')}, the file began with {self._width} "
-            f"(separated by {mark}): "
-            f"{shorten(fields, limit=6)}" + ("" if self._tagged else RUNNING_TEXT)
-        )
 
     def _report(self, line: int, kind: str, message: str) -> None:
         self._bad.report(self._path, line, kind, message)

@@ -55,20 +55,11 @@ class TextPieces:
         inside = (words >= 0) & (np.diff(words, prepend=-1) == 0)
         return cls(text, pieces.starts[begin:end], pieces.ends[begin:end], inside)
 
-    def visible(self) -> Ints:
-        """Numbers of the pieces with any character; some tokenizers have pieces of nothing but white space."""
-        return np.flatnonzero(self.ends > self.starts)
-
     def select(self, numbers: Ints) -> TextPieces:
         """Some pieces of the text, one or more."""
         words = np.cumsum(~self.inside)[numbers]
         inside = np.concatenate([[False], words[1:] == words[:-1]])
         return TextPieces(self.text, self.starts[numbers], self.ends[numbers], inside)
-
-    def characters(self) -> Ints:
-        """Numbers of the pieces that begin something new, and not the next byte of the same character."""
-        before = np.maximum.accumulate(np.concatenate([[0], self.ends[:-1]]))
-        return np.flatnonzero(self.starts >= before)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Characters of some neighbouring pieces, with the marks after them that the tokenizer dropped."""
@@ -112,23 +103,33 @@ def find_entities(
         ``start``, ``end``. Else: ``entity_group`` (type), ``score`` (mean over its words or pieces), ``word``,
         ``start``, ``end``. Always ``word == text[start:end]``.
     """
-    visible = pieces.visible()
+    visible = np.flatnonzero(pieces.ends > pieces.starts)  # some tokenizers have pieces of nothing but white space
+    found: list[FoundEntity] = []
     if not len(visible):
-        return []
+        return found
     if strategy == "none":
-        return _single_pieces(pieces, visible, probabilities_PC, id2label, ignore_labels)
+        best = probabilities_PC.argmax(axis=-1)
+        for place in visible.tolist():
+            label, score = id2label[int(best[place])], float(probabilities_PC[place, best[place]])
+            if label not in ignore_labels:
+                start, end = int(pieces.starts[place]), int(pieces.ends[place])
+                where: FoundEntity = {"word": pieces.text[start:end], "start": start, "end": end}
+                found.append({"entity": label, "score": score, "index": place + 1, **where})
+        return found
     pieces, probabilities_PC = pieces.select(visible), probabilities_PC[visible]
-    firsts = pieces.characters() if strategy == "simple" else np.flatnonzero(~pieces.inside)
+    if strategy == "simple":  # by pieces that begin something new, and are not the next byte of the same character
+        firsts = np.flatnonzero(pieces.starts >= np.maximum.accumulate(np.concatenate([[0], pieces.ends[:-1]])))
+    else:
+        firsts = np.flatnonzero(~pieces.inside)
     labelled = _labelled(probabilities_PC, firsts, strategy, id2label)
     notation = notation_of(id2label.values())
-    found: list[FoundEntity] = []
     for kind, members in group_labels(labelled, notation):
         if kind in ignore_labels:
             continue
         start, end = pieces.span(members[0].first, members[-1].last)
-        place: FoundEntity = {"word": pieces.text[start:end], "start": start, "end": end}
+        where = {"word": pieces.text[start:end], "start": start, "end": end}
         score = float(np.mean([member.score for member in members]))
-        found.append({"entity_group": kind, "score": score, **place})
+        found.append({"entity_group": kind, "score": score, **where})
     return found
 
 
@@ -187,25 +188,6 @@ def _go_on(labels_W: Ints, first_pieces_W: Ints, begins: Collection[int], inner_
             before -= 1
         if first_pieces_W[before] >= 0 and inner_C[labels_W[before]] == after:
             labels_W[word] = after
-
-
-def _single_pieces(
-    pieces: TextPieces,
-    visible: Ints,
-    probabilities_PC: Floats,
-    id2label: Mapping[int, str],
-    ignore_labels: Collection[str],
-) -> list[FoundEntity]:
-    found: list[FoundEntity] = []
-    best = probabilities_PC.argmax(axis=-1)
-    for place in visible.tolist():
-        label = id2label[int(best[place])]
-        if label in ignore_labels:
-            continue
-        start, end = int(pieces.starts[place]), int(pieces.ends[place])
-        where: FoundEntity = {"index": place + 1, "word": pieces.text[start:end], "start": start, "end": end}
-        found.append({"entity": label, "score": float(probabilities_PC[place, best[place]]), **where})
-    return found
 
 
 def _labelled(

@@ -59,16 +59,8 @@ def windows_of_texts(
 ) -> TokenWindows:
     """Rows of at most ``max_length`` tokens for texts of any length.
 
-    Args:
-        texts: E texts.
-        tokenizer: of the model.
-        max_length: most tokens of a row, special tokens included.
-        overlap: pieces that neighbouring rows of a text share; None means a quarter of a row.
-        truncate: read only the first row of each text.
-
-    Raises:
-        InputError: no texts.
-        ConfigError: rows that leave no room, or an overlap that leaves nothing new.
+    ``overlap``: pieces that neighbouring rows of a text share; None means a quarter of a row. ``truncate`` reads only
+    the first row of each text.
     """
     if not texts:
         raise InputError("no texts to turn into features")
@@ -106,15 +98,9 @@ def windows_of_words(
     Each word is labelled in one row only, the one in which it is read. A piece that begins several words (where they
     are written without blanks) has the label of the first.
 
-    Args:
-        texts: E texts.
-        words: ``(start, end)`` of the words of each text, in order, not overlapping.
-        tokenizer: of the model.
-        max_length: see :func:`windows_of_texts`.
-        overlap: see :func:`windows_of_texts`.
-        labels: label numbers of the words of each text; None for prediction.
-        inner_labels: for each label number the one that the further pieces of a word get (``I-PER`` for ``B-PER``);
-            None leaves them out of the loss.
+    ``words`` has ``(start, end)`` of the words of each text, in order, not overlapping; ``labels`` the label numbers of
+    the words of each text, None for prediction. ``inner_labels`` has for each label number the one that the further
+    pieces of a word get (``I-PER`` for ``B-PER``); None leaves them out of the loss.
     """
     windows = windows_of_texts(texts, tokenizer, max_length=max_length, overlap=overlap)
     pieces = windows.pieces
@@ -124,11 +110,26 @@ def windows_of_words(
     ]
     first_pieces = np.concatenate(firsts)
     word_boundaries = boundaries_of([len(spans) for spans in words])
-    flat = None
-    if labels is not None:
-        numbers = np.array([label for row in labels for label in row], dtype=np.int64)
-        flat = _token_labels(windows, first_pieces, numbers, inner_labels)
-    return replace(windows, first_pieces=first_pieces, word_boundaries=word_boundaries, labels=flat)
+    windows = replace(windows, first_pieces=first_pieces, word_boundaries=word_boundaries)
+    if labels is None:
+        return windows
+    labels_W = np.array([label for row in labels for label in row], dtype=np.int64)
+    if len(labels_W) != len(first_pieces):
+        raise InputError(f"{len(labels_W):,} labels for {len(first_pieces):,} words")
+    labels_P = np.full(len(pieces.ids), IGNORED, dtype=np.int64)
+    has_piece = first_pieces >= 0
+    # Backwards, so that of several words in one piece the first has the last say.
+    labels_P[first_pieces[has_piece][::-1]] = labels_W[has_piece][::-1]
+    if inner_labels is not None:
+        inner = np.array([*inner_labels, IGNORED], dtype=np.int64)  # what -100 is followed by stays -100
+        for begin, end in pieces.spans():
+            of_text = labels_P[begin:end]
+            last = np.maximum.accumulate(np.where(of_text != IGNORED, np.arange(len(of_text)), -1))
+            fill = (of_text == IGNORED) & (last >= 0)
+            of_text[fill] = inner[of_text[last[fill]]]
+    labels_T = np.full(len(windows.rows.ids), IGNORED, dtype=np.int64)
+    labels_T[windows.places] = labels_P
+    return replace(windows, labels=labels_T)
 
 
 def _rows(pieces: Pieces, windows: Windows, tokenizer: PreTrainedTokenizer, num_tokens_before: Ints | None) -> Ragged:
@@ -152,24 +153,3 @@ def _first_pieces(pieces: Pieces, begin: int, end: int, spans_W2: Ints) -> Ints:
     inside = np.minimum(found, len(real) - 1)
     shares = (found < len(real)) & (starts[real][inside] < spans_W2[:, 1])
     return np.where(shares, begin + real[inside], -1)
-
-
-def _token_labels(
-    windows: TokenWindows, first_pieces: Ints, labels_W: Ints, inner_labels: Sequence[int] | None
-) -> Ints:
-    labels_P = np.full(len(windows.pieces.ids), IGNORED, dtype=np.int64)
-    if len(labels_W) != len(first_pieces):
-        raise InputError(f"{len(labels_W):,} labels for {len(first_pieces):,} words")
-    has_piece = first_pieces >= 0
-    # Backwards, so that of several words in one piece the first has the last say.
-    labels_P[first_pieces[has_piece][::-1]] = labels_W[has_piece][::-1]
-    if inner_labels is not None:
-        inner = np.array([*inner_labels, IGNORED], dtype=np.int64)  # what -100 is followed by stays -100
-        for begin, end in windows.pieces.spans():
-            of_text = labels_P[begin:end]
-            last = np.maximum.accumulate(np.where(of_text != IGNORED, np.arange(len(of_text)), -1))
-            fill = (of_text == IGNORED) & (last >= 0)
-            of_text[fill] = inner[of_text[last[fill]]]
-    labels = np.full(len(windows.rows.ids), IGNORED, dtype=np.int64)
-    labels[windows.places] = labels_P
-    return labels

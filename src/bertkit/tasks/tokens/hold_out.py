@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bertkit.errors import DataError
-from bertkit.tasks.examples import Examples
+from bertkit.tasks.examples import Examples, Halves
 from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
 from bertkit.tasks.tokens.task import TaggedExample
 
@@ -11,18 +11,12 @@ from bertkit.tasks.tokens.task import TaggedExample
 MIN_DOCUMENTS = 20
 
 
-def hold_out_sentences(
-    train: Examples[TaggedExample], share: float, seed: int
-) -> tuple[Examples[TaggedExample], Examples[TaggedExample]]:
+def hold_out_sentences(train: Examples[TaggedExample], share: float, seed: int) -> Halves[TaggedExample]:
     """Hold out a part of the sentences, for a data set that has no dev file.
 
     Whole documents where the file has 20 or more, because the names of one return all over it; else sentences, and
     equal ones stay on one side. Both parts keep the order of the file, and have an entity where the file has two or
     more in different groups. A pure function of its arguments.
-
-    Raises:
-        ConfigError: a share out of bounds.
-        DataError: too few sentences to hold any out, or sentences without tags.
     """
     check_share(share)
     if any(example.entities is None for example in train):

@@ -106,11 +106,8 @@ def entity_scores(
 ) -> EntityScores:
     """Compare the tags of n sentences.
 
-    Args:
-        predictions: tags of each sentence.
-        references: the right tags of each, as many.
-        mode: see the module; ``seqeval``'s ``mode=None`` and ``mode="strict"``.
-        scheme: of strict mode; ``seqeval``'s ``IOB2`` and ``IOBES``.
+    ``mode`` is explained in the module: ``seqeval``'s ``mode=None`` and ``mode="strict"``. ``scheme`` is that of strict
+    mode: ``seqeval``'s ``IOB2`` and ``IOBES``.
 
     Raises:
         InputError: an unknown mode or scheme, tags that cannot be compared, nothing to score; in strict mode a tag that

@@ -92,7 +92,12 @@ def ner_task(
     for split, path in ({split: path for split, path in files.items() if split != "test"} or files).items():
         sentences = _sentences(path, columns, BadRows(on_error, gather=True))
         spelling = spelling_of([sentence.tags for sentence in sentences])
-        _check_types(path, spelling, sum(len(sentence.words) for sentence in sentences))
+        types, num_words = spelling.types, sum(len(sentence.words) for sentence in sentences)
+        if len(types) > MANY_TYPES or (len(types) > 20 and len(types) > num_words / 10):
+            raise DataError(
+                f"{path}: {len(types):,} different entity types in {num_words:,} words, such as "
+                f"{shorten(types, limit=4)}. Is this the column of the tags? Choose it with --tag-column (tag_column=)"
+            )
         notes.append(f"{split} is tagged in {_described(spelling)}")
         found |= spelling.entities.keys()
     if not found:
@@ -103,12 +108,8 @@ def ner_task(
 def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError = "raise") -> TaggedExamples:
     """The sentences of one file. Tags of any scheme become entities by the one rule of :mod:`bertkit.metrics.tags`.
 
-    Args:
-        task: from :func:`ner_task`.
-        path: the file, whatever its name says.
-        split: train, dev or test; a test file may have words alone.
-        on_error: "raise" refuses a file with bad lines and names them; "skip" leaves out the sentences that hold bad
-            lines, and lists the lines, each with its reason, in ``.skipped`` of the result.
+    ``split`` is train, dev or test; a test file may have words alone. With ``on_error="skip"`` sentences that hold bad
+    lines are left out, and the lines listed in ``.skipped`` of the result.
 
     Raises:
         DataError: no sentence, or bad lines: each with file, line, found, expected.
@@ -221,12 +222,3 @@ def _described(spelling: Spelling) -> str:
         return words
     tags = "1 tag does" if spelling.repaired == 1 else f"{spelling.repaired:,} tags do"
     return f"{words}; {tags} not fit it, read by the repair rule (bertkit.metrics.tags)"
-
-
-def _check_types(path: Path, spelling: Spelling, num_words: int) -> None:
-    if len(spelling.types) > MANY_TYPES or (len(spelling.types) > 20 and len(spelling.types) > num_words / 10):
-        raise DataError(
-            f"{path}: {len(spelling.types):,} different entity types in {num_words:,} words, such as "
-            f"{shorten(spelling.types, limit=4)}. Is this the column of the tags? Choose it with --tag-column "
-            "(tag_column=)"
-        )

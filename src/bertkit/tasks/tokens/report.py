@@ -4,37 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from bertkit.errors import counted
-from bertkit.ragged import Ints
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, label_warnings, shares
 from bertkit.tasks.hold_out import plain_text
+from bertkit.tasks.tokens.decoding import shares_piece
+from bertkit.tasks.tokens.features import TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
-
-
-@dataclass(frozen=True, slots=True)
-class PieceCounts:
-    """What a tokenizer makes of the sentences of a split.
-
-    tokens: int64 ``(E,)``, word pieces of each with special tokens.
-    num_windows: rows that they become.
-    num_words_without: words without any piece, which are ``O`` or belong to the entity around them.
-    num_words_shared: words that begin in the same piece as the word before, and can only go on with what that is.
-    """
-
-    tokens: Ints
-    num_windows: int
-    num_words_without: int
-    num_words_shared: int = 0
 
 
 def tagged_report(
     task: TokenTask,
     splits: Mapping[str, Sequence[TaggedExample]],
-    pieces: Mapping[str, PieceCounts],
+    encoded: Mapping[str, TokenWindows],
     *,
     max_length: int,
 ) -> DataReport:
@@ -48,7 +32,7 @@ def tagged_report(
         reports[name] = facts = SplitFacts(rows, "sentence", about)
         facts.tell("", words=words, documents=documents)
         _tell_entities(facts, task, rows)
-        _tell_pieces(facts, len(rows), pieces[name], max_length)
+        _tell_pieces(facts, len(rows), encoded[name], max_length)
         found = _names(rows)
         unseen = sum(entity not in known for entity in found) / len(found) if found and name != "train" else None
         facts.tell("" if unseen is None else f"{100 * unseen:.1f} % of the entities are not in train", unseen=unseen)
@@ -71,14 +55,17 @@ def _tell_entities(facts: SplitFacts, task: TokenTask, rows: Sequence[TaggedExam
     facts.count("repaired", repaired, "tag", f"outside the scheme {scheme}", mark="REPAIRED")
 
 
-def _tell_pieces(facts: SplitFacts, num_sentences: int, pieces: PieceCounts, max_length: int) -> None:
-    shortest, median, longest = int(pieces.tokens.min()), float(np.median(pieces.tokens)), int(pieces.tokens.max())
+def _tell_pieces(facts: SplitFacts, num_sentences: int, windows: TokenWindows, max_length: int) -> None:
+    assert windows.first_pieces is not None, "windows were made with words"
+    tokens = np.diff(windows.pieces.boundaries) + 2
+    shortest, median, longest = int(tokens.min()), float(np.median(tokens)), int(tokens.max())
     line = f"word pieces of a sentence: {shortest} to {longest:,}, median {median:g}"
-    if pieces.num_windows != num_sentences:
-        line += f"; windows of {max_length} make {pieces.num_windows:,} rows"
-    facts.tell(line, tokens=(shortest, median, longest), windows=pieces.num_windows)
-    facts.count("words_without", pieces.num_words_without, "word", "without a word piece: O, or what is around")
-    facts.count("words_shared", pieces.num_words_shared, "word", "in the piece of the word before, with its entity")
+    if len(windows) != num_sentences:
+        line += f"; windows of {max_length} make {len(windows):,} rows"
+    facts.tell(line, tokens=(shortest, median, longest), windows=len(windows))
+    without, shared = int((windows.first_pieces < 0).sum()), int(shares_piece(windows.first_pieces).sum())
+    facts.count("words_without", without, "word", "without a word piece: O, or what is around")
+    facts.count("words_shared", shared, "word", "in the piece of the word before, with its entity")
 
 
 def _names(rows: Sequence[TaggedExample]) -> list[tuple[str, str]]:

@@ -11,24 +11,24 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.batch import Batch, collate
-from bertkit.engine.scoring import Check, stop_nothing, token_outputs
+from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
 from bertkit.errors import ConfigError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Examples, Row, Split
+from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.tokens.baseline import majority_baseline
-from bertkit.tasks.tokens.decoding import shares_piece, word_labels
+from bertkit.tasks.tokens.decoding import word_labels
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
 from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
 from bertkit.tasks.tokens.reading import NER, RULES, read_tagged
-from bertkit.tasks.tokens.report import PieceCounts, tagged_report
+from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
@@ -45,8 +45,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     task: TokenTask
     model_class = BertForTokenClassification
 
-    # ------------------------------------------------------------------------------------------------------ data
-
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("label_all_pieces",)
 
@@ -57,9 +55,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[TaggedExample]:
         return read_tagged(self.task, path, split, on_error=on_error)
 
-    def hold_out(
-        self, train: Examples[TaggedExample], share: float, seed: int
-    ) -> tuple[Examples[TaggedExample], Examples[TaggedExample]]:
+    def hold_out(self, train: Examples[TaggedExample], share: float, seed: int) -> Halves[TaggedExample]:
         return hold_out_sentences(train, share, seed)
 
     def texts_of(self, example: TaggedExample) -> Sequence[str]:
@@ -84,18 +80,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         settings: ReadingSettings,
     ) -> DataReport:
         assert settings.max_length is not None
-        counts = {
-            name: PieceCounts(
-                np.diff(windows.pieces.boundaries) + 2,
-                len(windows),
-                int((_first_pieces(windows) < 0).sum()),
-                int(shares_piece(_first_pieces(windows)).sum()),
-            )
-            for name, windows in encoded.items()
-        }
-        return tagged_report(self.task, splits, counts, max_length=settings.max_length)
-
-    # -------------------------------------------------------------------------------------------------- features
+        return tagged_report(self.task, splits, encoded, max_length=settings.max_length)
 
     def encode(
         self,
@@ -122,8 +107,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def collate(self, encoded: TokenWindows, rows: Sequence[int]) -> Batch:
         return collate(encoded.rows, rows, token_targets={"labels": encoded.labels})
 
-    # ----------------------------------------------------------------------------------------------------- model
-
     def head(self) -> Head:
         return {"id2label": self.task.id2label}
 
@@ -140,8 +123,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         counts = np.bincount(train.labels[train.labels != IGNORED]).astype(np.float64)
         shares = counts[counts > 0] / counts.sum()
         return float(-(shares * np.log(shares)).sum())
-
-    # ------------------------------------------------------------------------------------------ outputs and scores
 
     def outputs(self, model: PackedModel, encoded: TokenWindows, *, check: Check = stop_nothing, label: str) -> Floats:
         logits_TC = token_outputs(model, encoded.rows, logits_of, check=check, label=label)
@@ -213,8 +194,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def baseline(self, train: Examples[TaggedExample], dev: Examples[TaggedExample]) -> Row:
         return majority_baseline(train, dev, self.task)
 
-    # ----------------------------------------------------------------------------------------------------- words
-
     def card(self) -> Card:
         kinds = ", ".join(f"`{kind}`" for kind in self.task.types)
         return Card(
@@ -245,11 +224,6 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         """The tag of each word as the model says it, not repaired."""
         numbers = word_labels(given.outputs, given.encoded, self.task.labels.index(OUTSIDE), self._inner_labels())
         return [[self.task.labels[number] for number in row.tolist()] for row in numbers]
-
-
-def _first_pieces(windows: TokenWindows) -> npt.NDArray[np.int64]:
-    assert windows.first_pieces is not None, "windows were made with words"
-    return windows.first_pieces
 
 
 def _piece_losses(given: TagsPredicted) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

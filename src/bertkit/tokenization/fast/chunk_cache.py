@@ -41,14 +41,9 @@ END = "\x00"
 class ChunkEncoder:
     """Texts to ids, with the dictionary that makes it fast. Safe to share between threads.
 
-    A subclass defines how texts become chunks (:meth:`_blocks`) and the ids of new ones (:meth:`_work_out`).
-
-    Args:
-        known: chunks known from the start, and their ids.
-
-    Attributes:
-        max_chunks: the dictionary is cleared when it has more; None: :data:`MAX_CHUNKS`. For texts of megabytes, in
-            which most words repeat, a small one is as fast.
+    A subclass defines how texts become chunks (:meth:`_blocks`) and the ids of new ones (:meth:`_work_out`). ``known``
+    are chunks known from the start, and their ids. The dictionary is cleared when it has more than ``max_chunks``
+    (None: :data:`MAX_CHUNKS`); for texts of megabytes, in which most words repeat, a small one is as fast.
     """
 
     def __init__(self, known: Mapping[str, int]) -> None:

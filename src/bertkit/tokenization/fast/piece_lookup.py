@@ -95,12 +95,7 @@ class WholeTokens:
 
 
 class PartsEncoder(ChunkEncoder):
-    """Texts to ids by a dictionary of chunks and an engine for new ones.
-
-    Args:
-        vocabulary: of the tokenizer.
-        parts: the ``tokenizers`` package set up to tokenize a part of a text, without added tokens.
-    """
+    """Texts to ids by a dictionary of chunks, and ``parts`` for new ones: an engine without added tokens."""
 
     def __init__(self, vocabulary: TokenTable, parts: Tokenizer) -> None:
         self._parts = parts

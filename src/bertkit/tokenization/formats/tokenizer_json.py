@@ -136,7 +136,7 @@ class TokenizerJson:
 def ids_of(vocab: Json, where: str) -> dict[str, int]:
     """A vocabulary with ids, not empty."""
     if isinstance(vocab, dict) and vocab and all(type(number) is int for number in vocab.values()):
-        return vocab  # type: ignore[return-value]
+        return vocab
     raise CheckpointError(f"{where} must be an object of tokens and their whole numbers, got {str(vocab)[:80]}")
 
 

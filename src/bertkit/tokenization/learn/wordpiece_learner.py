@@ -41,11 +41,7 @@ _unused = re.compile(r"\[unused\d+\]")
 def reserved_tokens(num_unused: int = 994) -> list[str]:
     """``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]`` and ``[unusedN]`` in the places of bert-base-uncased.
 
-    Args:
-        num_unused: number of ``[unusedN]``, at least 99 (so that ``[UNK]`` has id 100); the original has 994.
-
-    Raises:
-        ConfigError: fewer than 99.
+    There are at least 99 ``[unusedN]``, so that ``[UNK]`` has id 100; the original has 994.
     """
     if num_unused < 99:
         raise ConfigError(f"num_unused must be at least 99, so that [UNK] has id 100, got {num_unused}")
@@ -123,10 +119,6 @@ def extend_counts(counts: Mapping[str, int], base: Sequence[str], size: int) -> 
 
     New tokens first replace ``[unusedN]``, so that with ``size=len(base)`` the embedding table of a model keeps its
     shape, then follow at the end. Words are chosen by the total number of pieces they save.
-
-    Raises:
-        ConfigError: ``size`` smaller than ``base``.
-        InputError: ``base`` has a token twice.
     """
     known = dict(zip(base, range(len(base)), strict=True))
     if len(known) != len(base):

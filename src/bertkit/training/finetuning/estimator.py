@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.system.console import quiet
+from bertkit.system.untrusted_files import Json
 
 if TYPE_CHECKING:
     from bertkit.model.models import BertForSequenceClassification
@@ -286,7 +287,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _rebuild(weights: bytes, shape: dict[str, Any], device: str | None) -> BertForSequenceClassification:
+def _rebuild(weights: bytes, shape: dict[str, Json], device: str | None) -> BertForSequenceClassification:
     import torch
     from safetensors.torch import load
 

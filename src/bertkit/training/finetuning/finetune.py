@@ -17,6 +17,7 @@ from bertkit.system.console import say
 from bertkit.system.json_files import parsed, printable, read_json, write_json
 from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask, task_of
 from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.registry import Task, task_to_dict
@@ -83,7 +84,7 @@ def finetune(
     run = FinetuneFolder(out)
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
-        settings = {
+        settings: dict[str, Json] = {
             "task": task_to_dict(task),
             "data": printable(data),
             "model": printable(model),
@@ -99,7 +100,7 @@ def finetune(
             if config.keep == "best" and "keep" in config.model_fields_set:
                 run.keep_best((*finished.seeds, *finished.replaced), finished.chosen_seed)
             return finished
-        identity = {"task": task.name, "model_sha256": settings["model_sha256"]}
+        identity: dict[str, Json] = {"task": task.name, "model_sha256": settings["model_sha256"]}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
         job = _prepare(task, data, str(model), start, config, run)
         job = replace(job, identity=identity | job.identity, device=device, cache=folder, callbacks=callbacks)
@@ -162,7 +163,7 @@ def _prepare(
         f"{config.epochs}, learning rate {config.learning_rate:g}, batch {config.batch_size * config.accumulation}, "
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}" + (", encoder frozen" if config.freeze_encoder else "")
     )
-    identity = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
+    identity: dict[str, Json] = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
     return Job(workflow, encoded, config, run, start, start_name, tokenizer, identity, None, None)
 
 

@@ -85,10 +85,6 @@ class FinetuneFolder(RunFolder):
         """Folder of one seed."""
         return self.path / f"seed-{seed}"
 
-    def checkpoints(self, seed: int) -> Path:
-        """Folder of a seed's training states."""
-        return self.seed(seed) / CHECKPOINTS
-
     def keep_best(self, seeds: Iterable[SeedResult], chosen: int) -> None:
         """Delete the models of these seeds, except ``best/`` of the chosen one, whose files are those of the run."""
         for seed in seeds:

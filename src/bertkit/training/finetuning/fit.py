@@ -19,6 +19,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask
 from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -30,7 +31,7 @@ from bertkit.training.finetuning.frozen_encoder import (
     windows_apart,
 )
 from bertkit.training.trainer.batch_plan import EpochPlan
-from bertkit.training.trainer.callbacks import Callback, reporting
+from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import LoopOptions, Progression, Trainer
 from bertkit.training.trainer.loop_options import Record
@@ -76,16 +77,14 @@ class FitOptions:
     identity: what a checkpoint must agree with on resume.
     log: called with one record per step and per epoch.
     on_resume: called before the first record with the step that the run starts at, and the last one evaluated.
-    callbacks: see :class:`~bertkit.training.trainer.callbacks.Callback`.
     cache: folder of the feature cache for a frozen encoder.
-    label: of the progress bar.
     end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
         replace it.
     """
 
     folder: Path | None = None
     resume: bool = False
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    identity: Mapping[str, Json] = field(default_factory=dict)
     log: Callable[[Record], None] = lambda record: None
     on_resume: Callable[[int, int], None] = lambda step, evaluated_step: None
     callbacks: Sequence[Callback] = ()
@@ -161,7 +160,7 @@ def fit(
     return Fit(model, at, bool(at.epochs) and _is_dead(at.epochs[-1], floor), floor, last)
 
 
-def _is_dead(epoch: Mapping[str, Any], floor: float) -> bool:
+def _is_dead(epoch: Record, floor: float) -> bool:
     return bool(epoch["train_loss"] > (1 - DEAD_MARGIN) * floor)
 
 
@@ -171,7 +170,7 @@ class _EndWhenDead(Callback):
     def __init__(self, floor: float) -> None:
         self.floor = floor
 
-    def on_epoch(self, trainer: Trainer[Any], record: Record) -> None:
+    def on_epoch(self, trainer: AnyTrainer, record: Record) -> None:
         at, num_steps = trainer.at, trainer.options.num_steps
         if max(DEAD_FROM * num_steps, DEAD_FROM_STEP) <= at.step < num_steps and _is_dead(record, self.floor):
             say(f"{trainer.options.label}: loss {record['train_loss']:.4f} after step {at.step} of {num_steps}: dead")
@@ -229,7 +228,7 @@ def _frozen_parts(
 
 def _trainer(
     parts: _Parts, workflow: AnyWorkflow, dev: Dev | None, config: FinetuneConfig, seed: int, options: FitOptions
-) -> Trainer[Any]:
+) -> AnyTrainer:
     def evaluate(check: Callable[[], None]) -> dict[str, float]:
         assert dev is not None
         found = Predicted(dev.examples, dev.encoded, parts.outputs(check), {})

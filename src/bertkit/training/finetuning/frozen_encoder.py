@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bertkit.batch import Batch
-from bertkit.engine.scoring import row_outputs
+from bertkit.engine.torch_backend import row_outputs
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput

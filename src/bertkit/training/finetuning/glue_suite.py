@@ -7,13 +7,13 @@ import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.runs import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
 from bertkit.tasks.reading.splits import beside, own_folder
 from bertkit.tasks.run_rows import read_rows
@@ -76,7 +76,7 @@ class GlueResult:
     submission: tuple[str, ...] = ()
     not_submitted: dict[str, str] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The content of ``glue.json``; the folder of each task has its own ``metrics.json``."""
         return {
             "tasks": {
@@ -150,7 +150,6 @@ def finetune_glue(
     *,
     resume: bool = False,
     device: str | None = None,
-    revision: str | None = None,
     cache: str | Path | None = "auto",
 ) -> GlueResult:
     """Fine-tune on every GLUE task that has files.
@@ -163,7 +162,6 @@ def finetune_glue(
         config: settings of every task; None means all defaults.
         resume: continue; finished tasks are kept.
         device: ``"cpu"`` (default) or ``"cuda"``.
-        revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder, see :func:`bertkit.training.finetuning.finetune.finetune`.
 
     Raises:
@@ -194,7 +192,7 @@ def finetune_glue(
     for task in tasks:
         say(f"--- {task.name} ({len(results) + 1} of {len(tasks)}): {task.about}")
         results[task.name] = finetune(
-            task, data, model, out / task.name, config, resume=resume, device=device, revision=revision, cache=cache
+            task, data, model, out / task.name, config, resume=resume, device=device, cache=cache
         )
         write_json(out / "glue.json", GlueResult(out, results, missing).to_dict())
     written, absent = write_submission(out, data, {name: out / name for name in results}, device=device)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks.workflow import Card, Decision
 from bertkit.training.finetuning.finetune_results import FinetuneResult
 
@@ -14,13 +15,9 @@ HUB_METRICS = {"macro_f1": "f1", "matthews": "matthews_correlation", "pearson": 
 
 
 def model_card(result: FinetuneResult, card: Card, decision: Decision, pictures: Sequence[str]) -> str:
-    """Markdown with the YAML front matter that the Hub reads. Every number comes from the result.
+    """Markdown with the YAML front matter that the Hub reads. Every number comes from ``result``, a finished run.
 
-    Args:
-        result: a finished run.
-        card: the words of its kind of task.
-        decision: of the published model, see :mod:`bertkit.tasks.decision_file`.
-        pictures: file names to show.
+    ``card`` has the words of its kind of task; ``decision`` is that of its model; ``pictures`` are file names.
     """
     protocol, data = result.protocol, result.protocol["data"]
     settings = [(name, _plain(value)) for name, value in _settings(protocol, decision).items()]
@@ -76,7 +73,7 @@ def _front_matter(result: FinetuneResult, card: Card) -> str:
     return "\n".join(["---", "library_name: bertkit", f"pipeline_tag: {card.pipeline}", *lines, "---\n"])
 
 
-def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
+def _settings(protocol: Mapping[str, Any], decision: Decision) -> dict[str, Json]:
     data = protocol["data"]
     cut = 100 * data["truncated_share"]["train"]
     chosen = {name: decision[name] for name in ("temperature", "thresholds", "null_threshold") if name in decision}
@@ -104,7 +101,7 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Json) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)

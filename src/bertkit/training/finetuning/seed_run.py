@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
+from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
 from bertkit.tasks.decision_file import write_decision
 from bertkit.tasks.reading_settings import ReadingSettings
@@ -30,7 +30,7 @@ from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, FitOptions, fit
 from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.run_folder import LOG, RunLog
+from bertkit.training.trainer.run_folder import CHECKPOINTS, LOG, RunLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TaskData:
     more: Mapping[str, Encoded] = field(default_factory=dict)
     source: str = ""
 
-    def facts(self, max_length: int) -> dict[str, Any]:
+    def facts(self, max_length: int) -> dict[str, Json]:
         """The part ``data`` of the protocol block."""
         rows, parts = self.rows, {"train": self.train, "dev": self.dev}
         files = {"train": rows.train.path, "dev": rows.dev.path}
@@ -96,7 +96,7 @@ class Job:
     start: Path
     start_name: str
     tokenizer: PreTrainedTokenizer
-    identity: dict[str, Any]
+    identity: dict[str, Json]
     device: str | None
     cache: Path | None
     callbacks: Sequence[Callback] = ()
@@ -119,7 +119,7 @@ class Job:
             return fit(model, self.workflow, self.data.train, self.dev, self.config, seed=seed, options=options)
 
 
-def settings_of_seed(config: FinetuneConfig) -> dict[str, Any]:
+def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
     """What the training of a single seed depends on, and a resumed one must agree with."""
     # Settings that the first release did not have are left out at the value that stands for what it did.
     unset = {"metric_for_best"} if config.metric_for_best is None else set()
@@ -142,18 +142,15 @@ def _check_room(model: PackedModel, folder: Path, config: FinetuneConfig) -> Non
 def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedResult:
     """Train one seed, or read its result if it is finished.
 
-    Args:
-        job: what is trained.
-        seed: new head, data order, dropout.
-        resume: continue from the newest checkpoint of the seed, if there is one.
-        replaceable: another seed will replace this one if it is dead, so it need not run to its end.
+    ``resume`` continues from its newest checkpoint, if there is one. If ``replaceable``, another seed will replace this
+    one if it is dead, so it need not run to its end.
     """
     if (finished := job.run.seed_result(seed)) is not None:
         return finished
     label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
     with RunLog(job.run.seed(seed) / LOG) as log:
         options = FitOptions(
-            folder=job.run.checkpoints(seed),
+            folder=job.run.seed(seed) / CHECKPOINTS,
             resume=resume,
             identity=job.identity,
             log=log,
@@ -196,12 +193,12 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
         remarks=scored.remarks,
     )
     write_json(folder / METRICS, asdict(result))
-    shutil.rmtree(job.run.checkpoints(seed), ignore_errors=True)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
 
 
 def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
-    """Score dev and the further labelled sets; the result for dev, all scores, all files."""
+    """The result for dev, and all scores and files: those of the further labelled sets, too."""
     workflow, data = job.workflow, job.data
     dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
     scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
@@ -230,7 +227,7 @@ def _save_models(job: Job, trained: Fit, folder: Path) -> None:
         job.tokenizer.save_pretrained(folder / "last")
 
 
-def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Any] | None) -> dict[str, Any]:
+def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | None) -> dict[str, Json]:
     """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
 
     Args:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,6 +22,7 @@ from bertkit.model.models import BertForMaskedLM, BertForNextSentencePrediction,
 from bertkit.model.resize import resize_vocabulary
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
+from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import BertTokenizer, WordpieceTokenizer
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 from bertkit.training.pretraining.word_statistics import cooccurrence_vectors, unigram_logits
@@ -62,7 +62,7 @@ class NewWords:
             f"rows of its pieces{unknown}"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, int | str]:
         """The record in ``metrics.json``."""
         return {
             "count": len(self),
@@ -118,7 +118,7 @@ def _check_settings(base: BertTokenizer, extended: BertTokenizer, known: set[str
             )
 
 
-def _settings(tokenizer: BertTokenizer) -> dict[str, Any]:
+def _settings(tokenizer: BertTokenizer) -> dict[str, bool | int | str | None]:
     """What determines, besides the tokens, how a text is split."""
     vocabulary = tokenizer._vocabulary
     strips = vocabulary.strip_accents
@@ -176,8 +176,8 @@ class Start:
     sha256: str | None
     new_parts: tuple[str, ...]
     untrained: tuple[str, ...]
-    shape: dict[str, Any] = field(default_factory=dict)
-    new_words: dict[str, Any] | None = None
+    shape: dict[str, Json] = field(default_factory=dict)
+    new_words: dict[str, int | str] | None = None
 
 
 def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:

@@ -113,10 +113,7 @@ def original_plan(
         do_whole_word_mask=config.masking == "whole-word",
     )
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    documents: list[TokenizedDocument] = [
-        StoredDocument(store, names, first, end) for first, end in pairwise(store.document_boundaries.tolist())
-    ]
-    instances = instances_from_documents(documents, list(tokenizer.vocab), settings, Random(config.seed))
+    instances = instances_from_documents(_documents(store, names), list(tokenizer.vocab), settings, Random(config.seed))
     # Without the original's last shuffle, because each epoch is shuffled anew.
     examples = Examples.of(instances, tokenizer.vocab)
     return EpochPlan(
@@ -144,6 +141,12 @@ def _check_size(store: TokenStore, config: PretrainConfig, num_ranks: int) -> No
         f"{', '.join(times)} are more than {MOST_TOKENS:,}. Lower dupe_factor, or use protocol 'bertkit', which makes "
         "examples while training"
     )
+
+
+def _documents(store: TokenStore, names: Sequence[str]) -> list[TokenizedDocument]:
+    """The corpus as documents of tokenized sentences."""
+    bounds = store.document_boundaries.tolist()
+    return [StoredDocument(store, names, first, end) for first, end in pairwise(bounds)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

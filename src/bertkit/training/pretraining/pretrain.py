@@ -36,6 +36,7 @@ from bertkit.optim import (
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, read_json, write_json
+from bertkit.system.untrusted_files import Json
 from bertkit.training.pretraining.initial_model import Model, Start, make_network
 from bertkit.training.pretraining.pretrain_data import held_out_data, held_out_scores, training_data
 from bertkit.training.pretraining.pretrain_report import MeasuredPlan, Report, matmul_peak
@@ -65,10 +66,6 @@ class PretrainFolder(RunFolder):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
         self.model, self.checkpoints = self.path / "model", self.path / CHECKPOINTS
-
-    def drop_checkpoints(self) -> None:
-        """Delete the training states of the finished run; its model stays."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -123,11 +120,8 @@ def pretrain(
         device: where to train. Under ``torchrun`` only its kind, ``cpu`` or ``cuda``: each process has its own.
 
     Raises:
-        ConfigError: contradictory settings; a folder that holds a run with ``resume=False``; a config that does not fit
-            the store; another process is training into ``out``.
-        DataError: a damaged store, or one made with another tokenizer than ``dev`` or (new words aside) the checkpoint.
-        CheckpointError: the run in ``out`` was started with other settings or data; a checkpoint that does not load.
-        MissingExtraError: TensorBoard is asked for but not installed.
+        ConfigError, DataError, CheckpointError, MissingExtraError: settings, store or start do not fit each other, or
+            not the run in ``out``; nothing was trained.
         TrainingError, Interrupted, ResourceError: see :meth:`Trainer.run`.
     """
     config = config or PretrainConfig()
@@ -157,9 +151,7 @@ def pretrain(
             rank=parallel.rank,
             num_ranks=parallel.num_ranks,
         )
-        num_workers = config.num_workers
-        if num_workers is None:  # a CPU that computes with all its cores gains nothing from them
-            num_workers = 0 if parallel.device.type == "cpu" else 1
+        num_workers = _num_workers(config, parallel.device)
         ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))
         evaluate = None
         if dev is not None:
@@ -208,7 +200,6 @@ def _trainer(
 
 
 def _run(trainer: Trainer[Batch], report: Report) -> None:
-    """Train to the end, from the newest checkpoint if there is one."""
     resumed = trainer.resume()
     if not trainer.parallel.is_first:
         trainer.run()
@@ -218,6 +209,13 @@ def _run(trainer: Trainer[Batch], report: Report) -> None:
         trainer.run()
     finally:
         report.close()
+
+
+def _num_workers(config: PretrainConfig, device: torch.device) -> int:
+    """Threads that prefetch batches. A CPU that computes with all its cores gains nothing from them."""
+    if config.num_workers is not None:
+        return config.num_workers
+    return 0 if device.type == "cpu" else 1
 
 
 def loop_options(config: PretrainConfig, folder: Path, identity: Mapping[str, Any]) -> LoopOptions:
@@ -266,7 +264,7 @@ def make_schedule(config: PretrainConfig, clock: Callable[[], float]) -> Schedul
 def _identity(store: TokenStore, config: PretrainConfig, model: Model, dev: TokenStore | None) -> dict[str, Any]:
     """What a run and its resumption must have in common."""
     if isinstance(model, str | Path):
-        start: dict[str, Any] = {"sha256": model_hash(model)}
+        start: dict[str, Json] = {"sha256": model_hash(model)}
     else:
         start = (model if isinstance(model, BertConfig) else model.config).to_dict()
 
@@ -310,7 +308,7 @@ def _finish(
         "hardware": {**hardware(trainer.device), "processes": trainer.parallel.num_ranks},
     }
     write_json(run.path / METRICS, told)
-    run.drop_checkpoints()
+    shutil.rmtree(run.checkpoints, ignore_errors=True)
     return _read_result(run)
 
 
@@ -318,7 +316,7 @@ def _read_result(run: PretrainFolder) -> PretrainResult:
     path = run.path / METRICS
     told = read_json(path, dict[str, Any])
     start = parsed(told.get("start"), dict[str, Any], f"{path}: start")
-    new_words = parsed(start.get("new_words") or {}, dict[str, Any], f"{path}: start.new_words")
+    new_words = parsed(start.get("new_words") or {}, dict[str, int | str], f"{path}: start.new_words")
     values = {
         "model": run.model,
         **{name: told.get(name) for name in ("progression", "unigram_entropy", "speed")},

@@ -20,6 +20,7 @@ from bertkit.config.presets import preset
 from bertkit.data.examples.masking import Unit
 from bertkit.data.examples.pairs import Objective
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
+from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 
 #: Steps of a run without a limit of steps or time.
@@ -250,7 +251,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     return Recipe(path.stem, summary, _model(path, model), config)
 
 
-def _model(path: Path, table: dict[str, Any]) -> BertConfig:
+def _model(path: Path, table: dict[str, Json]) -> BertConfig:
     sizes = dict(table)
     named = sizes.pop("preset", None)
     try:

@@ -6,16 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.batch import split_by_budget
 from bertkit.errors import ConfigError, DataError
-
-#: The input of one forward pass: a :class:`bertkit.batch.Batch`, or another type for another module.
-BatchT = TypeVar("BatchT")
+from bertkit.training.trainer.loop_options import BatchT
 
 
 class Plan(Protocol[BatchT]):

@@ -8,6 +8,9 @@ from typing import Any
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import Record
 
+#: A trainer on batches of any kind.
+AnyTrainer = Trainer[Any]
+
 
 class Callback:
     """Called during training, between steps; each method does nothing by default.
@@ -21,27 +24,27 @@ class Callback:
                 print(record["epoch"], record["train_loss"], record["dev_accuracy"])
     """
 
-    def on_begin(self, trainer: Trainer[Any]) -> None:
+    def on_begin(self, trainer: AnyTrainer) -> None:
         """Before the first step, also of a resumed run (``trainer.at.step`` steps are done)."""
 
-    def on_step(self, trainer: Trainer[Any], record: Record) -> None:
+    def on_step(self, trainer: AnyTrainer, record: Record) -> None:
         """After an optimizer step.
 
         ``record``: ``step``, ``epoch``, ``loss``, ``lr``, ``grad_norm`` and the speed.
         """
 
-    def on_epoch(self, trainer: Trainer[Any], record: Record) -> None:
+    def on_epoch(self, trainer: AnyTrainer, record: Record) -> None:
         """After an epoch and its evaluation.
 
         ``record``: ``step``, ``epoch``, ``train_loss``, ``dev_loss`` and each ``dev_METRIC``, ``seconds``.
         """
 
-    def on_end(self, trainer: Trainer[Any]) -> None:
+    def on_end(self, trainer: AnyTrainer) -> None:
         """After the last step, before the best weights are restored."""
 
 
 def reporting(
-    trainer: Trainer[Any], log: Callable[[Record], None], callbacks: Sequence[Callback]
+    trainer: AnyTrainer, log: Callable[[Record], None], callbacks: Sequence[Callback]
 ) -> Callable[[Record], None]:
     """A log that also calls callbacks."""
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,11 @@ from bertkit.optim import Schedule, set_learning_rate
 from bertkit.system.console import Progress, clock, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import as_stored
-from bertkit.training.trainer.batch_plan import BatchT, Plan
+from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
 from bertkit.training.trainer.loop_options import (
+    BatchT,
     Evaluate,
     LoopOptions,
     Loss,
@@ -172,7 +173,7 @@ class Trainer(Generic[BatchT]):
         """
         began = time.perf_counter()
         step, precision = self.at.step, self.options.precision
-        batches = [self._on_device(batch) for batch in self.plan.micro_batches(step)]
+        batches = [batch.to(self.device) for batch in self.plan.micro_batches(step)]
         num_targets, num_batches = self._count(batches)
         scale = loss_scale(self.at, precision)
         sums = self._backward(batches, num_batches, num_targets, scale)
@@ -204,7 +205,7 @@ class Trainer(Generic[BatchT]):
         """Targets of each term of the loss over all ranks, and the largest number of micro-batches of a rank."""
         own: dict[str, float] = {}
         for batch in batches:
-            _add(own, cast(Trainable, self.model).num_targets(batch))
+            _add(own, cast(Trainable[BatchT], self.model).num_targets(batch))
         total: dict[str, float] = {}
         counted = self.parallel.gather((own, len(batches)))
         for targets, _ in counted:
@@ -219,12 +220,12 @@ class Trainer(Generic[BatchT]):
         passes = [(batch, 1.0) for batch in batches]
         if self.parallel.is_sharded:
             # Every pass gathers weights, so all ranks must make equally many; some repeat one with weight 0.
-            spare = batches[0] if batches else self._on_device(self.plan.micro_batches(0)[0])
+            spare = batches[0] if batches else self.plan.micro_batches(0)[0].to(self.device)
             passes += [(spare, 0.0)] * (num_batches - len(batches))
         for number, (batch, weight) in enumerate(passes, start=1):
             self.parallel.begin_micro_batch(self.model, last=number == len(passes))
             with autocast(self.options.precision, self.device):
-                terms = cast(Trainable, self.model).forward_packed(batch).loss_terms
+                terms = cast(Trainable[BatchT], self.model).forward_packed(batch).loss_terms
             assert terms, "the plan made a batch without targets"
             shares = [term.total * (weight * scale) / num_targets[name] for name, term in terms.items()]
             torch.stack(shares).sum().backward()
@@ -232,9 +233,6 @@ class Trainer(Generic[BatchT]):
                 if weight and name in terms:
                     sums[place] += terms[name].total.detach()
         return sums
-
-    def _on_device(self, batch: BatchT) -> BatchT:
-        return cast(BatchT, cast(Any, batch).to(self.device))
 
     def _progress(self) -> Progress:
         """A bar of steps; of seconds if a time budget ends the run, because the number of steps is unknown."""

@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self, TypeVar
+
+import torch
 
 from bertkit.errors import CheckpointError
 from bertkit.model.losses import LossTerm
 from bertkit.system.console import clock
 from bertkit.system.json_files import parsed
+from bertkit.system.untrusted_files import Json
 
 #: ``evaluate(check)`` returns the dev scores; it calls ``check()`` regularly, which raises after a signal.
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
@@ -21,6 +24,12 @@ Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 Record = dict[str, Any]
 
 
+class OnDevice(Protocol):
+    """A batch that can be moved."""
+
+    def to(self, device: torch.device) -> Self: ...
+
+
 class Loss(Protocol):
     """What :class:`Trainer` reads from a forward pass; every head of :mod:`bertkit.model` returns it."""
 
@@ -28,12 +37,17 @@ class Loss(Protocol):
     loss_terms: dict[str, LossTerm] | None
 
 
-class Trainable(Protocol):
+#: The input of one forward pass: a :class:`bertkit.batch.Batch`, or another type for another module.
+BatchT = TypeVar("BatchT", bound=OnDevice)
+BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
+
+
+class Trainable(Protocol[BatchT_contra]):
     """A model that can be trained: an ``nn.Module`` with these methods."""
 
-    def forward_packed(self, batch: Any) -> Loss: ...
+    def forward_packed(self, batch: BatchT_contra) -> Loss: ...
 
-    def num_targets(self, batch: Any) -> dict[str, float]: ...
+    def num_targets(self, batch: BatchT_contra) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +76,7 @@ class LoopOptions:
     monitor: str | None = None
     patience: int | None = None
     folder: Path | None = None
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    identity: Mapping[str, Json] = field(default_factory=dict)
     checkpoint_every_s: float = 120.0
     keep: int = 2
     label: str = "training"
@@ -107,8 +121,6 @@ class Progression:
 
     seconds: time in training steps (data, forward, backward, update), over all parts of a resumed run, without
         evaluations, checkpoints, and steps that a killed process made after its last checkpoint.
-    stopped_early: by :attr:`LoopOptions.patience`.
-    stopped_by_time: by :attr:`LoopOptions.max_seconds`.
     loss_scale, steps_since_overflow, num_skipped: see :mod:`bertkit.training.trainer.precision`; skipped steps count in
         ``step``.
     """

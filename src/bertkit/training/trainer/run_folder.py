@@ -6,12 +6,14 @@ import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TextIO
+from typing import ClassVar, TextIO
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
 from bertkit.system.atomic_files import held_lock, make_folder, write_atomically
 from bertkit.system.json_files import as_stored, read_json, read_lines, write_json
+from bertkit.system.untrusted_files import Json
+from bertkit.training.trainer.loop_options import Record
 from bertkit.training.trainer.snapshot import remove_remains
 
 LOG = "log.jsonl"
@@ -24,7 +26,7 @@ class RunLog:
         self.path = path
         self._file: TextIO | None = None
 
-    def __call__(self, record: Mapping[str, Any]) -> None:
+    def __call__(self, record: Record) -> None:
         try:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +63,7 @@ class RunLog:
         self.close()
 
 
-def read_log(path: Path) -> Iterator[dict[str, Any]]:
+def read_log(path: Path) -> Iterator[Record]:
     """The records of a log, one at a time; an unfinished last line, from a killed process, is left out."""
     for number, record in enumerate(read_lines(path), start=1):
         if not isinstance(record.get("step"), int):
@@ -121,7 +123,7 @@ class RunFolder:
                 with contextlib.suppress(OSError):  # it is not empty
                     self.path.rmdir()
 
-    def check(self, settings: Mapping[str, Any], *, resume: bool, free: Collection[str] = ()) -> None:
+    def check(self, settings: Mapping[str, Json], *, resume: bool, free: Collection[str] = ()) -> None:
         """Make sure that a run with these settings may be written here.
 
         Settings of a run that stopped before its first step bind nobody.
@@ -145,11 +147,11 @@ class RunFolder:
                 f"{self.path} is not empty and holds no run ({', '.join(others[:5])}): choose a new folder for --out"
             )
 
-    def begin(self, settings: Mapping[str, Any]) -> None:
+    def begin(self, settings: Mapping[str, Json]) -> None:
         """Write the settings; from now on the folder holds a run."""
         write_json(self.path / self.settings_file, as_stored({"format_version": FORMAT_VERSION, **settings}))
 
-    def _completed(self, theirs: dict[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    def _completed(self, theirs: dict[str, Json], ours: Mapping[str, Json]) -> dict[str, Json]:
         """Settings written by an older version, plus those of ``ours`` that it did not have."""
         return theirs
 
@@ -159,7 +161,7 @@ class RunFolder:
         return self.is_finished or any(any(self.path.glob(name)) for name in (f"{self.states}/step-*", str(log)))
 
 
-def _must_agree(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], free: Collection[str]) -> None:
+def _must_agree(path: Path, theirs: Mapping[str, Json], ours: Mapping[str, Json], free: Collection[str]) -> None:
     told = []
     for key in sorted((theirs.keys() | ours.keys()) - set(free)):
         was, now = theirs.get(key), ours.get(key)

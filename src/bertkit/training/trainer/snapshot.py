@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard, sha256_file, sync_file, sync_folder
 from bertkit.system.json_files import parsed, read_json
+from bertkit.system.untrusted_files import Json
 from bertkit.training.trainer.generators import capture_generators, restore_generators, seed_generators
 from bertkit.training.trainer.parallel import Parallel
 
@@ -178,7 +179,7 @@ def _describe(path: Path) -> dict[str, int | str]:
 def take_snapshot(
     model: nn.Module,
     optimizer: Optimizer,
-    values: Mapping[str, Any],
+    values: Mapping[str, Json],
     *,
     best: Mapping[str, Tensor] | None = None,
     parallel: Parallel,
@@ -245,7 +246,7 @@ def _restore(
         raise CheckpointError(f"{source} holds the weights of a model with other shapes")
     copy_into(model, parts["model"])
     _load_optimizer(model, optimizer, parts["optimizer"])
-    _restore_generators(parallel.rank, parts["generator"], snapshot.values)
+    _restore_generators(parallel.rank, parts["generator"], snapshot)
     return {name: _as(value, parameters[name]).clone() for name, value in parts["best"].items()}
 
 
@@ -256,9 +257,9 @@ def copy_into(model: nn.Module, values: Mapping[str, Tensor]) -> None:
             parameter.copy_(_as(values[name], parameter))
 
 
-def check_identity(ours: Mapping[str, Any], theirs: object, source: str) -> None:
+def check_identity(ours: Mapping[str, Json], theirs: object, source: str) -> None:
     """Refuse a snapshot of another run; the message lists up to five settings or data that differ."""
-    theirs = parsed(theirs, dict[str, Any], f"{source}: identity")
+    theirs = parsed(theirs, dict, f"{source}: identity")
     if differing := sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)):
         told = "; ".join(f"{key} was {theirs.get(key)!r}, now {ours.get(key)!r}" for key in differing[:5])
         raise CheckpointError(f"{source} belongs to another run: {told}. Resume with the same settings and data")
@@ -273,14 +274,14 @@ def _as(value: Tensor, like: Tensor) -> Tensor:
     return value.to(like.device)
 
 
-def _restore_generators(rank: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    others = values.get("generators_of_other_ranks", [])
+def _restore_generators(rank: int, tensors: Mapping[str, Tensor], snapshot: Snapshot) -> None:
+    others = snapshot.values.get("generators_of_other_ranks", [])
     if 0 < rank <= len(others):
         prefix = f"rank{rank}."
         own = {name.removeprefix(prefix): state for name, state in tensors.items() if name.startswith(prefix)}
         restore_generators(own, others[rank - 1])
         return
-    restore_generators(tensors, values["generators"])
+    restore_generators(tensors, snapshot.values["generators"])
     if rank > 0:  # unknown to the snapshot: a stream of its own, derived from rank 0
         seed_generators(int(torch.randint(2**62, ())) ^ rank)
 

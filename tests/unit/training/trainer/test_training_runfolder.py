@@ -118,7 +118,4 @@ def test_what_a_kill_left_is_removed_and_the_rest_kept(kind: type[RunFolder], tm
 
 def test_paths_of_a_pretraining_run(tmp_path: Path) -> None:
     run = PretrainFolder(tmp_path)
-    run.checkpoints.mkdir()
-    run.model.mkdir()
-    run.drop_checkpoints()
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (run.checkpoints, run.model) == (tmp_path / "checkpoints", tmp_path / "model")
