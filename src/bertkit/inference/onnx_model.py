@@ -138,9 +138,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not isinstance(values["variants"], dict) or not values["variants"].keys() <= FILES.keys():
             raise ValueError(f"variants {values['variants']!r:.60}")
         if not isinstance(values["token_outputs"], list):
-            raise ValueError("token_outputs is no list")
+            raise ValueError("token_outputs is not a list")
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} is no export: it has no {MANIFEST}. Make one: bertkit export MODEL") from None
+        raise CheckpointError(
+            f"{folder} is not an exported model: it has no {MANIFEST}. Make one with: bertkit export MODEL"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
     return dict(values)

@@ -79,7 +79,7 @@ def empty_blocks() -> bytes:
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     # the table
     "nothing": (index_is(b""), "it has 0 bytes"),
-    "another file": (index_is(os.urandom(500)), "does not end as a checkpoint index does"),
+    "another file": (index_is(os.urandom(500)), "its end is not that of a checkpoint index"),
     "too large": (index_is(bytes(MAX_INDEX_BYTES + 1)), "more than 8,388,608 bytes"),
     "wrong checksum": (index_is(table([block(GOOD, spoil=1)], [b"b"])), "checksum of the block at 0 is wrong"),
     "compressed": (index_is(table([block(GOOD, kind=1)], [b"b"])), r"compressed \(kind 1\)"),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name twice": (entries_are((b"", header()), (b"a", entry()), (b"a", entry(start=8))), "'a' is there twice"),
     "names out of order": (entries_are((b"", header()), (b"b", entry()), (b"a", entry(start=8))), "not in order"),
     "shares what is not there": (index_is(table([SHARED], [b"x"])), "reaches out of its block"),
-    "no restarts": (index_is(table([trailed(struct.pack("<I", 0))], [b""])), "no proper list of restarts"),
+    "no restarts": (index_is(table([trailed(struct.pack("<I", 0))], [b""])), "malformed list of restarts"),
     "too many restarts": (index_is(table([trailed(struct.pack("<I", 1 << 31))], [b""])), "no proper list"),
     "blocks of nothing": (index_is(empty_blocks()), "the block at 0 has no names"),
     "a very long name": (entries_are((b"", header()), (LONG_NAME, entry())), "more than the limit 1,024"),
@@ -129,9 +129,9 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "in slices of nothing": (tensor_is(entry(more=field(7, b""))), "do not lie along one axis"),
     "described by rubbish": (
         tensor_is(b"\x0b\x0c"),
-        "'a' is not described properly: field 1 has the unknown wire type 3",
+        "'a' has a malformed entry: field 1 has the unknown wire type 3",
     ),
-    "shape a number": (tensor_is(field(1, 1) + field(2, 7)), "'a' is not described properly"),
+    "shape a number": (tensor_is(field(1, 1) + field(2, 7)), "'a' has a malformed entry"),
     "name not UTF-8": (entries_are((b"", header()), (b"\xff", entry())), "utf-8"),
     "graph of another kind": (
         entries_are((b"", header()), (b"_CHECKPOINTABLE_OBJECT_GRAPH", entry([3], dtype=7, size=8))),

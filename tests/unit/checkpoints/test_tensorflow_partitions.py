@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Callable[[], list[tuple[bytes, bytes]]], str]] = {
     "another rank": (lambda: [(b"w", whole_of((2, 2), ((0, 2),)))], "do not lie along one axis"),
     "another shape": (
         lambda: [(slice_key("w", ((0, 2), WHOLE)), PART), (b"w", whole_of((2, 2), ((0, 2), WHOLE)))],
-        r"is not there, or not of shape \[2, 2\]",
+        r"is missing, or does not have the shape \[2, 2\]",
     ),
     "of no tensor": (
         lambda: [(slice_key("v", ((0, 1), WHOLE)), PART), (b"w", entry((2,), start=8))],
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Callable[[], list[tuple[bytes, bytes]]], str]] = {
     ),
     "an enormous shape": (
         lambda: [(b"w", whole_of((1 << 50, 2), ((0, 1 << 50), WHOLE)))],
-        "is not there, or not of shape",
+        "is missing, or does not have the shape",
     ),
 }
 

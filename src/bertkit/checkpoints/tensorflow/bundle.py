@@ -104,7 +104,9 @@ def open_bundle(index: Path) -> Bundle:
                 part = f"{name} (slice {number} of {len(shapes)})"
                 found[part] = _entry(part, parts.pop(slice_key(name, extents), memoryview(b"")))
                 if (found[part].shape, found[part].dtype) != (shape, entry.dtype):
-                    raise ValueError(f"{part} is not there, or not of shape {list(shape)} as its tensor says")
+                    raise ValueError(
+                        f"{part} is missing, or does not have the shape {list(shape)} that its tensor declares"
+                    )
                 inside.append(_info(part, found[part], files))
             slices[name], infos[name] = (axis, inside), replace(inside[0], name=name, shape=entry.shape)
             placed += inside
@@ -232,7 +234,7 @@ def _entry(name: str, message: memoryview) -> _Entry:
             else:
                 numbers[number] = number_of(value)
     except ValueError as error:
-        raise ValueError(f"tensor {name!r} is not described properly: {error}") from None
+        raise ValueError(f"tensor {name!r} has a malformed entry: {error}") from None
     dtype, shard, start, size, checksum = (numbers.get(number, 0) for number in (1, 3, 4, 5, 6))
     return _Entry(dtype, shape, shard, start, size, checksum, tuple(slices))
 
