@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "names out of order": (entries_are((b"", header()), (b"b", entry()), (b"a", entry(start=8))), "not in order"),
     "shares what is not there": (index_is(table([SHARED], [b"x"])), "reaches out of its block"),
     "no restarts": (index_is(table([trailed(struct.pack("<I", 0))], [b""])), "malformed list of restarts"),
-    "too many restarts": (index_is(table([trailed(struct.pack("<I", 1 << 31))], [b""])), "no proper list"),
+    "too many restarts": (index_is(table([trailed(struct.pack("<I", 1 << 31))], [b""])), "malformed list of restarts"),
     "blocks of nothing": (index_is(empty_blocks()), "the block at 0 has no names"),
     "a very long name": (entries_are((b"", header()), (LONG_NAME, entry())), "more than the limit 1,024"),
     "too many names": (

@@ -110,7 +110,7 @@ def test_a_model_with_partitioned_embeddings_converts_to_the_same(tmp_path: Path
 
 PART = entry((1, 2), crc=0)
 CASES: dict[str, tuple[Callable[[], list[tuple[bytes, bytes]]], str]] = {
-    "no such slice": (lambda: [(b"w", whole_of((2, 2), ((0, 2), WHOLE)))], r"w \(slice 1 of 1\) is not there"),
+    "no such slice": (lambda: [(b"w", whole_of((2, 2), ((0, 2), WHOLE)))], r"w \(slice 1 of 1\) is missing"),
     "a gap": (
         lambda: [(b"w", whole_of((3, 2), ((0, 1), WHOLE), ((2, 1), WHOLE)))],
         "leave a gap or overlap at index 1 of axis 0",
