@@ -247,7 +247,7 @@ def _shape(message: memoryview) -> tuple[int, ...]:
         if number == 2:
             sizes.append(max((number_of(part) for key, part in fields(bytes_of(value)) if key == 1), default=0))
     if len(sizes) > 8 or any(size >= 1 << 60 for size in sizes):
-        raise ValueError(f"it has no proper shape: {str(sizes)[:60]}")
+        raise ValueError(f"it has a malformed shape: {str(sizes)[:60]}")
     return tuple(sizes)
 
 
@@ -264,7 +264,7 @@ def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
         if (entry.shape and name == _GRAPH) or entry.size > _MAX_GRAPH_BYTES:
             raise ValueError(f"the text {name!r} has {entry.size:,} bytes in the shape {list(entry.shape)}")
     elif entry.dtype not in DTYPES:
-        raise ValueError(f"tensor {name!r} has the type number {entry.dtype}, which is not one of weights")
+        raise ValueError(f"tensor {name!r} has the type number {entry.dtype}, which weights do not have")
     else:
         needed = prod(entry.shape) * ITEM_BYTES[DTYPES[entry.dtype]]
         if needed != entry.size:
