@@ -127,11 +127,7 @@ class OnnxModel:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What an export wrote about itself.
-
-    Raises:
-        CheckpointError: it is not there or damaged.
-    """
+    """What an export wrote about itself; CheckpointError where that is missing or damaged."""
     path = folder / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -149,12 +145,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:
-    """An ONNX Runtime session on the CPU.
-
-    Raises:
-        CheckpointError: the file is not there, damaged, or needs an operator that this runtime lacks.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """A session on the CPU; CheckpointError for a file that is missing, damaged, or beyond this runtime."""
     runtime = require("onnxruntime", extra="onnx", needed_for="running an exported model")
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")
