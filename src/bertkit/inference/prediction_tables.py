@@ -35,11 +35,7 @@ def check_format(out: Path) -> None:
 
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
-    """Held while a new file is made.
-
-    Raises:
-        ConfigError: it exists, or another process is making it.
-    """
+    """Held while a new file is made; ConfigError if it exists, or another process is making it."""
     busy = f"another process is writing {out}; wait for it, or choose another name for the output"
     with held_lock(out.with_name(f".{out.name}.lock"), busy):
         if out.exists():

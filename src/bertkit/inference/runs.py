@@ -84,13 +84,9 @@ class Classifier(Run):
 def open_run(
     run: str | Path, task: Task | None = None, *, device: str | None = None, revision: str | None = None
 ) -> Run:
-    """Load a run folder of any kind of task, or a checkpoint that has the head for one.
+    """Load a run folder of any kind of task, or a checkpoint (also of the Hub) that has the head for one.
 
-    Args:
-        run: the folder, or a name on the Hub.
-        task: says what a checkpoint is that bertkit did not train; None means a sequence classifier.
-        device: ``"cpu"`` (default) or ``"cuda"``.
-        revision: branch, tag or commit of a Hub checkpoint.
+    ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier.
 
     Raises:
         CheckpointError: no model there, one without the head, or a damaged file of the run.
@@ -147,15 +143,9 @@ def _any_texts(shape: BertConfig) -> TextTask:
 def ner_task_of(
     run: str | Path, data: str | Path, *, revision: str | None = None, on_error: OnError = "raise", **columns: Any
 ) -> TokenTask:
-    """Task ``ner`` of some files, with the entity types that a model knows, read as its run read its own.
+    """Task ``ner`` of some files, with the entity types that a model knows.
 
-    Args:
-        run: the model: a run folder, or any checkpoint that predicts tags.
-        data: the files.
-        revision: branch, tag or commit of a Hub checkpoint.
-        on_error: see :func:`bertkit.tasks.ner_task`.
-        columns: where words and tags are, see :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own
-            files.
+    ``columns`` as in :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own files.
     """
     path = resolve(run, revision=revision)
     shape = BertConfig.from_json_file(config_path(path))

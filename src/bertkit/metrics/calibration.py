@@ -65,7 +65,9 @@ def reliability(confidence: npt.ArrayLike, correct: npt.ArrayLike, num_bins: int
     """Rows ``(n,)`` in ``num_bins`` bins of equal width from 0 to 1; a value on an edge belongs to the bin below it."""
     sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if not len(sure) or len(sure) != len(right) or sure.min() < 0 or sure.max() > 1:
-        raise InputError("confidence and correct must be of one length, at least 1, and confidence from 0 to 1")
+        raise InputError(
+            "confidence and correct must have the same length, at least 1, and confidence must be from 0 to 1"
+        )
     place = np.clip(np.ceil(sure * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
     count = np.bincount(place, minlength=num_bins)
     there = count > 0
@@ -131,7 +133,7 @@ def best_threshold(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "f
     if metric not in _METRICS:
         raise InputError(f"thresholds can be chosen for {', '.join(_METRICS)}, not for {metric!r}")
     if not len(values) or len(values) != len(yes):
-        raise InputError(f"{len(values)} scores but {len(yes)} right answers; give one row or more of both")
+        raise InputError(f"{len(values)} scores but {len(yes)} right answers; expected equally many, at least 1")
     if not yes.any() or yes.all():
         return 0.5
     order = np.argsort(-values, kind="stable")

@@ -126,7 +126,7 @@ def read_strictly(
     """
     if scheme not in ("BIO", "BIOES"):
         raise InputError(
-            f"strict reading knows BIO and BIOES, got {scheme!r}{did_you_mean(str(scheme), ['BIO', 'BIOES'])}"
+            f"the strict scheme must be BIO or BIOES, got {scheme!r}{did_you_mean(str(scheme), ['BIO', 'BIOES'])}"
         )
     parts = [notation.split(tag) for tag in tags]
     wrong = next((tag for tag, (letter, _) in zip(tags, parts, strict=True) if letter not in "O" + scheme), None)

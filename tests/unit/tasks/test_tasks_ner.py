@@ -356,7 +356,7 @@ def test_wrong_calls_are_refused() -> None:
         write_tags([Entity("A", 0, 2), Entity("B", 1, 3)], 3)
     with pytest.raises(InputError, match="leaves a sentence of 3 words"):
         write_tags([Entity("A", 2, 4)], 3)
-    with pytest.raises(InputError, match="strict reading knows BIO and BIOES"):
+    with pytest.raises(InputError, match="the strict scheme must be BIO or BIOES"):
         read_strictly(["O"], "IO")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="tag 'E-A' does not belong to the scheme BIO"):
         read_strictly(["E-A"])

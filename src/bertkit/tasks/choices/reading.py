@@ -91,7 +91,7 @@ def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> 
     if context is None:
         raise DataError(
             f"{path}: no column for the context: looked for {', '.join(CONTEXTS)}; the columns are "
-            f"{names_of(columns)}. Rename the column that each choice goes on from"
+            f"{names_of(columns)}. Rename the column that holds it"
         )
     start = next((name for name in STARTS if name in columns and name != context), None)
     choices, listed, one_more = _choice_columns(path, columns)

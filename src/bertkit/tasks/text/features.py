@@ -86,7 +86,7 @@ def featurize_windows(
     limit = tokenizer.model_max_length if max_length is None else max_length
     room = limit - 2
     if room < 1:
-        raise ConfigError(f"max_length={limit} leaves no room beside 2 special tokens")
+        raise ConfigError(f"max_length={limit} leaves no room for text beside the 2 special tokens")
     common = min(STRIDE_OVERLAP, room // 4) if overlap is None else overlap
     if not 0 <= common < room:
         raise ConfigError(f"overlap={common} must be from 0 to {room - 1}, one less than the {room} pieces of a window")
