@@ -22,10 +22,7 @@ ValueT = TypeVar("ValueT", bound=Hashable)
 class SplitFacts:
     """Facts about one split, as values fit for JSON and as lines of text.
 
-    Args:
-        rows: the examples of the split, with the file they are from and the rows that were left out.
-        unit: what an example is called.
-        about: more for the first line.
+    ``unit`` is what an example is called; ``about`` is more for the first line.
     """
 
     def __init__(self, rows: Sequence[Located], unit: str, about: str = "") -> None:

@@ -90,11 +90,7 @@ def write_decision(folder: str | Path, decision: Mapping[str, Fact]) -> None:
 
 
 def read_decision(folder: str | Path) -> dict[str, Json]:
-    """The decision in a model's folder, or an empty one.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """The decision in a model's folder, or an empty one; a CheckpointError if the file is damaged."""
     path = Path(folder) / DECISION
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

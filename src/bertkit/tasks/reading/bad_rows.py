@@ -28,16 +28,10 @@ class RowError(Exception):
 
 
 class BadRows:
-    """Collects the bad rows of one file.
+    """Collects the bad rows of one file, so far ``skipped``.
 
-    Args:
-        on_error: "raise" refuses the file, "skip" leaves bad rows out.
-        gather: with "raise", do not raise at the first bad row, but name them all in :meth:`finish`, which whoever
-            reads the file calls at its end.
-
-    Attributes:
-        at_once: whether the first bad row raises.
-        skipped: the bad rows so far.
+    With "raise" the first one raises (``at_once``); with ``gather`` as well, :meth:`finish` does instead and names them
+    all. Whoever reads the file calls it at the end. "skip" leaves bad rows out.
     """
 
     def __init__(self, on_error: OnError = "raise", *, gather: bool = False) -> None:

@@ -65,10 +65,8 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class SpanSearch:
-    """Which answers are looked for.
+    """Which answers are looked for: the ``n_best`` spans of at most ``max_answer_length`` tokens.
 
-    n_best: spans a question.
-    max_answer_length: most tokens of a span.
     with_null: "no answer" is possible: it takes part in the probabilities.
     align_to_words: a span that begins or ends inside a word is extended to whole words.
     """
@@ -155,9 +153,7 @@ def _shown(windows: SpanWindows, rows: slice, row_starts: Ints, starts: Floats, 
 
 
 def _candidates(shown: Sequence[_Shown], width: int, wanted: int) -> tuple[list[tuple[float, int, int]], bool]:
-    """The ``wanted`` best ``(score, first, last)`` of all windows, in tokens of the context, best first; and whether
-    there are no more.
-    """
+    """The ``wanted`` best ``(score, first, last)`` of all windows, in tokens of the context; whether these are all."""
     found: list[tuple[float, int, int]] = []
     complete = True
     for part in shown:
