@@ -30,7 +30,7 @@ from bertkit.model.models import (
 from bertkit.model.padded import PackedModel
 from bertkit.system.device import find_device
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.decision_file import read_decision
+from bertkit.tasks.reading_settings import read_decision
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Task name -> the pipeline and the model class that a checkpoint is loaded as.

@@ -34,7 +34,7 @@ from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import Lines
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import find_column, open_table, records
-from bertkit.tasks.scored_set import to_jsonl
+from bertkit.tasks.run_rows import to_jsonl
 
 FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 ROW_GROUP = 4096

@@ -17,10 +17,9 @@ from bertkit.system.console import quiet
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import ner_task
-from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading_settings import ReadingSettings
+from bertkit.tasks.reading_settings import ReadingSettings, read_decision
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
 from bertkit.tasks.text.features import Truncation

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from bertkit.errors import counted
 from bertkit.tasks.examples import Fact, Located, Row
-from bertkit.tasks.reading.cells import looks_missing
+from bertkit.tasks.reading.bad_rows import looks_missing
 
 RowT = TypeVar("RowT", bound=Located)
 KeyT = TypeVar("KeyT", bound=Hashable)
