@@ -119,9 +119,7 @@ def open_run(
 def load_run(run: str | Path, *, device: str | None = None, revision: str | None = None) -> Classifier:
     """Load a run folder of a text task, or any checkpoint with a sequence classifier, for prediction.
 
-    Raises:
-        CheckpointError: no model there, or one without a sequence classifier.
-        ConfigError: the run is of another kind of task.
+    ConfigError if the run is of another kind of task, else as :func:`open_run`.
     """
     loaded = open_run(run, device=device, revision=revision)
     if not isinstance(loaded, Classifier):
