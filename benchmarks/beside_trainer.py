@@ -51,9 +51,9 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
     return f"{statistics.fmean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
-def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, Any, Any]:
-    """Fine-tune MiniLM-L6 with bertkit; returns the workflow, the encoded dev rows and the final model's outputs."""
-    from bertkit.tasks.workflow import workflow_of
+def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, Any]:
+    """Fine-tune MiniLM-L6 with bertkit; returns the workflow and what the final model says of the dev rows."""
+    from bertkit.tasks.workflow import Predicted, workflow_of
     from bertkit.tokenization import AutoTokenizer
     from bertkit.training.finetuning.fit import fit
     from bertkit.training.trainer.generators import seeded
@@ -66,7 +66,7 @@ def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, A
                       seed=config.seed)  # fmt: skip
         encoded = workflow.encode(dev, tokenizer, config, labelled=False)
         outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="predicting")
-    return workflow, encoded, outputs
+    return workflow, Predicted(dev, encoded, outputs, {})
 
 
 def training_arguments(folder: str, *, epochs: int, rate: float, batch: int, seed: int, **more: Any) -> Any:

@@ -94,8 +94,8 @@ def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
     config = FinetuneConfig(
         learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
     )
-    _, _, logits = train_workflow(CODAH, train, dev, config)
-    return logits.argmax(axis=1).tolist(), time.perf_counter() - begin
+    _, predicted = train_workflow(CODAH, train, dev, config)
+    return predicted.outputs.argmax(axis=1).tolist(), time.perf_counter() - begin
 
 
 def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:

@@ -94,9 +94,8 @@ def run_bertkit(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagg
     config = FinetuneConfig(
         learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
     )
-    workflow, encoded, outputs = train_workflow(task, train, dev, config)
-    rows = workflow.prediction_rows(dev, encoded, outputs, {})
-    return [row["predicted"] for row in rows], time.perf_counter() - begin
+    workflow, predicted = train_workflow(task, train, dev, config)
+    return [row["predicted"] for row in workflow.prediction_rows(predicted)], time.perf_counter() - begin
 
 
 def run_transformers(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagged:

@@ -39,7 +39,7 @@ def main() -> None:
     import torch
 
     from bertkit.tasks.spans.baseline import overlap_baseline
-    from bertkit.tasks.spans.hold_out import hold_out
+    from bertkit.tasks.spans.reading import hold_out
     from bertkit.tasks.spans.task import SQUAD
     from bertkit.tasks.workflow import workflow_of
 
@@ -98,9 +98,8 @@ def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str]
     config = FinetuneConfig(
         learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, doc_stride=STRIDE, seed=seed
     )
-    workflow, encoded, outputs = train_workflow(SQUAD, train, dev, config)
-    rows = workflow.prediction_rows(dev, encoded, outputs, {})
-    return [row["predicted"] for row in rows], time.perf_counter() - begin
+    workflow, predicted = train_workflow(SQUAD, train, dev, config)
+    return [row["predicted"] for row in workflow.prediction_rows(predicted)], time.perf_counter() - begin
 
 
 def run_transformers(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str], float]:

@@ -19,8 +19,13 @@ def import_peers(threads: int) -> None:
     torch.set_num_threads(threads)
     for name in ("Trainer", "TrainingArguments", "AutoTokenizer", "DataCollatorWithPadding", "BertForMultipleChoice"):
         getattr(transformers, name)
-    for module in ("fit", "workflow_spans", "workflow_tokens", "workflow_choice"):
-        importlib.import_module(f"bertkit.training.{module}")
+    for module in (
+        "training.finetuning.fit",
+        "tasks.spans.workflow",
+        "tasks.tokens.workflow",
+        "tasks.choices.workflow",
+    ):
+        importlib.import_module(f"bertkit.{module}")
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Peers:
 
 def squad_peers(data: Path, job: Job) -> Peers:
     import squad
-    from bertkit.tasks.spans.hold_out import hold_out
+    from bertkit.tasks.spans.reading import hold_out
     from bertkit.tasks.spans.task import SQUAD
     from bertkit.tasks.workflow import workflow_of
 

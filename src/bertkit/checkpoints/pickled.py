@@ -67,7 +67,7 @@ def unpickle(pickles: tuple[Path, ...], folder: Path) -> None:
             for tensor, info in tensors.items():
                 stream.seek(info.start)
                 if hashlib.sha256(stream.read(info.end - info.start)).hexdigest() != hashes[tensor]:
-                    said = f"tensor {tensor!r} was written with other values; nothing was converted"
+                    said = f"tensor {tensor!r} reads back with other values than were written; nothing was converted"
                     raise CheckpointError(f"{pickle}: {said}")
         twice = weight_map.keys() & hashes.keys()
         if twice:

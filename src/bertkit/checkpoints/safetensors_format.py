@@ -104,7 +104,7 @@ def _info(name: str, entry: Json, file: Path, base: int) -> TensorInfo:
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise _damaged(file, f"tensor {name[:160]!r} has the unknown type {str(dtype)[:40]!r}")
     if shape is None or len(shape) > 8:
-        raise _damaged(file, f"tensor {name[:160]!r} has no proper shape: {str(entry['shape'])[:60]}")
+        raise _damaged(file, f"tensor {name[:160]!r} has a malformed shape: {str(entry['shape'])[:60]}")
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise _damaged(file, f"tensor {name[:160]!r} has no proper data_offsets: {str(entry['data_offsets'])[:60]}")
     needed, given = prod(shape) * ITEM_BYTES[dtype], offsets[1] - offsets[0]

@@ -19,8 +19,7 @@ from bertkit.tasks.examples import SPLITS
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
 from bertkit.tasks.registry import Task
-from bertkit.tasks.run_rows import examples_hash, held_out_again
-from bertkit.tasks.scored_set import score_set
+from bertkit.tasks.run_rows import examples_hash, held_out_again, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 
 

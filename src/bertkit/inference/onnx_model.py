@@ -127,32 +127,25 @@ class OnnxModel:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What an export wrote about itself.
-
-    Raises:
-        CheckpointError: it is not there or damaged.
-    """
+    """What an export wrote about itself; CheckpointError where that is missing or damaged."""
     path = folder / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(values["variants"], dict) or not values["variants"].keys() <= FILES.keys():
             raise ValueError(f"variants {values['variants']!r:.60}")
         if not isinstance(values["token_outputs"], list):
-            raise ValueError("token_outputs is no list")
+            raise ValueError("token_outputs is not a list")
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} is no export: it has no {MANIFEST}. Make one: bertkit export MODEL") from None
+        raise CheckpointError(
+            f"{folder} is not an exported model: it has no {MANIFEST}. Make one with: bertkit export MODEL"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
     return dict(values)
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:
-    """An ONNX Runtime session on the CPU.
-
-    Raises:
-        CheckpointError: the file is not there, damaged, or needs an operator that this runtime lacks.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """A session on the CPU; CheckpointError for a file that is missing, damaged, or beyond this runtime."""
     runtime = require("onnxruntime", extra="onnx", needed_for="running an exported model")
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")

@@ -26,10 +26,9 @@ def bootstrap_draws(num_examples: int, num_draws: int | None = None) -> npt.NDAr
 
 
 def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
-    """Means over seeds drawn with replacement, one for each draw of the dev examples.
+    """For each of K draws of the dev examples, the mean of the metric over seeds drawn with replacement.
 
-    ``of_seeds`` has for each seed the metric of the same K draws. The K means say how far the mean could lie elsewhere
-    for other dev examples and other seeds.
+    ``of_seeds`` has K values for each seed.
     """
     choose = random.Random(seed)
     count = len(of_seeds)

@@ -54,7 +54,7 @@ def f1(predictions: npt.ArrayLike, references: npt.ArrayLike, positive: Any = 1)
     """
     predicted, right = _pair(predictions, references)
     if (right.dtype.kind in "US") != isinstance(positive, str):
-        raise InputError(f"positive is {positive!r}, and the labels are such as {right[0]!r}: name the one that counts")
+        raise InputError(f"positive is {positive!r}, but the labels are like {right[0]!r}; name one of the labels")
     return _f1_of(predicted == positive, right == positive)
 
 

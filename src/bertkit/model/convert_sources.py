@@ -107,7 +107,9 @@ def compare(file: Path, source: Source) -> int:
     tensors = read_header(file)
     for name, info in tensors.items():
         if source.differs(name, _bytes(info)):
-            raise CheckpointError(f"{source.where}: {name!r} was written with other values; nothing was kept")
+            raise CheckpointError(
+                f"{source.where}: {name!r} reads back with other values than were written; nothing was kept"
+            )
     return sum(info.num_values for info in tensors.values())
 
 

@@ -114,7 +114,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     if name == "BertForSequenceClassification":
         config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
     elif pooling is not None:
-        raise InputError(f"pooling is for sequence classifiers; {name} has no choice of it")
+        raise InputError(f"{name} has no option pooling; only sequence classifiers have")
     else:
         config = config.replace(pooling="cls")
     spec = class_spec(name, config.model_type, config.pooling)
@@ -158,7 +158,7 @@ def _class_name(cls: type[ConfiguredModel]) -> str:
 def _float_type(options: LoadOptions) -> torch.dtype:
     dtype, other = options.get("dtype"), options.get("torch_dtype")
     if dtype is not None and other is not None:
-        raise InputError(f"torch_dtype is another name of dtype; give one, got {dtype!r} and {other!r}")
+        raise InputError(f"torch_dtype is another name for dtype; give one, got {dtype!r} and {other!r}")
     dtype = other if dtype is None else dtype
     found = torch.float32 if dtype is None else getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if found not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):

@@ -321,7 +321,7 @@ class BertForMultipleChoice(HeadModel):
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         questions = len(batch.targets["labels"]) if batch.targets else 1
         if batch.layout.num_sequences % questions:
-            raise InputError(f"{batch.layout.num_sequences} sequences cannot be shared by {questions} questions")
+            raise InputError(f"{batch.layout.num_sequences} sequences do not split evenly into {questions} questions")
         out.logits = self.classifier(self.dropout(encoded.pooler_output)).view(questions, -1)
         return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 

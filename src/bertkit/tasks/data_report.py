@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from bertkit.errors import counted
 from bertkit.tasks.examples import Fact, Located, Row
-from bertkit.tasks.reading.cells import looks_missing
+from bertkit.tasks.reading.bad_rows import looks_missing
 
 RowT = TypeVar("RowT", bound=Located)
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -22,10 +22,7 @@ ValueT = TypeVar("ValueT", bound=Hashable)
 class SplitFacts:
     """Facts about one split, as values fit for JSON and as lines of text.
 
-    Args:
-        rows: the examples of the split, with the file they are from and the rows that were left out.
-        unit: what an example is called.
-        about: more for the first line.
+    ``unit`` is what an example is called; ``about`` is more for the first line.
     """
 
     def __init__(self, rows: Sequence[Located], unit: str, about: str = "") -> None:

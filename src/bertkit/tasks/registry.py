@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 
 _TEXTS = {name: f"glue:{name.upper()}" for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "rte", "wnli", "qnli")}
-_TEXTS |= {"imdb": "sentiment:IMDB", "tweets": "sentiment:TWEETS", "mnli": "glue:MNLI", "ax": "glue:DIAGNOSTIC"}
+_TEXTS |= {"imdb": "glue:IMDB", "tweets": "glue:TWEETS", "mnli": "glue:MNLI", "ax": "glue:DIAGNOSTIC"}
 #: The kinds by :attr:`Task.form`, which a run folder's JSON calls ``kind``.
 KINDS: dict[str, Kind] = {
     "text": Kind("bertkit.tasks.text", "Text", _TEXTS),
@@ -113,10 +113,10 @@ def task_from_dict(values: Mapping[str, Any]) -> Task:
     plain = {key: value for key, value in values.items() if key != "kind"}
     unknown = plain.keys() - {field.name for field in fields(found)}
     if unknown:
-        raise CheckpointError(f"a task with unknown fields, {shorten(sorted(unknown))}: written by a newer version?")
+        raise CheckpointError(f"a task has unknown fields, {shorten(sorted(unknown))}: written by a newer version?")
     try:
         return cast(Task, TypeAdapter(found).validate_python(plain))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise CheckpointError(f"a task whose {place} is {first['input']!r:.60}: {first['msg']}") from None
+        raise CheckpointError(f"a task's {place} is {first['input']!r:.60}: {first['msg']}") from None

@@ -106,8 +106,8 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     fairseq_file = XLMRobertaTokenizer.kind.files[0]
     if (path / fairseq_file).is_file():
         raise CheckpointError(
-            f"{path} has a {fairseq_file}, but nothing says whose: load it with XLMRobertaTokenizer "
-            "or CamembertTokenizer, or add a config.json"
+            f"{path} has a {fairseq_file}, but nothing says which model it belongs to: load it with "
+            "XLMRobertaTokenizer or CamembertTokenizer, or add a config.json"
         )
     wanted = ", ".join((*_FILES, fairseq_file))
     raise CheckpointError(f"{path} is not a tokenizer's folder: it has no tokenizer.json and none of {wanted}")

@@ -102,7 +102,9 @@ class TokenTable:
     def check_unknown(self) -> None:
         """Check that the model itself knows the unknown token, which an added token would not be enough for."""
         if self.unk_token not in self.vocab:
-            raise CheckpointError(f"{self.source}: unk_token={self.unk_token!r} must be in it, not an added token")
+            raise CheckpointError(
+                f"{self.source}: unk_token={self.unk_token!r} must be in the vocabulary, not an added token"
+            )
 
     def id_of(self, token: str) -> int:
         """Id of a special or added token."""
@@ -255,7 +257,7 @@ def check_charsmap(charsmap: bytes, source: str) -> None:
             raise ValueError("a replacement outside the table")
         starts = np.frombuffer(replacements, np.uint8)[places]
         if (starts >> 6 == 2).any():
-            raise ValueError("a replacement that begins inside a character")
+            raise ValueError("a replacement begins inside a character")
         inner = units[~holds].astype(np.int64)
         offsets = (inner >> 10) << ((inner & 0x200) >> 6)
         reached = (np.flatnonzero(~holds) ^ offsets) | 0xFF

@@ -402,7 +402,7 @@ def test_keywords_of_other_software(bare: Path) -> None:
     for load in (BertModel.from_pretrained, bertkit.AutoModel.from_pretrained):
         assert load(bare, torch_dtype=torch.float16).dtype is torch.float16
         assert load(bare, torch_dtype="bfloat16", dtype=None).dtype is torch.bfloat16
-        with pytest.raises(InputError, match="torch_dtype is another name of dtype; give one"):
+        with pytest.raises(InputError, match="torch_dtype is another name for dtype; give one"):
             load(bare, torch_dtype=torch.float16, dtype=torch.float16)
         for keywords, said in (
             ({"output_hidden_states": True}, r"argument of the call: model\(\.\.\., output_hidden_states=\.\.\.\)"),

@@ -79,7 +79,7 @@ def empty_blocks() -> bytes:
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     # the table
     "nothing": (index_is(b""), "it has 0 bytes"),
-    "another file": (index_is(os.urandom(500)), "does not end as a checkpoint index does"),
+    "another file": (index_is(os.urandom(500)), "its end is not that of a checkpoint index"),
     "too large": (index_is(bytes(MAX_INDEX_BYTES + 1)), "more than 8,388,608 bytes"),
     "wrong checksum": (index_is(table([block(GOOD, spoil=1)], [b"b"])), "checksum of the block at 0 is wrong"),
     "compressed": (index_is(table([block(GOOD, kind=1)], [b"b"])), r"compressed \(kind 1\)"),
@@ -93,8 +93,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name twice": (entries_are((b"", header()), (b"a", entry()), (b"a", entry(start=8))), "'a' is there twice"),
     "names out of order": (entries_are((b"", header()), (b"b", entry()), (b"a", entry(start=8))), "not in order"),
     "shares what is not there": (index_is(table([SHARED], [b"x"])), "reaches out of its block"),
-    "no restarts": (index_is(table([trailed(struct.pack("<I", 0))], [b""])), "no proper list of restarts"),
-    "too many restarts": (index_is(table([trailed(struct.pack("<I", 1 << 31))], [b""])), "no proper list"),
+    "no restarts": (index_is(table([trailed(struct.pack("<I", 0))], [b""])), "malformed list of restarts"),
+    "too many restarts": (index_is(table([trailed(struct.pack("<I", 1 << 31))], [b""])), "malformed list of restarts"),
     "blocks of nothing": (index_is(empty_blocks()), "the block at 0 has no names"),
     "a very long name": (entries_are((b"", header()), (LONG_NAME, entry())), "more than the limit 1,024"),
     "too many names": (
@@ -118,8 +118,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "resource": (tensor_is(entry(dtype=20)), "'a' has the type number 20"),
     "size of another shape": (tensor_is(entry(size=12)), r"shape \[2\] and type F32 needs 8 bytes, has 12"),
     "sizes that overflow": (tensor_is(entry([1 << 40, 1 << 40], size=8)), "needs 4835703278458516698824704 bytes"),
-    "negative size": (tensor_is(entry([2**64 - 1], size=8)), "no proper shape"),
-    "nine axes": (tensor_is(entry([1] * 9, size=4)), "no proper shape"),
+    "negative size": (tensor_is(entry([2**64 - 1], size=8)), "malformed shape"),
+    "nine axes": (tensor_is(entry([1] * 9, size=4)), "malformed shape"),
     "no shape": (tensor_is(field(1, 1) + field(2, field(3, 1)) + field(5, 4)), "it has no shape"),
     "reaches out": (tensor_is(entry(start=60)), "'a' ends at byte 68 of .*, which has 64"),
     "starts far outside": (tensor_is(entry(start=HUGE)), "'a' ends at byte"),
@@ -129,9 +129,9 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "in slices of nothing": (tensor_is(entry(more=field(7, b""))), "do not lie along one axis"),
     "described by rubbish": (
         tensor_is(b"\x0b\x0c"),
-        "'a' is not described properly: field 1 has the unknown wire type 3",
+        "'a' has a malformed entry: field 1 has the unknown wire type 3",
     ),
-    "shape a number": (tensor_is(field(1, 1) + field(2, 7)), "'a' is not described properly"),
+    "shape a number": (tensor_is(field(1, 1) + field(2, 7)), "'a' has a malformed entry"),
     "name not UTF-8": (entries_are((b"", header()), (b"\xff", entry())), "utf-8"),
     "graph of another kind": (
         entries_are((b"", header()), (b"_CHECKPOINTABLE_OBJECT_GRAPH", entry([3], dtype=7, size=8))),

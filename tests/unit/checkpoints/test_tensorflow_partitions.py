@@ -110,7 +110,7 @@ def test_a_model_with_partitioned_embeddings_converts_to_the_same(tmp_path: Path
 
 PART = entry((1, 2), crc=0)
 CASES: dict[str, tuple[Callable[[], list[tuple[bytes, bytes]]], str]] = {
-    "no such slice": (lambda: [(b"w", whole_of((2, 2), ((0, 2), WHOLE)))], r"w \(slice 1 of 1\) is not there"),
+    "no such slice": (lambda: [(b"w", whole_of((2, 2), ((0, 2), WHOLE)))], r"w \(slice 1 of 1\) is missing"),
     "a gap": (
         lambda: [(b"w", whole_of((3, 2), ((0, 1), WHOLE), ((2, 1), WHOLE)))],
         "leave a gap or overlap at index 1 of axis 0",
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Callable[[], list[tuple[bytes, bytes]]], str]] = {
     "another rank": (lambda: [(b"w", whole_of((2, 2), ((0, 2),)))], "do not lie along one axis"),
     "another shape": (
         lambda: [(slice_key("w", ((0, 2), WHOLE)), PART), (b"w", whole_of((2, 2), ((0, 2), WHOLE)))],
-        r"is not there, or not of shape \[2, 2\]",
+        r"is missing, or does not have the shape \[2, 2\]",
     ),
     "of no tensor": (
         lambda: [(slice_key("v", ((0, 1), WHOLE)), PART), (b"w", entry((2,), start=8))],
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Callable[[], list[tuple[bytes, bytes]]], str]] = {
     ),
     "an enormous shape": (
         lambda: [(b"w", whole_of((1 << 50, 2), ((0, 1 << 50), WHOLE)))],
-        "is not there, or not of shape",
+        "is missing, or does not have the shape",
     ),
 }
 

@@ -206,7 +206,7 @@ def test_requests_that_cannot_be_met(classifier: Path, tmp_path: Path, capsys: p
     assert "unknown task 'fill-maks' (did you mean 'fill-mask'?)" in capsys.readouterr().err
     assert main(["export", str(classifier), "--out", str(tmp_path / "b"), "--task", "fill-mask"]) == 4
     assert "not a masked language model" in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match=r"is no export: it has no export\.json"):
+    with pytest.raises(CheckpointError, match=r"is not an exported model: it has no export\.json"):
         OnnxModel(classifier)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
 

@@ -80,7 +80,7 @@ def test_wrong_input_is_named(predicted: list, right: list, said: str) -> None:
 def test_f1_of_names_needs_the_name_that_counts() -> None:
     assert metrics.f1(["yes", "no"], ["yes", "yes"], positive="yes") == pytest.approx(2 / 3)
     for positive, labels in ((1, ["yes", "no"]), ("yes", [1, 0])):
-        with pytest.raises(InputError, match="name the one that counts"):
+        with pytest.raises(InputError, match="name one of the labels"):
             metrics.f1(labels, labels, positive=positive)
 
 

@@ -97,5 +97,5 @@ def test_pairs_in_every_truncation(tokenizer: BertTokenizer) -> None:
 def test_settings_are_checked(tokenizer: BertTokenizer) -> None:
     with pytest.raises(ConfigError, match="unknown truncation 'longest'"):
         featurize_texts(["good"], None, tokenizer, truncation="longest")
-    with pytest.raises(ConfigError, match="max_length=2 leaves no room beside 2 special tokens"):
+    with pytest.raises(ConfigError, match="max_length=2 leaves no room for text beside the 2 special tokens"):
         featurize_texts(["good"], None, tokenizer, max_length=2)

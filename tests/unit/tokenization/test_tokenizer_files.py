@@ -296,7 +296,7 @@ def test_files_with_two_ids_for_a_token(tmp_path: Path) -> None:
 def test_an_unknown_token_that_only_was_added(tmp_path: Path) -> None:
     """The model does not know it: the first unknown word would end in an error of the engine."""
     vocab = {token: number for number, token in enumerate(token for token in SMALL if token != "[UNK]")}
-    with pytest.raises(CheckpointError, match=r"unk_token='\[UNK\]' must be in it, not an added token"):
+    with pytest.raises(CheckpointError, match=r"unk_token='\[UNK\]' must be in the vocabulary, not an added token"):
         BertTokenizer(vocab, added_tokens=[AddedToken("[UNK]", len(vocab))])
 
 

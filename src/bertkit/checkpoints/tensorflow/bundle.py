@@ -104,7 +104,9 @@ def open_bundle(index: Path) -> Bundle:
                 part = f"{name} (slice {number} of {len(shapes)})"
                 found[part] = _entry(part, parts.pop(slice_key(name, extents), memoryview(b"")))
                 if (found[part].shape, found[part].dtype) != (shape, entry.dtype):
-                    raise ValueError(f"{part} is not there, or not of shape {list(shape)} as its tensor says")
+                    raise ValueError(
+                        f"{part} is missing, or does not have the shape {list(shape)} that its tensor declares"
+                    )
                 inside.append(_info(part, found[part], files))
             slices[name], infos[name] = (axis, inside), replace(inside[0], name=name, shape=entry.shape)
             placed += inside
@@ -232,7 +234,7 @@ def _entry(name: str, message: memoryview) -> _Entry:
             else:
                 numbers[number] = number_of(value)
     except ValueError as error:
-        raise ValueError(f"tensor {name!r} is not described properly: {error}") from None
+        raise ValueError(f"tensor {name!r} has a malformed entry: {error}") from None
     dtype, shard, start, size, checksum = (numbers.get(number, 0) for number in (1, 3, 4, 5, 6))
     return _Entry(dtype, shape, shard, start, size, checksum, tuple(slices))
 
@@ -245,7 +247,7 @@ def _shape(message: memoryview) -> tuple[int, ...]:
         if number == 2:
             sizes.append(max((number_of(part) for key, part in fields(bytes_of(value)) if key == 1), default=0))
     if len(sizes) > 8 or any(size >= 1 << 60 for size in sizes):
-        raise ValueError(f"it has no proper shape: {str(sizes)[:60]}")
+        raise ValueError(f"it has a malformed shape: {str(sizes)[:60]}")
     return tuple(sizes)
 
 
@@ -262,7 +264,7 @@ def _info(name: str, entry: _Entry, files: list[Path]) -> TensorInfo:
         if (entry.shape and name == _GRAPH) or entry.size > _MAX_GRAPH_BYTES:
             raise ValueError(f"the text {name!r} has {entry.size:,} bytes in the shape {list(entry.shape)}")
     elif entry.dtype not in DTYPES:
-        raise ValueError(f"tensor {name!r} has the type number {entry.dtype}, which is not one of weights")
+        raise ValueError(f"tensor {name!r} has the type number {entry.dtype}, which weights do not have")
     else:
         needed = prod(entry.shape) * ITEM_BYTES[DTYPES[entry.dtype]]
         if needed != entry.size:

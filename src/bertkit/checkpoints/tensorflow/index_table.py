@@ -44,7 +44,7 @@ def _entries(content: memoryview) -> Iterator[Entry]:
         raise ValueError(f"it has {len(content)} bytes, the end alone needs {_FOOTER_BYTES}")
     footer = content[-_FOOTER_BYTES:]
     if int.from_bytes(footer[-8:], "little") != _MAGIC:
-        raise ValueError("it does not end as a checkpoint index does")
+        raise ValueError("its end is not that of a checkpoint index")
     body, at = content[:-_FOOTER_BYTES], 0
     for _ in range(2):  # an unused block, then the list of blocks
         start, at = varint(footer, at)
@@ -84,7 +84,7 @@ def _block(body: memoryview, start: int, size: int) -> Iterator[Entry]:
     restarts = int.from_bytes(block[-4:], "little") if size >= 4 else 0
     limit = size - 4 - 4 * restarts
     if limit < 0 or not restarts:
-        raise ValueError(f"the block at {start:,} has no proper list of restarts")
+        raise ValueError(f"the block at {start:,} has a malformed list of restarts")
     key, at = b"", 0
     while at < limit:
         shared, at = varint(block, at)

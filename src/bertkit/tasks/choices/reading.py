@@ -22,8 +22,7 @@ from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Columns, Examples, Split
-from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
-from bertkit.tasks.reading.cells import is_missing, text_in, whole_text
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
 
@@ -92,7 +91,7 @@ def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> 
     if context is None:
         raise DataError(
             f"{path}: no column for the context: looked for {', '.join(CONTEXTS)}; the columns are "
-            f"{names_of(columns)}. Rename the column that each choice goes on from"
+            f"{names_of(columns)}. Rename the column that holds it"
         )
     start = next((name for name in STARTS if name in columns and name != context), None)
     choices, listed, one_more = _choice_columns(path, columns)

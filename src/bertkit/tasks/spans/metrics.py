@@ -65,7 +65,7 @@ def answer_points(
         if no_answers:
             right = [text for text in right if text] or [""]
         elif not right:
-            raise InputError(f"question {row} (counted from 0) has no right answer; only v2.0 knows such questions")
+            raise InputError(f"question {row} (counted from 0) has no right answer; only SQuAD 2.0 has such questions")
         said = normalize_answer(prediction)
         exact[row] = float(said in right)
         f1[row] = max(_word_f1(said.split(), text.split(), empty_counts=no_answers) for text in right)

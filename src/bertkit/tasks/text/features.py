@@ -31,11 +31,7 @@ def featurize_texts(
     Rows have at most ``max_length`` tokens, special tokens included; None means the tokenizer's ``model_max_length``.
     ``truncation`` says how a longer row is cut. "longest_first" removes tokens from the end of the longer text of a
     pair; "only_first", "only_second" from the end of that text; "head_tail" keeps the beginning and the end of a single
-    text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing.
-
-    Raises:
-        InputError: no texts, a row over ``max_length`` under "error" (the message counts them), "head_tail" with pairs.
-        ConfigError: an unknown ``truncation``, or a ``max_length`` that leaves no room for text.
+    text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing: a longer row is an InputError.
     """
     if truncation not in TRUNCATIONS:
         raise ConfigError(f"unknown truncation {truncation!r}; use one of {', '.join(TRUNCATIONS)}")
@@ -73,10 +69,6 @@ def featurize_windows(
     ``max_length`` is that of a window with its special tokens; None: the tokenizer's ``model_max_length``. ``overlap``:
     word pieces that two neighbouring windows share; None: :data:`STRIDE_OVERLAP`, or a quarter of a window where that
     is less.
-
-    Raises:
-        InputError: no texts.
-        ConfigError: a ``max_length`` that leaves no room, or an ``overlap`` that is not below the size of a window.
     """
     if not texts:
         raise InputError("no texts to turn into features")
@@ -86,7 +78,7 @@ def featurize_windows(
     limit = tokenizer.model_max_length if max_length is None else max_length
     room = limit - 2
     if room < 1:
-        raise ConfigError(f"max_length={limit} leaves no room beside 2 special tokens")
+        raise ConfigError(f"max_length={limit} leaves no room for text beside the 2 special tokens")
     common = min(STRIDE_OVERLAP, room // 4) if overlap is None else overlap
     if not 0 <= common < room:
         raise ConfigError(f"overlap={common} must be from 0 to {room - 1}, one less than the {room} pieces of a window")

@@ -15,7 +15,7 @@ from bertkit.metrics.multilabel import MULTILABEL_METRICS
 from bertkit.metrics.scores import METRICS, accuracy
 from bertkit.ragged import Labels
 from bertkit.tasks.examples import Columns
-from bertkit.tasks.reading.cells import is_missing, whole_text
+from bertkit.tasks.reading.bad_rows import is_missing, whole_text
 
 _LARGEST = float(np.finfo(np.float32).max)
 #: How a yes and a no are written in a column of a label's own.

@@ -67,7 +67,7 @@ def windows_of_texts(
     room = max_length - 2
     overlap = int(OVERLAP * room) if overlap is None else overlap
     if room < 1:
-        raise ConfigError(f"max_length={max_length} leaves no room beside 2 special tokens")
+        raise ConfigError(f"max_length={max_length} leaves no room for text beside the 2 special tokens")
     if not 0 <= overlap < room:
         raise ConfigError(f"windows of {room} pieces cannot overlap by {overlap}; give from 0 to {room - 1}")
     pieces = find_pieces(texts, tokenizer, strip=True)

@@ -86,7 +86,9 @@ class TokenizerJson:
         """Refuse settings of the model that are neither absent nor null, false, 0 or empty."""
         for key in settings:
             if self.model.get(key):
-                raise CheckpointError(f"{self.path}: model.{key} is {self.model[key]!r}, which is not computed here")
+                raise CheckpointError(
+                    f"{self.path}: model.{key} is {self.model[key]!r}, which bertkit does not implement"
+                )
 
     def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | None, Value]]) -> Value:
         """What the part ``key`` of the file asks for; anything that cannot be computed here is refused.

@@ -76,7 +76,7 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
         raise CheckpointError(f"{path} is not a SentencePiece model, or is damaged: {error}{where}") from None
     if algorithm != _UNIGRAM:
         name = _ALGORITHMS.get(algorithm, str(algorithm))
-        raise CheckpointError(f"{path} is a SentencePiece model of the algorithm {name}; only unigram is read")
+        raise CheckpointError(f"{path} is a SentencePiece model with the algorithm {name}; only unigram is read")
     if not pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
     return SentencePieceModel(tuple(pieces), tuple(kinds), charsmap)

@@ -19,7 +19,7 @@ from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask, task_of
-from bertkit.tasks.decision_file import read_decision
+from bertkit.tasks.reading_settings import read_decision
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of

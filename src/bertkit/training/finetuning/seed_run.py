@@ -18,10 +18,8 @@ from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
-from bertkit.tasks.decision_file import write_decision
-from bertkit.tasks.reading_settings import ReadingSettings
-from bertkit.tasks.run_rows import Rows
-from bertkit.tasks.scored_set import Scored, score_set
+from bertkit.tasks.reading_settings import ReadingSettings, write_decision
+from bertkit.tasks.run_rows import Rows, Scored, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder

@@ -146,7 +146,7 @@ class Progression:
         """Read what ``dataclasses.asdict`` made of one; ``source`` says where it was."""
         known = parsed(values, dict[str, Any], f"{source}: progression")
         if missing := {"step", "evaluated_step", "epochs"} - known.keys():
-            raise CheckpointError(f"{source}: progression is damaged: it has no {', '.join(sorted(missing))}")
+            raise CheckpointError(f"{source}: the progress record is damaged: it lacks {', '.join(sorted(missing))}")
         return parsed(known, cls, f"{source}: progression")
 
     def is_best(self, score: float, loss: float, patience: int | None) -> bool:
