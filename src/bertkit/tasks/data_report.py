@@ -48,7 +48,7 @@ class SplitFacts:
         self.tell((f"{mark}: {told}" if mark else told) if number else "", **{name: number})
 
     def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
-        """Count rows whose key is that of an earlier one, and rows whose duplicates have another meaning.
+        """Count rows with the key of an earlier one, and rows whose duplicates have another meaning.
 
         ``what`` says in words what keys and meanings are.
         """
@@ -95,10 +95,7 @@ def find_leaks(
     unit: str,
     more: Callable[[str], str] = lambda name: "",
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Which examples of the other splits have a key that is also in train, and a line on each split.
-
-    ``unit`` is what an example is called; ``more`` is appended to the line of a split.
-    """
+    """How many examples of each other split have a key that is also in train; a line on it, with ``more`` appended."""
     overlap: dict[str, int] = {}
     lines = []
     known = {key(row) for row in splits.get("train", ())}

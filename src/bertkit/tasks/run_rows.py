@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import DataError
-from bertkit.metrics.intervals import bootstrap_draws
+from bertkit.metrics.scores import bootstrap_draws
 from bertkit.tasks.examples import Examples, ExampleT, Fact, Located, Row
 from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.workflow import AnyWorkflow, Decision, EncodedT, OutputsT, Predicted, Workflow

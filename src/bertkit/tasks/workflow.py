@@ -250,10 +250,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def outputs(self, model: PackedModel, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
-        """What the model says of every row, in the rows' order, in numpy; arguments as of the engine's ``row_outputs``.
-
-        The model is put into eval mode, and left in it.
-        """
+        """What the model says of every row, in numpy, as the engine's ``row_outputs``; it is left in eval mode."""
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""

@@ -57,11 +57,7 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
     """The questions of one file.
 
     ``split`` is train, dev or test; labels may be absent from test alone (no column, or -1 throughout). All questions
-    have the same number of choices. With ``on_error="skip"`` bad rows are left out and listed in ``.skipped``.
-
-    Raises:
-        DataError: a missing column, no rows, labels counted from 1, or a bad row: named with file, line, what was
-            found, what was expected.
+    have the same number of choices, counted from 0. With ``on_error="skip"`` bad rows are listed in ``.skipped``.
     """
     bad = BadRows(on_error, gather=True)
     table = _open(path, bad)

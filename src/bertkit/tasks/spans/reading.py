@@ -44,10 +44,6 @@ def read_questions(
 
     ``split`` is train, dev or test; answers may be absent from test alone. ``labelled=False`` ignores them. With
     ``on_error="skip"`` bad questions are left out and listed in ``.skipped``.
-
-    Raises:
-        DataError: a file of another form, or a bad question: named with file, place and id, what was found, what was
-            expected.
     """
     must_be_readable(path, question_rules(task))
     bad = BadRows(on_error, gather=True)

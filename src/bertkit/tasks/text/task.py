@@ -244,9 +244,7 @@ def _short(value: object) -> str:
 
 
 def listed_labels(value: object, separator: str) -> list[str]:
-    """The labels in one cell: a list (JSON, Parquet), or text with a separator between them; blanks around are not
-    part of a label, and an empty cell has none.
-    """
+    """The labels in one cell, a list (JSON, Parquet) or text with a separator; without the blanks around them."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return [str(part).strip() for part in value]
     return [part.strip() for part in str(value).split(separator) if part.strip()]

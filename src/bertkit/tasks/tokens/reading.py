@@ -111,9 +111,6 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
 
     ``split`` is train, dev or test; a test file may have words alone. With ``on_error="skip"`` sentences that hold bad
     lines are left out, and the lines listed in ``.skipped`` of the result.
-
-    Raises:
-        DataError: no sentence, or bad lines: each with file, line, found, expected.
     """
     bad = BadRows(on_error, gather=True)
     sentences = _sentences(path, task.columns, bad, tagged=None if split == "test" else True)

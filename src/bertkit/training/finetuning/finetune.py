@@ -11,7 +11,7 @@ from typing import cast
 from bertkit.errors import ConfigError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
-from bertkit.metrics.intervals import bootstrap_means, interval_of
+from bertkit.metrics.scores import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, printable, read_json, write_json

@@ -11,7 +11,7 @@ import torch
 
 from bertkit.inference.protocol import hardware, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
-from bertkit.metrics.intervals import interval_of
+from bertkit.metrics.scores import interval_of
 from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say

@@ -19,7 +19,7 @@ from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.run_files import SETTINGS
-from bertkit.metrics.intervals import bootstrap_draws, bootstrap_means, interval_of
+from bertkit.metrics.scores import bootstrap_draws, bootstrap_means, interval_of
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.system.json_files import read_json
 from bertkit.tasks import csv_task, diagnose, get_task
