@@ -39,7 +39,7 @@ def main() -> None:
     import torch
 
     from bertkit.tasks.spans.baseline import overlap_baseline
-    from bertkit.tasks.spans.hold_out import hold_out
+    from bertkit.tasks.spans.reading import hold_out
     from bertkit.tasks.spans.task import SQUAD
     from bertkit.tasks.workflow import workflow_of
 

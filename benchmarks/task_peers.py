@@ -61,7 +61,7 @@ class Peers:
 
 def squad_peers(data: Path, job: Job) -> Peers:
     import squad
-    from bertkit.tasks.spans.hold_out import hold_out
+    from bertkit.tasks.spans.reading import hold_out
     from bertkit.tasks.spans.task import SQUAD
     from bertkit.tasks.workflow import workflow_of
 

@@ -156,8 +156,7 @@ def build_app(command: str | None = None, *, everything: bool = False) -> App:
 def _run(tokens: list[str]) -> int:
     from cyclopts import CycloptsError
 
-    from bertkit.cli.help_pages import HelpPage
-    from bertkit.cli.usage_errors import explain, with_option_names
+    from bertkit.cli.help_pages import HelpPage, explain, with_option_names
 
     tokens = tokens or ["--help"]
     name = tokens[0] if tokens[0] in NAMES else ""

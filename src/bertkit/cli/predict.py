@@ -41,8 +41,7 @@ def predict(
         cat lines.txt | bertkit predict --model run --json -
     """
     common.begin()
-    from bertkit.inference.predict_files import predict_file
-    from bertkit.inference.prediction_tables import check_format, claimed, write_table
+    from bertkit.inference.predict_files import check_format, claimed, predict_file, write_table
     from bertkit.system.device import find_device
 
     device = str(find_device(common.device))

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, Model, OtherReading, read_texts, write_json, write_line
-from bertkit.cli.vectors import Pool, vectors
+from bertkit.cli.embed import Pool, vectors
 from bertkit.errors import ConfigError
 
 

@@ -38,8 +38,8 @@ from bertkit.system.atomic_files import disk_guard, sha256_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks.decision_file import read_decision, write_decision
 from bertkit.tasks.examples import Fact
+from bertkit.tasks.reading_settings import read_decision, write_decision
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 GRAPHS: dict[str, type[Graph]] = {"padded": PaddedGraph, "packed": PackedGraph}
@@ -107,7 +107,7 @@ def export_onnx(
         opset: version of ONNX's operators.
         check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
         seed: of these batches.
-        decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.tasks.decision_file`.
+        decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.tasks.reading_settings`.
 
     Raises:
         CheckpointError: a graph does not compute what the model does.

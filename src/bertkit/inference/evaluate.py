@@ -10,7 +10,7 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.inference.protocol import hardware, model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, ner_task_of, open_run
-from bertkit.metrics.intervals import interval_of
+from bertkit.metrics.scores import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import write_json
@@ -19,8 +19,7 @@ from bertkit.tasks.examples import SPLITS
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import split_of
 from bertkit.tasks.registry import Task
-from bertkit.tasks.run_rows import examples_hash, held_out_again
-from bertkit.tasks.scored_set import score_set
+from bertkit.tasks.run_rows import examples_hash, held_out_again, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 
 

@@ -93,15 +93,13 @@ class MultipleChoicePipeline(Pipeline):
 
             return features.sequences, answers
 
+        def score(model: PackedModel, batch: Batch) -> Sequence[float]:
+            return to_numpy(model.forward_packed(batch).logits, "logits").ravel().tolist()
+
         def num_characters(question: ChoiceExample) -> int:
             return sum(len(first) + len(second) for first, second in question.pairs)
 
-        return self._answer(request, encode, _scores, num_characters, progress=progress, size=WINDOW, unit="questions")
-
-
-def _scores(model: PackedModel, batch: Batch) -> Sequence[float]:
-    """A score for each choice."""
-    return to_numpy(model.forward_packed(batch).logits, "logits").ravel().tolist()
+        return self._answer(request, encode, score, num_characters, progress=progress, size=WINDOW, unit="questions")
 
 
 def _read(question: Any, where: str) -> ChoiceExample:

@@ -82,16 +82,10 @@ class OnnxModel:
     def run(
         self, ids: NDArray[np.int64], segments: NDArray[np.int64], bounds: NDArray[np.int64]
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Results of B sequences of ids, end to end.
+        """Results of B sequences: ids and segments ``(T,)`` end to end, bounds ``(B + 1,)``: 0 and the end of each.
 
-        Args:
-            ids: ``(T,)``, special tokens included.
-            segments: ``(T,)``.
-            bounds: ``(B + 1,)``, 0 and the end of each.
-
-        Raises:
-            InputError: no or an empty sequence, one that is too long, or an id or segment outside its table, for all of
-                which a graph would return numbers that mean nothing.
+        Refuses (InputError) no or an empty sequence, one that is too long, and an id or segment outside its table: for
+        all of these a graph would return numbers that mean nothing.
         """
         self._check(ids, segments, bounds)
         feeds = {"input_ids": ids, "token_type_ids": segments, "cu_seqlens": bounds}
@@ -127,11 +121,7 @@ class OnnxModel:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What an export wrote about itself.
-
-    Raises:
-        CheckpointError: it is not there or damaged.
-    """
+    """What an export wrote about itself; CheckpointError where that is missing or damaged."""
     path = folder / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -149,12 +139,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:
-    """An ONNX Runtime session on the CPU.
-
-    Raises:
-        CheckpointError: the file is not there, damaged, or needs an operator that this runtime lacks.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """A session on the CPU; CheckpointError for a file that is missing, damaged, or beyond this runtime."""
     runtime = require("onnxruntime", extra="onnx", needed_for="running an exported model")
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist")

@@ -60,7 +60,7 @@ class Pipeline:
 
     task: ClassVar[str]
     #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
-    #: :mod:`bertkit.tasks.decision_file`.
+    #: :mod:`bertkit.tasks.reading_settings`.
     decision: Mapping[str, Any] = MappingProxyType({})
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})
@@ -100,19 +100,12 @@ class Pipeline:
         weight: Callable[[ItemT], int],
         *,
         progress: bool | None,
-        size: WindowSize | None = None,
+        size: WindowSize = TEXTS,
         unit: str = "texts",
     ) -> Shaped[AnswerT]:
         """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
 
-        Args:
-            request: what was asked.
-            encode: see :data:`Encode`.
-            forward: the model in eval mode and a batch to one result per row.
-            weight: characters of an item.
-            progress: see the class.
-            size: of a window; None: that of texts.
-            unit: what the progress bar counts.
+        ``forward`` gives one result per row, ``weight`` the characters of an item; ``size`` is that of a window.
         """
 
         def answers() -> Iterator[AnswerT]:
@@ -121,7 +114,7 @@ class Pipeline:
                     request.items,
                     encode,
                     lambda: TorchBackend(self.model, forward),
-                    size=size or TEXTS,
+                    size=size,
                     weight=weight,
                     lazy=request.shape == "lazy",
                     advance=advance,

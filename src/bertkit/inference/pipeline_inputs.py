@@ -47,13 +47,9 @@ class Request(Generic[ItemT]):
 
 
 def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one: bool) -> Request[ItemT]:
-    """A request for one item, or for those of an iterable.
+    """A request for ``one`` item, or for those of an iterable.
 
-    Args:
-        inputs: what the caller passed.
-        read: checks an item and brings it into one form; also takes a name for it in messages.
-        what: what an item is called, in the singular.
-        one: whether ``inputs`` is a single item.
+    ``read`` checks an item and brings it into one form; it also gets the item's name for messages, made from ``what``.
     """
     if one:
         return Request(iter([read(inputs, f"the {what}")]), "one", 1)
@@ -72,11 +68,8 @@ def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one
 def read_request(inputs: Inputs, *, tuple_is_pair: bool, pair_required: bool = False) -> Request[Text]:
     """Accept a text, a pair, a collection of those, or any iterable of them; errors name the item, when it is drawn.
 
-    Args:
-        inputs: a ``str``; a pair ``{"text": ..., "text_pair": ...}``; a list (or array, Series, anything with a
-            length) of texts and pairs, where a pair may also be a 2-tuple or 2-list; or an iterator of them.
-        tuple_is_pair: whether a bare tuple of two strings is one pair (tasks about pairs) or a collection of two.
-        pair_required: refuse single texts.
+    A collection is anything with a length (list, array, Series); a pair is ``{"text": ..., "text_pair": ...}`` or, in
+    a collection, also a 2-tuple or 2-list. ``tuple_is_pair``: so is a bare tuple of two strings (tasks about pairs).
     """
     bare_pair = tuple_is_pair and isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], str)
     one = isinstance(inputs, str | bytes | Mapping) or bare_pair

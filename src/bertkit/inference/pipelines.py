@@ -30,7 +30,7 @@ from bertkit.model.models import (
 from bertkit.model.padded import PackedModel
 from bertkit.system.device import find_device
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.decision_file import read_decision
+from bertkit.tasks.reading_settings import read_decision
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Task name -> the pipeline and the model class that a checkpoint is loaded as.
@@ -120,12 +120,7 @@ def pipeline(
 
 
 def infer_task(model: str | Path | PackedModel, revision: str | None = None) -> str:
-    """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``.
-
-    Raises:
-        InputError: the model has no head that a pipeline uses, or its config.json does not name one.
-        CheckpointError: no config.json can be read.
-    """
+    """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``."""
     if isinstance(model, str | Path):
         config = BertConfig.from_json_file(folder_of(model, revision) / "config.json")
         classes = list(config.architectures or ())

@@ -1,4 +1,4 @@
-"""The files of a fine-tuning run that whoever uses the model reads."""
+"""The files of a fine-tuning run that whoever uses the model reads. A damaged one is a CheckpointError."""
 
 from __future__ import annotations
 
@@ -31,21 +31,13 @@ class RunSettings:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """The fields of :class:`RunSettings` of a run folder; empty for a checkpoint that bertkit did not train.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """The fields of :class:`RunSettings` of a run folder; empty for a checkpoint that bertkit did not train."""
     path = folder / SETTINGS
     return asdict(read_json(path, RunSettings)) if path.exists() else {}
 
 
 def read_task(folder: Path) -> Task | None:
-    """The task of a run folder; None for a checkpoint that bertkit did not train.
-
-    Raises:
-        CheckpointError: the file is damaged, or this version does not know the task.
-    """
+    """The task of a run folder; None for a checkpoint that bertkit did not train."""
     settings = read_settings(folder)
     try:
         return task_from_dict(settings["task"]) if settings else None
@@ -54,11 +46,7 @@ def read_task(folder: Path) -> Task | None:
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """What the protocol block of ``metrics.json`` says of the data; empty where there is no result.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """What the protocol block of ``metrics.json`` says of the data; empty where there is no result."""
     path = folder / METRICS
     if not path.exists():
         return {}

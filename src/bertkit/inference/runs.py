@@ -17,10 +17,9 @@ from bertkit.system.console import quiet
 from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
 from bertkit.tasks import ner_task
-from bertkit.tasks.decision_file import read_decision
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading_settings import ReadingSettings
+from bertkit.tasks.reading_settings import ReadingSettings, read_decision
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
 from bertkit.tasks.text.features import Truncation
@@ -85,13 +84,9 @@ class Classifier(Run):
 def open_run(
     run: str | Path, task: Task | None = None, *, device: str | None = None, revision: str | None = None
 ) -> Run:
-    """Load a run folder of any kind of task, or a checkpoint that has the head for one.
+    """Load a run folder of any kind of task, or a checkpoint (also of the Hub) that has the head for one.
 
-    Args:
-        run: the folder, or a name on the Hub.
-        task: says what a checkpoint is that bertkit did not train; None means a sequence classifier.
-        device: ``"cpu"`` (default) or ``"cuda"``.
-        revision: branch, tag or commit of a Hub checkpoint.
+    ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier.
 
     Raises:
         CheckpointError: no model there, one without the head, or a damaged file of the run.
@@ -124,9 +119,7 @@ def open_run(
 def load_run(run: str | Path, *, device: str | None = None, revision: str | None = None) -> Classifier:
     """Load a run folder of a text task, or any checkpoint with a sequence classifier, for prediction.
 
-    Raises:
-        CheckpointError: no model there, or one without a sequence classifier.
-        ConfigError: the run is of another kind of task.
+    ConfigError if the run is of another kind of task, else as :func:`open_run`.
     """
     loaded = open_run(run, device=device, revision=revision)
     if not isinstance(loaded, Classifier):
@@ -148,15 +141,9 @@ def _any_texts(shape: BertConfig) -> TextTask:
 def ner_task_of(
     run: str | Path, data: str | Path, *, revision: str | None = None, on_error: OnError = "raise", **columns: Any
 ) -> TokenTask:
-    """Task ``ner`` of some files, with the entity types that a model knows, read as its run read its own.
+    """Task ``ner`` of some files, with the entity types that a model knows.
 
-    Args:
-        run: the model: a run folder, or any checkpoint that predicts tags.
-        data: the files.
-        revision: branch, tag or commit of a Hub checkpoint.
-        on_error: see :func:`bertkit.tasks.ner_task`.
-        columns: where words and tags are, see :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own
-            files.
+    ``columns`` as in :func:`bertkit.tasks.ner_task`; what is not named is as in the run's own files.
     """
     path = resolve(run, revision=revision)
     shape = BertConfig.from_json_file(config_path(path))
@@ -174,13 +161,9 @@ def predict_run(
     truncation: Truncation = "longest_first",
     device: str | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Predict for any number of texts, lazily and in their order.
+    """Predict for any number of texts or pairs, lazily and in their order; drawn some thousand at a time.
 
-    Args:
-        run: a run folder, or one that :func:`load_run` returned.
-        texts: texts, or pairs of texts; drawn as they are needed, some thousand at a time.
-        truncation: how a text longer than in training is cut; ``"error"`` refuses it.
-        device: ``"cpu"`` (default) or ``"cuda"``.
+    ``truncation`` says how a text longer than in training is cut; ``"error"`` refuses it.
 
     Yields:
         ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to

@@ -110,11 +110,10 @@ def _joined(inputs: Any, delimiter: str) -> Any:
         return delimiter.join(inputs)
     if isinstance(inputs, str) or not isinstance(inputs, Iterable):
         raise InputError(f"with is_split_into_words=True the input is a list of words, got {type(inputs).__name__}")
-    texts = (_one(words, delimiter) for words in inputs)
-    return list(texts) if isinstance(inputs, Sequence) else texts
 
+    def joined(words: Any) -> str:
+        if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+            raise InputError(f"with is_split_into_words=True each input is a list of words, got {words!r:.60}")
+        return delimiter.join(words)
 
-def _one(words: Any, delimiter: str) -> str:
-    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"with is_split_into_words=True each input is a list of words, got {words!r:.60}")
-    return delimiter.join(words)
+    return list(map(joined, inputs)) if isinstance(inputs, Sequence) else map(joined, inputs)

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
-#: The range that is searched. A temperature outside of it means that the input is not logits.
+#: The range that is searched. A temperature outside it means that the input is not logits.
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
 #: Smaller differences of log loss are ignored.
 FLAT = 1e-9
@@ -50,12 +50,10 @@ class Bins:
 
 
 def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Confidence and correctness, the input of :func:`reliability`.
+    """Confidence and correctness of probabilities ``(n, C)``, the input of :func:`reliability`.
 
-    Args:
-        probabilities: ``(n, C)``.
-        labels: ``(n,)`` right label numbers: of each row its most probable label counts. Or 0 and 1 of shape
-            ``(n, C)``, where labels do not exclude each other: each of the n x C probabilities counts.
+    With right label numbers ``(n,)``, the most probable label of each row counts. With 0 and 1 of shape ``(n, C)``,
+    where labels do not exclude each other, every probability counts.
     """
     shares, right = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if right.ndim == 2:
@@ -64,16 +62,7 @@ def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Fl
 
 
 def reliability(confidence: npt.ArrayLike, correct: npt.ArrayLike, num_bins: int = 15) -> Bins:
-    """Rows in bins of equal width.
-
-    Args:
-        confidence: ``(n,)`` from 0 to 1.
-        correct: ``(n,)``, whether the row was right.
-        num_bins: how many bins 0 ... 1 is cut into; a value on an edge belongs to the bin below it.
-
-    Raises:
-        InputError: nothing given, or values outside 0 ... 1.
-    """
+    """Rows ``(n,)`` in ``num_bins`` bins of equal width from 0 to 1; a value on an edge belongs to the bin below it."""
     sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if not len(sure) or len(sure) != len(right) or sure.min() < 0 or sure.max() > 1:
         raise InputError(
@@ -115,18 +104,11 @@ def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """The temperature at which the log loss of the rows is least.
+    """The temperature that minimises the log loss of logits ``(n, C)``.
 
-    Args:
-        logits: ``(n, C)``.
-        labels: ``(n,)`` right label numbers, or 0 and 1 of shape ``(n, C)`` for labels that do not exclude each other.
-
-    Returns:
-        From :data:`LOWEST_TEMPERATURE` to :data:`HIGHEST_TEMPERATURE`; over 1 if the model was overconfident, and
-        1 if no temperature makes a difference, as on rows that the model separates perfectly.
-
-    Raises:
-        InputError: no rows, or logits that are not finite.
+    ``labels`` are right label numbers ``(n,)``, or 0 and 1 of shape ``(n, C)`` where they do not exclude each other.
+    The result is over 1 if the model was overconfident, and 1 if no temperature makes a difference, as on rows that
+    the model separates perfectly.
     """
     from scipy.optimize import minimize_scalar
 
@@ -138,26 +120,14 @@ def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     found = minimize_scalar(
         lambda power: log_loss(x / math.exp(power), right), bounds=bounds, method="bounded", options={"xatol": 1e-6}
     )
-    if log_loss(x, right) - found.fun < FLAT:
-        return 1.0
-    return float(math.exp(found.x))
+    return 1.0 if log_loss(x, right) - found.fun < FLAT else math.exp(found.x)
 
 
 def best_threshold(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "f1") -> float:
-    """The threshold at which a yes/no metric is highest: yes from this score on.
+    """The threshold that maximises ``f1``, ``accuracy`` or ``matthews`` of yes/no decisions: yes from this score on.
 
-    All thresholds are tried: those between two neighbouring scores; of equally good ones the one nearest to 0.5.
-
-    Args:
-        scores: ``(n,)`` probabilities.
-        right: ``(n,)``, whether yes is right.
-        metric: ``f1``, ``accuracy`` or ``matthews``.
-
-    Returns:
-        From 0 to 1, or just above 1 to say no to a score of 1; 0.5 where all rows are right or none is.
-
-    Raises:
-        InputError: no rows, or an unknown metric.
+    All thresholds between neighbouring probabilities ``(n,)`` are tried; of equally good ones the nearest to 0.5 wins.
+    The result is from 0 to 1, or just above 1 to say no to a score of 1; 0.5 where all rows are right or none is.
     """
     values, yes = np.asarray(scores, dtype=np.float64), np.asarray(right).astype(np.bool_)
     if metric not in _METRICS:

@@ -1,6 +1,7 @@
-"""Scores of predictions against references, in numpy alone: the metrics of GLUE and of sentiment data.
+"""Scores of predictions against references, in numpy alone: the metrics of GLUE and of sentiment data; and intervals,
+which say how far a score could lie elsewhere.
 
-Every function takes ``(predictions, references)``, two sequences of one length n >= 1, and returns a Python float.
+Every metric takes ``(predictions, references)``, two sequences of one length n >= 1, and returns a Python float.
 Values equal scikit-learn's and scipy's wherever those define one. Degenerate input, where a formula divides by zero:
 
 ===========================================  =====================================================================
@@ -16,7 +17,9 @@ A nan is not JSON, and it would drop a dead run out of a mean over seeds. :func:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,8 @@ import numpy.typing as npt
 from bertkit.errors import InputError
 
 Array = npt.NDArray[Any]
+#: Sets that are drawn for an interval; fewer of many examples, so that all draws have at most DRAWN numbers.
+NUM_DRAWS, FEWEST_DRAWS, DRAWN = 1000, 100, 10_000_000
 
 
 def accuracy(predictions: npt.ArrayLike, references: npt.ArrayLike) -> float:
@@ -189,11 +194,7 @@ def _numbers(
 
 
 def as_values(name: str, values: npt.ArrayLike) -> Array:
-    """Numbers or texts as an array.
-
-    Raises:
-        InputError: another value, such as None, a value that is not finite, or rows of different lengths.
-    """
+    """Numbers or texts as an array; an InputError for any other value, and for one that is not finite."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -219,3 +220,40 @@ def _pair(predictions: npt.ArrayLike, references: npt.ArrayLike) -> tuple[Array,
     if (predicted.dtype.kind in "US") != (right.dtype.kind in "US"):
         raise InputError(f"predictions are {predicted.dtype}, references {right.dtype}: map names to numbers first")
     return predicted, right
+
+
+def bootstrap_draws(num_examples: int, num_draws: int | None = None) -> npt.NDArray[np.int64]:
+    """Numbers of examples drawn with replacement, always the same ones, so that seeds and systems can be paired.
+
+    ``num_draws`` None means 1,000, and fewer from 10,000 examples on. The result is int64 ``(draws, examples)``.
+    """
+    if num_draws is None:
+        num_draws = min(NUM_DRAWS, max(FEWEST_DRAWS, DRAWN // num_examples))
+    generator = np.random.Generator(np.random.PCG64([num_examples, 0xB0]))
+    return generator.integers(num_examples, size=(num_draws, num_examples), dtype=np.int64)
+
+
+def bootstrap_means(of_seeds: Sequence[Sequence[float]], seed: int = 0) -> list[float]:
+    """For each of K draws of the dev examples, the mean of the metric over seeds drawn with replacement.
+
+    ``of_seeds`` has K values for each seed.
+    """
+    choose = random.Random(seed)
+    count = len(of_seeds)
+    return [statistics.fmean(of_seeds[choose.randrange(count)][k] for _ in of_seeds) for k in range(len(of_seeds[0]))]
+
+
+def interval_of(values: Sequence[float] | None) -> list[float] | None:
+    """Where the middle 95 % of bootstrap values begin and end; None for no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    cut = (len(ordered) - 1) * 0.025
+    return [_between(ordered, cut), _between(ordered, len(ordered) - 1 - cut)]
+
+
+def _between(ordered: Sequence[float], place: float) -> float:
+    """The value at a place that need not be whole, by linear interpolation."""
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -119,13 +119,10 @@ def read_entities(tags: Sequence[str], notation: Notation = LETTERED_TAGS) -> li
 def read_strictly(
     tags: Sequence[str], scheme: Literal["BIO", "BIOES"] = "BIO", notation: Notation = LETTERED_TAGS
 ) -> list[Entity]:
-    """Only those entities that are spelled as the scheme demands, as ``seqeval`` does it in its strict mode.
+    """Only the entities that are spelled as the scheme demands, as in ``seqeval``'s strict mode.
 
-    Of BIO: what begins with B. Of BIOES: a single S, or what begins with B and ends with E. All else is nothing.
-
-    Raises:
-        InputError: another scheme (IO and IOB1 allow any sequence, so there is nothing to be strict about), or a tag
-            with a letter that the scheme does not have.
+    Of BIO: what begins with B. Of BIOES: a single S, or what begins with B and ends with E. IO and IOB1 allow any
+    sequence, so there is nothing to be strict about: they are an InputError, as is a letter outside the scheme.
     """
     if scheme not in ("BIO", "BIOES"):
         raise InputError(
@@ -155,11 +152,7 @@ def read_strictly(
 
 
 def write_tags(entities: Iterable[Entity], num_words: int, scheme: Scheme = "BIO") -> list[str]:
-    """Tags of ``num_words`` words that spell the entities in a scheme; ``O`` outside of them.
-
-    Raises:
-        InputError: entities that overlap, or that leave the sentence.
-    """
+    """Tags of ``num_words`` words that spell the entities in a scheme; InputError if they overlap or do not fit."""
     tags = [OUTSIDE] * num_words
     before = Entity("", 0, 0)
     for entity in sorted(entities, key=lambda entity: entity.start):

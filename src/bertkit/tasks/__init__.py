@@ -13,10 +13,9 @@ from bertkit.tasks.reading.splits import split_of, splits_of
 from bertkit.tasks.registry import Task, get_task, task_from_dict, task_to_dict
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.csv_task import csv_task
-from bertkit.tasks.text.glue import GLUE_TASKS
+from bertkit.tasks.text.glue import GLUE_TASKS, IMDB, TWEETS
 from bertkit.tasks.text.reading import load_split
 from bertkit.tasks.text.report import data_report
-from bertkit.tasks.text.sentiment import IMDB, TWEETS
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.tokens.reading import ner_task
 from bertkit.tasks.tokens.task import TokenTask

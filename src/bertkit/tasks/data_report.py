@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from bertkit.errors import counted
 from bertkit.tasks.examples import Fact, Located, Row
-from bertkit.tasks.reading.cells import looks_missing
+from bertkit.tasks.reading.bad_rows import looks_missing
 
 RowT = TypeVar("RowT", bound=Located)
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -22,10 +22,7 @@ ValueT = TypeVar("ValueT", bound=Hashable)
 class SplitFacts:
     """Facts about one split, as values fit for JSON and as lines of text.
 
-    Args:
-        rows: the examples of the split, with the file they are from and the rows that were left out.
-        unit: what an example is called.
-        about: more for the first line.
+    ``unit`` is what an example is called; ``about`` is more for the first line.
     """
 
     def __init__(self, rows: Sequence[Located], unit: str, about: str = "") -> None:
@@ -51,7 +48,7 @@ class SplitFacts:
         self.tell((f"{mark}: {told}" if mark else told) if number else "", **{name: number})
 
     def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
-        """Count rows whose key is that of an earlier one, and rows whose duplicates have another meaning.
+        """Count rows with the key of an earlier one, and rows whose duplicates have another meaning.
 
         ``what`` says in words what keys and meanings are.
         """
@@ -98,10 +95,7 @@ def find_leaks(
     unit: str,
     more: Callable[[str], str] = lambda name: "",
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Which examples of the other splits have a key that is also in train, and a line on each split.
-
-    ``unit`` is what an example is called; ``more`` is appended to the line of a split.
-    """
+    """How many examples of each other split have a key that is also in train; a line on it, with ``more`` appended."""
     overlap: dict[str, int] = {}
     lines = []
     known = {key(row) for row in splits.get("train", ())}

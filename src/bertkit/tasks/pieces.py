@@ -90,10 +90,7 @@ def stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def end_of_marks(text: str, end: int, limit: int) -> int:
-    """The end of a piece of text with the combining marks that follow it, which some tokenizers drop.
-
-    ``limit`` is where the next piece begins.
-    """
+    """The end of a piece with the combining marks after it, up to ``limit``, which some tokenizers drop."""
     while end < limit and unicodedata.category(text[end]).startswith("M"):
         end += 1
     return end

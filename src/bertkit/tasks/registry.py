@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 
 _TEXTS = {name: f"glue:{name.upper()}" for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "rte", "wnli", "qnli")}
-_TEXTS |= {"imdb": "sentiment:IMDB", "tweets": "sentiment:TWEETS", "mnli": "glue:MNLI", "ax": "glue:DIAGNOSTIC"}
+_TEXTS |= {"imdb": "glue:IMDB", "tweets": "glue:TWEETS", "mnli": "glue:MNLI", "ax": "glue:DIAGNOSTIC"}
 #: The kinds by :attr:`Task.form`, which a run folder's JSON calls ``kind``.
 KINDS: dict[str, Kind] = {
     "text": Kind("bertkit.tasks.text", "Text", _TEXTS),

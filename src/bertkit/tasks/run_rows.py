@@ -1,18 +1,21 @@
-"""The labelled rows of a run: read, held out, cut, and hashed."""
+"""The labelled sets of a run: read, held out, cut and hashed; scored, with what is written of the scores."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bertkit.errors import DataError
-from bertkit.tasks.examples import Examples, ExampleT, Fact, Located
+from bertkit.metrics.scores import bootstrap_draws
+from bertkit.tasks.examples import Examples, ExampleT, Fact, Located, Row
 from bertkit.tasks.reading_settings import ReadingSettings
-from bertkit.tasks.workflow import AnyWorkflow
+from bertkit.tasks.workflow import AnyWorkflow, Decision, EncodedT, OutputsT, Predicted, Workflow
 
 #: Name of the hash of train and dev together, among those of the parts.
 ALL = "hash of all"
@@ -106,3 +109,61 @@ def _sample(examples: Examples[ExampleT], num_rows: int | None, seed: int) -> Ex
     order = np.random.Generator(np.random.PCG64([seed, 0x5A])).permutation(len(examples))
     chosen = [examples[number] for number in np.sort(order[:num_rows]).tolist()]
     return Examples(chosen, examples.path, examples.split, examples.skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A scored set.
+
+    scores: metrics by name. rows: a line for each example. files: what is written, content by name.
+    decision: under which it was scored. bootstrap: the main metric of resampled examples; None where not known.
+    table: more for people. remarks: what no score should hide.
+    """
+
+    scores: dict[str, float]
+    rows: list[Row]
+    files: dict[str, str]
+    decision: Decision
+    bootstrap: list[float] | None
+    table: str = ""
+    remarks: Sequence[str] = ()
+
+
+def score_set(
+    workflow: Workflow[ExampleT, EncodedT, OutputsT],
+    given: Predicted[ExampleT, EncodedT, OutputsT],
+    split: str,
+    *,
+    settings: ReadingSettings | None = None,
+    worst: int = 0,
+    resample: bool = True,
+) -> Scored:
+    """Score a labelled set, encoded with targets.
+
+    ``split`` names the files: ``predictions-SPLIT.jsonl`` and, of the ``worst`` examples (0: none),
+    ``errors-SPLIT.jsonl``. With ``settings`` these examples are dev of a run and decide; without, ``given.decision``
+    stands. ``resample`` also scores the examples drawn with replacement.
+    """
+    if settings is not None:
+        given = replace(given, decision=workflow.decide(given, settings))
+    rows = workflow.prediction_rows(given)
+    files = {f"predictions-{split}.jsonl": to_jsonl(rows), **workflow.files(given, split)}
+    badness = workflow.badness(given) if worst else None
+    if badness is not None:
+        files[f"errors-{split}.jsonl"] = to_jsonl(worst_rows(rows, badness, worst))
+    drawn = workflow.main_metric_of(given, bootstrap_draws(len(given.examples))) if resample else None
+    values = None if drawn is None else [round(value, 6) for value in drawn.tolist()]
+    return Scored(
+        workflow.score(given), rows, files, given.decision, values, workflow.table(given), workflow.diagnose(given)
+    )
+
+
+def worst_rows(rows: Sequence[Mapping[str, Fact]], badness: npt.NDArray[np.floating], count: int) -> list[Row]:
+    """The ``count`` rows with the largest badness, the worst first, each with it as ``badness``; 0 is not bad."""
+    order = np.argsort(-badness, kind="stable")[:count].tolist()
+    return [{"badness": round(float(badness[row]), 6), **rows[row]} for row in order if badness[row] > 0]
+
+
+def to_jsonl(rows: Iterable[Mapping[str, Fact]]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)

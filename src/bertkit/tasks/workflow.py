@@ -114,11 +114,7 @@ class Predicted(Generic[ExampleT, EncodedT, OutputsT]):
 
 
 class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
-    """One kind of task. What has a body here is a default that a kind may keep.
-
-    Args:
-        task: the task. A workflow holds nothing else and can be made anew at any time.
-    """
+    """One kind of task. What has a body here is a default that a kind may keep. It holds nothing but its task."""
 
     #: The model with the kind's head.
     model_class: ClassVar[type[HeadModel]]
@@ -155,21 +151,13 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         return splits_of(named, data, rules)
 
     def read(self, data: str | Path, split: Split, *, on_error: OnError = "raise") -> Examples[ExampleT]:
-        """The examples of one split.
-
-        Raises:
-            DataError: no such split, or as :meth:`read_file`.
-        """
+        """The examples of one split."""
         named, rules = self.sources
         return self.read_file(split_path(named, data, split, rules), split, on_error=on_error)
 
     @abstractmethod
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ExampleT]:
-        """The examples of one file, whatever its name says; those of test may be without their answers.
-
-        Raises:
-            DataError: a bad row: file, row, found, expected.
-        """
+        """The examples of one file, whatever its name says; those of test may be without their answers."""
 
     def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[ExampleT]]:
         """Further labelled sets that a finished model is scored on, by name; their scores are ``METRIC_NAME``."""
@@ -262,16 +250,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
 
     @abstractmethod
     def outputs(self, model: PackedModel, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
-        """What the model says of every row, in the rows' order, in numpy; arguments as of the engine's ``row_outputs``.
-
-        The model is put into eval mode, and left in it.
-        """
+        """What the model says of every row, in numpy, as the engine's ``row_outputs``; it is left in eval mode."""
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
-        """How input is read, and what is chosen on labelled examples of dev; applied from then on.
-
-        Plain values for ``decision.json``.
-        """
+        """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""
         return {}
 
     def notes_on(self, decision: Decision) -> list[str]:

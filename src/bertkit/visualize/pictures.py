@@ -1,7 +1,8 @@
 """Pictures of a run: loss curve, confusion matrix, predicted against true scores.
 
 Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
-Needs the extra ``plots``.
+Needs the extra ``plots``; without it, every function raises MissingExtraError.
+Each writes a PNG file and returns its path.
 """
 
 from __future__ import annotations
@@ -38,19 +39,9 @@ MOST_NUMBERS = 25
 
 
 def loss_curve(records: Sequence[Record], path: str | Path, *, metric: str | None = None) -> Path:
-    """Training loss of every step, dev loss and dev score of every epoch, the best epoch marked.
+    """Training loss of every step, dev loss and dev score (``metric``) of every epoch, the best epoch marked.
 
-    Args:
-        records: the lines of a run's ``log.jsonl``.
-        path: PNG file to write.
-        metric: dev score to draw on the right axis; None draws none.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        InputError: there is no step among the records.
+    ``records`` are the lines of a run's ``log.jsonl``; an InputError if none is a step.
     """
     steps, epochs = _steps_and_epochs(records)
     losses, dev = np.array([record["loss"] for record in steps]), _points(epochs, "dev_loss")
@@ -67,17 +58,7 @@ def pretrain_curve(records: Sequence[Record], path: str | Path, *, unigram_entro
 
     A loss that stays at the line is that of a model that knows how frequent words are, and nothing of their context.
 
-    Args:
-        records: the lines of a pre-training run's ``log.jsonl``.
-        path: PNG file to write.
-        unigram_entropy: of the training text, in nats.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        InputError: there is no step among the records.
+    ``records`` are the lines of the run's ``log.jsonl`` (an InputError if none is a step); the entropy is in nats.
     """
     steps, epochs = _steps_and_epochs(records)
     losses = np.array([record.get("masked_lm_loss", record["loss"]) for record in steps])
@@ -164,14 +145,7 @@ def _draw_score(axes: Axes, epochs: Sequence[Record], metric: str) -> Axes | Non
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
     """A confusion matrix: colour is the share of the true label's rows, the number is the count.
 
-    Args:
-        matrix: counts ``(C, C)``; row = true label, column = predicted label.
-        labels: C names.
-        path: PNG file to write.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        InputError: the matrix does not fit the labels.
+    ``matrix`` has counts ``(C, C)``: a row for each true label, a column for each predicted one.
     """
     counts = np.asarray(matrix)
     size = len(labels)
@@ -211,15 +185,7 @@ def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str |
 
 
 def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
-    """A reliability diagram: accuracy against predicted probability.
-
-    Args:
-        bins: a curve for each name, from :func:`bertkit.metrics.calibration.reliability`.
-        path: PNG file to write.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """A reliability diagram: accuracy against predicted probability, with a curve for each name."""
     figure, axes = _figure(6.0, 6.0)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
     for (name, found), color in zip(bins.items(), (BLUE, ORANGE, GREEN, BLACK), strict=False):
@@ -249,11 +215,7 @@ def reliability_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str
 
 
 def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path) -> Path:
-    """Precision, recall and F1 of each type, the most frequent type first (``by_type`` of an ``entities-*.json``).
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Precision, recall and F1 of each type, the most frequent type first (``by_type`` of an ``entities-*.json``)."""
     kinds = sorted(by_type, key=lambda kind: (-by_type[kind]["support"], kind))[:MOST_NUMBERS]
     figure, axes = _figure(6.5, 1.2 + 0.55 * max(len(kinds), 1))
     places = np.arange(len(kinds))
@@ -272,11 +234,7 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
 
 
 def regression(rows: Sequence[Record], path: str | Path) -> Path:
-    """Predicted against true scores, one point a row of a ``predictions-*.jsonl``.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Predicted against true scores, one point a row of a ``predictions-*.jsonl``."""
     right = np.array([row["gold"] for row in rows], dtype=np.float64)
     predicted = np.array([row["predicted"] for row in rows], dtype=np.float64)
     figure, axes = _figure(6.0, 6.0)

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from bertkit import cli, errors
 from bertkit.cli import NAMES, main
-from bertkit.cli.usage_errors import with_option_names
+from bertkit.cli.help_pages import with_option_names
 from bertkit.system.interrupts import Interrupted
 
 REPOSITORY = Path(__file__).resolve().parents[3]

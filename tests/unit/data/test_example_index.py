@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bertkit.data.counter_random import bits, counters_of, stream
 from bertkit.data.examples import pairs
-from bertkit.data.examples.example_index import ExampleIndex, build_index
 from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences, places_from, stretches
+from bertkit.data.examples.pretrain_batches import ExampleIndex, build_index
 from pretrain_helpers import ToyTokens, random_tokens
 
 OBJECTIVES = ("mlm+nsp", "mlm", "mlm+sop")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bertkit.data.counter_random import below, bits, stream, uniform
 from bertkit.data.examples import pairs
-from bertkit.data.examples.example_index import build_index
 from bertkit.data.examples.pairs import ExampleSpans, Rules, Sentences
+from bertkit.data.examples.pretrain_batches import build_index
 from bertkit.errors import ConfigError, DataError
 from pretrain_helpers import ToyTokens, random_tokens
 

@@ -19,8 +19,7 @@ import pytest
 
 from bertkit import BertForSequenceClassification
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.predict_files import predict_file
-from bertkit.inference.prediction_tables import flat
+from bertkit.inference.predict_files import flat, predict_file
 from bertkit.system.atomic_files import held_lock
 from bertkit.tasks import Columns
 from pipeline_helpers import save_tiny

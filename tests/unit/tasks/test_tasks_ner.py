@@ -22,9 +22,8 @@ from bertkit.tasks.pieces import Pieces
 from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.tokens.baseline import MajorityTagger, majority_baseline
 from bertkit.tasks.tokens.features import TokenWindows
-from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import entity_scores
-from bertkit.tasks.tokens.reading import ner_task, tagged_files
+from bertkit.tasks.tokens.reading import hold_out_sentences, ner_task, tagged_files
 from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask, score_tags
 from bertkit.tasks.workflow import workflow_of

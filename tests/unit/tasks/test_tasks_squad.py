@@ -20,8 +20,7 @@ from bertkit.tasks.reading.splits import splits_of
 from bertkit.tasks.registry import task_from_dict, task_to_dict
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans
-from bertkit.tasks.spans.hold_out import hold_out
-from bertkit.tasks.spans.reading import question_rules, read_questions
+from bertkit.tasks.spans.reading import hold_out, question_rules, read_questions
 from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.task import SQUAD, SQUAD2, Answer, SpanExample, score_answers
 from bertkit.tasks.workflow import workflow_of

@@ -35,11 +35,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much work.
-
-    documents: maximum number of documents; None means all. vocabulary: maximum number of tokens. layers, width: of the
-    encoder. settings: of the training.
-    """
+    """How much work: documents (None: all) and tokens of the vocabulary at most, the encoder, and its training."""
 
     documents: int | None
     vocabulary: int
@@ -243,5 +239,4 @@ def _tell(out: Path, told: dict[str, Any]) -> None:
     longer = ("--preset", "bert-mini", "--max-time", "1h", "--out", out / "longer-run")
     lines += ["", f"For a better model: {as_typed('pretrain', out / 'store', *longer)}"]
     lines += [f"For text of your own: {as_typed('vocab', '--help')}"]
-    for line in lines:
-        write_line(line)
+    write_line("\n".join(lines))

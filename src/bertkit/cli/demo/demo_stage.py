@@ -19,11 +19,7 @@ MARKER = "made-by-bertkit-demo"
 
 
 def make_room(out: Path, parts: tuple[str, ...]) -> None:
-    """Create an empty folder with the marker; ``parts`` of it, which an earlier demo made, are deleted.
-
-    Raises:
-        ConfigError: the folder holds something that is not the demo's.
-    """
+    """Create an empty folder with the marker; ``parts`` of it, which an earlier demo made, are deleted."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out} is a file; name a folder")
     if (out / MARKER).exists():

@@ -77,11 +77,7 @@ class Sentence(NamedTuple):
 
 
 def collect_prose(library: Path | None = None, *, most: int | None = None) -> list[Prose]:
-    """The first documents of this Python's library, or that in a folder, in the order of its files; None means all.
-
-    Raises:
-        DataError: there are no source files to read (a frozen or stripped Python).
-    """
+    """The first documents of this Python's library, or that in a folder, in the order of its files; None means all."""
     library = library or Path(sysconfig.get_paths()["stdlib"])
     documents = list(islice(_read_library(library), most))
     if len(documents) < MIN_DOCUMENTS:
@@ -115,11 +111,7 @@ def write_text(path: Path, documents: list[Prose]) -> None:
 
 
 def collect_sentences(library: Path | None = None) -> list[Sentence]:
-    """All usable sentences of this Python's library, or that in a folder, in the order of its files.
-
-    Raises:
-        DataError: there are no source files to read (a frozen or stripped Python).
-    """
+    """All usable sentences of this Python's library, or that in a folder, in the order of its files."""
     subjects = {module: label for label, modules in SUBJECTS.items() for module in modules}
     hidden = {label: _names_of(label, modules) for label, modules in SUBJECTS.items()}
     found: dict[str, list[Sentence]] = defaultdict(list)

@@ -12,10 +12,11 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 
 from bertkit.data.corpus.documents import Document
 from bertkit.data.counter_random import UInt64, bits
@@ -49,10 +50,12 @@ class DedupReport:
     dropped ones, with one more for each line end. examples: sources of the first pairs (dropped, kept).
     """
 
-    kept: int = 0
-    exact: int = 0
-    near: int = 0
-    dropped_bytes: int = 0
+    __pydantic_config__ = ConfigDict(extra="forbid")  # a manifest holds one
+
+    kept: Annotated[int, Field(ge=0)] = 0
+    exact: Annotated[int, Field(ge=0)] = 0
+    near: Annotated[int, Field(ge=0)] = 0
+    dropped_bytes: Annotated[int, Field(ge=0)] = 0
     examples: list[tuple[str, str]] = field(default_factory=list)
 
     def summary(self) -> str:

@@ -138,21 +138,13 @@ class _Rows:
 def mask_rows(
     ids: Int64, boundaries: Int64, special: Bool, keys: UInt64, masking: Masking, vocabulary: MaskVocabulary
 ) -> tuple[Int64, Int64]:
-    """Choose targets and mask them.
+    """Input ids and labels of concatenated rows, both int64 ``(T,)``; a label is the original token, or -100.
 
-    Args:
-        ids: int64 ``(T,)``, concatenated rows.
-        boundaries: int64 ``(B + 1,)``; at most 2**20 rows.
-        special: bool ``(T,)``, tokens that are never targets: the added [CLS] and [SEP]. The first token of a row must
-            be one.
-        keys: uint64 ``(B,)``, one for each row.
-        masking: what to choose, and how much.
-        vocabulary: of the tokenizer that made the ids.
+    ids, special: ``(T,)``; special tokens, the added [CLS] and [SEP], are never targets, and each row begins with one.
+    boundaries: ``(B + 1,)``; at most 2**20 rows. keys: ``(B,)``.
 
-    Returns:
-        Input ids and labels, both int64 ``(T,)``; a label is the original token, or -100. A row has at most
-        ``max(1, round(rate * length))`` targets; with whole words or spans it may have fewer, if no word is short
-        enough to reach that number.
+    A row has at most ``max(1, round(rate * length))`` targets; with whole words or spans it may have fewer, if no word
+    is short enough to reach that number.
     """
     lengths = np.diff(boundaries)
     row = np.repeat(np.arange(len(lengths)), lengths)

@@ -102,11 +102,7 @@ class MappedStore:
 
     Its ``sentence_boundaries`` and ``document_boundaries`` are read-only views of the file.
 
-    ``manifest`` is that of :class:`Content`.
-
-    Raises:
-        OSError: there is no such file.
-        DataError: it belongs to another store or version, or is damaged.
+    ``manifest`` is that of :class:`Content`; a DataError if the file is damaged, or of another store or version.
     """
 
     def __init__(self, path: Path, manifest: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack, get_args
 
@@ -20,7 +19,7 @@ from bertkit.data.corpus.documents import CorpusReport
 from bertkit.data.corpus.near_duplicates import Dedup, DedupReport, documents_within
 from bertkit.data.corpus.text_files import OnError, Policy, Source, find_sources
 from bertkit.data.store.prepare_chunks import CHUNK_CHARS, CorpusWork, tokenize, tokenize_on_ray
-from bertkit.data.store.store_manifest import Duplicates, StoreManifest
+from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import Progress, amount_of, say
@@ -146,7 +145,7 @@ def prepare(
                 writer.add(chunk)
                 pa.default_memory_pool().release_unused()
                 meter.update()
-        return writer.finish(None if dedup is None else Duplicates.model_validate(asdict(duplicates)))
+        return writer.finish(None if dedup is None else duplicates)
 
 
 def workers_within(memory: int | None, workers: int | None) -> int:

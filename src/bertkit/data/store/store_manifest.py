@@ -26,6 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
 from bertkit.tokenization import BertTokenizer
 
@@ -85,16 +86,6 @@ class TokenizerFacts(_Strict):
         return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=tokenizer.do_lower_case)
 
 
-class Duplicates(_Strict):
-    """Documents dropped as (near-)duplicates of an earlier one."""
-
-    kept: Count
-    exact: Count
-    near: Count
-    dropped_bytes: Count
-    examples: tuple[tuple[str, str], ...]
-
-
 class StoreManifest(_Strict):
     """Content of ``manifest.json``. Like the shards, it is a pure function of the input: no date, no path.
 
@@ -108,7 +99,7 @@ class StoreManifest(_Strict):
     settings: dict[str, Setting]
     counts: Counts
     shards: tuple[Shard, ...]
-    duplicates: Duplicates | None = None
+    duplicates: DedupReport | None = None
 
 
 def read_manifest(folder: Path) -> StoreManifest:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.token_store import TokenStore
 
@@ -107,7 +106,7 @@ class StoreReport:
         lines = [f"{name:<12} {value}" for name, value in facts.items()]
         lines += ["", *self.documents.lines("document"), "", *self.sentences.lines("sentence")]
         if manifest.duplicates is not None:
-            lines += ["", DedupReport(**manifest.duplicates.model_dump()).render()]
+            lines += ["", manifest.duplicates.render()]
         for sample in self.samples:
             lines += ["", f"document {sample.document:,} ({sample.source}):", f"  {sample.text}"]
         return "\n".join(lines)

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.data.store.mapped_ids import Ids
 from bertkit.data.store.store_manifest import (
     MANIFEST,
     PROGRESS,
     TOKENIZER,
     Counts,
-    Duplicates,
     Setting,
     Shard,
     StoreManifest,
@@ -84,22 +84,11 @@ class TokenizedChunk:
 class StoreWriter:
     """:meth:`add` chunks, then :meth:`finish`. Use it in a ``with`` block, which closes files in any case.
 
-    Args:
-        folder: the store; created if necessary.
-        tokenizer: what made the ids; a copy is saved in the store.
-        settings: what the shards depend on besides the text; goes into the manifest.
-        inputs: identifies the corpus on this machine (JSON); kept until the store is finished.
-        resume: keep the finished shards of an earlier writer with the same tokenizer, settings and inputs; False
-            deletes them.
-        shard_text_bytes: see :data:`SHARD_TEXT_BYTES`.
-
-    Attributes:
-        num_read: documents of the corpus in finished shards: skip as many before adding.
-
-    Raises:
-        ConfigError: the path is not UTF-8 or a file; the folder contains a finished store, other files, or an
-            unfinished store of something else; another process is writing to it.
-        ResourceError: the folder cannot be written.
+    tokenizer: what made the ids; a copy is saved in the store.
+    settings: what the shards depend on besides the text; goes into the manifest.
+    inputs: identifies the corpus on this machine (JSON); kept until the store is finished.
+    resume: keep the finished shards of an earlier writer with the same tokenizer, settings and inputs.
+    num_read: documents of the corpus in finished shards: skip as many before adding.
     """
 
     def __init__(
@@ -187,7 +176,7 @@ class StoreWriter:
             if sum(part.text_bytes for part in self._parts) >= self._shard_text_bytes:
                 self._close_shard()
 
-    def finish(self, duplicates: Duplicates | None = None) -> StoreManifest:
+    def finish(self, duplicates: DedupReport | None = None) -> StoreManifest:
         """Close the last shard, rename all, and write the manifest with ``duplicates``; DataError without a token."""
         with self._errors():
             if self._open is not None:

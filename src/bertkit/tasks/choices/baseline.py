@@ -20,7 +20,6 @@ def choice_baseline(train: Sequence[ChoiceExample], dev: Sequence[ChoiceExample]
     Every choice is an example of its own, right or wrong, with the features of a pair of texts (see
     :func:`bertkit.tasks.text.baseline.tfidf_baseline`); of a question the choice is taken that logistic regression
     finds likeliest to be right, of equal ones the first.
-
     """
     from sklearn.linear_model import LogisticRegression
 

@@ -22,8 +22,7 @@ from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Columns, Examples, Split
-from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
-from bertkit.tasks.reading.cells import is_missing, text_in, whole_text
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
 
@@ -58,11 +57,7 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
     """The questions of one file.
 
     ``split`` is train, dev or test; labels may be absent from test alone (no column, or -1 throughout). All questions
-    have the same number of choices. With ``on_error="skip"`` bad rows are left out and listed in ``.skipped``.
-
-    Raises:
-        DataError: a missing column, no rows, labels counted from 1, or a bad row: named with file, line, what was
-            found, what was expected.
+    have the same number of choices, counted from 0. With ``on_error="skip"`` bad rows are listed in ``.skipped``.
     """
     bad = BadRows(on_error, gather=True)
     table = _open(path, bad)

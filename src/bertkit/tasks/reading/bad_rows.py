@@ -1,10 +1,14 @@
-"""Rows that cannot be used: collected with their reasons, and refused together or left out."""
+"""What the value of a cell means; and rows that cannot be used, refused together with their reasons or left out."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.tasks.examples import Located, SkippedRow
@@ -24,16 +28,10 @@ class RowError(Exception):
 
 
 class BadRows:
-    """Collects the bad rows of one file.
+    """Collects the bad rows of one file, so far ``skipped``.
 
-    Args:
-        on_error: "raise" refuses the file, "skip" leaves bad rows out.
-        gather: with "raise", do not raise at the first bad row, but name them all in :meth:`finish`, which whoever
-            reads the file calls at its end.
-
-    Attributes:
-        at_once: whether the first bad row raises.
-        skipped: the bad rows so far.
+    With "raise" the first one raises (``at_once``); with ``gather`` as well, :meth:`finish` does instead and names them
+    all. Whoever reads the file calls it at the end. "skip" leaves bad rows out.
     """
 
     def __init__(self, on_error: OnError = "raise", *, gather: bool = False) -> None:
@@ -78,3 +76,38 @@ def all_or_none(examples: Iterable[Located], labelled: Iterable[bool], what: str
             f"{first.where}: no {what}, but other rows have it ({sum(flags):,} of {len(flags):,}). Label the whole "
             "test file, or none of it"
         )
+
+
+#: Texts that mean "no value" wherever the other values are numbers.
+_NO_VALUE = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
+_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.0*)?")
+
+
+def is_missing(value: object) -> bool:
+    """True for None, NaN, and text that is empty or white space."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, (float, np.floating)) and math.isnan(value))
+
+
+def text_in(place: str, value: object) -> str:
+    """The text of a cell, else RowError; ``place`` names it in messages, as in ``column 'text'``."""
+    if is_missing(value):
+        raise RowError("empty text", f"{place} is empty")
+    if not isinstance(value, str):
+        raise RowError("not text", f"{place} holds a {type(value).__name__}, {value!r:.40}, not a text")
+    return value
+
+
+def looks_missing(text: str) -> bool:
+    """True for texts such as ``NA`` that stand for a missing value."""
+    return text.strip().casefold() in _NO_VALUE
+
+
+def whole_text(value: object) -> str:
+    """``"1"`` for 1, 1.0, ``"1.0"`` and ``" 1 "``; other values, ``"01"`` among them, as stripped text."""
+    text = str(value).strip()
+    if not _WHOLE.fullmatch(text):
+        return text
+    whole = text.partition(".")[0].removeprefix("+")
+    return "0" if whole == "-0" else whole

@@ -50,7 +50,7 @@ class HubData:
 
     @classmethod
     def parse(cls, text: str) -> HubData:
-        """Parse a name; a DataError if it has another form."""
+        """Parse a name."""
         found = _NAME.fullmatch(text)
         if found is None:
             raise DataError(
@@ -63,11 +63,7 @@ class HubData:
 def local_data(data: str | Path, prefer: Iterable[str] = ()) -> Path:
     """A path unchanged; for a name on the Hub, the folder that its files are downloaded to.
 
-    If no subset is given, the first of ``prefer``, names of the task, that names a subset chooses it.
-
-    Raises:
-        DataError: no such dataset, no Parquet file, or several subsets and none chosen.
-        ResourceError: no connection and no earlier download; disk full.
+    Without a subset in the name, the first of ``prefer`` (names of the task) that is a subset is taken.
     """
     return fetch_dataset(str(data), tuple(prefer)) if str(data).startswith(PREFIX) else Path(data)
 
@@ -83,11 +79,7 @@ class _Source(TypedDict):
 
 @lru_cache(maxsize=64)
 def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
-    """The folder with one Parquet file per split, ``train.parquet`` and so on; see :func:`local_data`.
-
-    It lies in ``$XDG_CACHE_HOME/bertkit/datasets`` (by default below ``~/.cache``) and is refreshed when the
-    dataset has changed.
-    """
+    """The cached folder, with one Parquet file per split (``train.parquet``); refreshed if the dataset has changed."""
     wanted = HubData.parse(text)
     home = cache_folder() / wanted.name.replace("/", "--") / (wanted.revision or "main").replace("/", "--")
     try:
@@ -116,11 +108,10 @@ def cache_folder() -> Path:
 
 
 def splits_by_subset(files: Sequence[str]) -> dict[str, dict[str, list[str]]]:
-    """Subset -> split -> Parquet files in order, read off their names.
+    """Subset -> split -> Parquet files in order, read off their names; names without a split are ignored.
 
     ``data/train-00000-of-00002.parquet`` is train of ``default``, ``sst2/validation-00000-of-00001.parquet`` and
-    ``sst2/validation/0000.parquet`` are validation of ``sst2``. Files whose names contain no split, and folders
-    whose names are not words, are ignored.
+    ``sst2/validation/0000.parquet`` are validation of ``sst2``.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for file in sorted(files):
@@ -191,11 +182,9 @@ def _choose(wanted: HubData, files: Sequence[str], prefer: Sequence[str]) -> tup
 
 def _preferred(subsets: Iterable[str], prefer: Sequence[str]) -> str | None:
     plain = {re.sub(r"[^a-z0-9]", "", subset.casefold()): subset for subset in subsets}
-    for name in prefer:
+    for name in (*prefer, DEFAULT):
         if (found := plain.get(re.sub(r"[^a-z0-9]", "", name.casefold()))) is not None:
             return found
-    if DEFAULT in plain:
-        return plain[DEFAULT]
     return next(iter(plain.values())) if len(plain) == 1 else None
 
 

@@ -79,16 +79,11 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
 
 class Lines:
-    """The lines of a file, with their ends.
+    """The lines of a file, plain or compressed, with their ends.
 
-    Args:
-        path: plain or compressed.
-        bad: collects lines with wrong bytes.
-        encoding: None means UTF-8. A byte order mark of UTF-8 or UTF-16 takes precedence and is removed.
-
-    Attributes:
-        number: lines read so far.
-        damaged: kind and message of lines with wrong bytes, until :meth:`report_damage` reports them.
+    encoding: None means UTF-8. A byte order mark of UTF-8 or UTF-16 takes precedence and is removed.
+    number: lines read so far.
+    damaged: kind and message of lines with wrong bytes, until :meth:`report_damage` reports them.
     """
 
     def __init__(self, path: Path, bad: BadRows, encoding: str | None = None) -> None:

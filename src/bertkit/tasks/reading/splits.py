@@ -117,13 +117,7 @@ def own_folder(task: NamedTask, data: str | Path) -> Path | None:
 
 
 def split_path(task: NamedTask, data: str | Path, split: Split, rules: FileRules = TABLES) -> Path:
-    """The file of one split. A file without a split in its name serves as any split.
-
-    Arguments as of :func:`splits_of`.
-
-    Raises:
-        DataError: the split has no file. The message says which splits there are and how to get one held out.
-    """
+    """The file of one split, as :func:`splits_of`. A file without a split in its name serves as any split."""
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: use {', '.join(SPLITS)}")
     data = local_data(data, (task.name, *task.folders))

@@ -46,19 +46,11 @@ class Table(Protocol):
 
         Values are text, or in JSON and Parquet what the file holds; the line is of Parquet and Excel the row, of a JSON
         array the object. A row that cannot be used is reported to :class:`BadRows` and, if that goes on, left out.
-
-        Raises:
-            DataError: a bad row where the first one raises; a file that cannot be read to its end.
         """
 
 
 def open_table(path: Path, layout: Columns, bad: BadRows) -> Table:
-    """The table in a file, by its suffix; ``layout`` says how text is encoded, quoted and parted.
-
-    Raises:
-        DataError: an unknown suffix, an empty file, a header that repeats a name, bytes that are not text.
-        ConfigError: an unknown encoding.
-    """
+    """The table in a file, by its suffix; ``layout`` says how text is encoded, quoted and parted."""
     kind = kind_of(path)
     table: Table
     if kind in (".jsonl", ".ndjson", ".json"):

@@ -29,12 +29,7 @@ EXACT_ABOVE = 1e-250
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One candidate.
-
-    start, end: characters; the answer is ``context[start:end]``.
-    score: start logit + end logit.
-    probability: see the module.
-    """
+    """One candidate, ``context[start:end]``. score: start logit + end logit. probability: see the module."""
 
     start: int
     end: int
@@ -70,10 +65,8 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class SpanSearch:
-    """Which answers are looked for.
+    """Which answers are looked for: the ``n_best`` spans of at most ``max_answer_length`` tokens.
 
-    n_best: spans a question.
-    max_answer_length: most tokens of a span.
     with_null: "no answer" is possible: it takes part in the probabilities.
     align_to_words: a span that begins or ends inside a word is extended to whole words.
     """
@@ -93,10 +86,7 @@ class SpanSearch:
 def find_answers(
     windows: SpanWindows, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike, search: SpanSearch | None = None
 ) -> list[Answers]:
-    """The best answers of every question, of logits ``(T,)`` of the windows' tokens end to end.
-
-    ``search`` None: the 20 best spans of up to 30 tokens.
-    """
+    """The best answers of every question, of logits ``(T,)`` of the windows' tokens end to end."""
     starts, ends = np.asarray(start_logits, dtype=np.float64), np.asarray(end_logits, dtype=np.float64)
     total = int(windows.lengths.sum())
     if starts.shape != (total,) or ends.shape != (total,):
@@ -117,15 +107,11 @@ def find_answers(
 
 
 def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[Flags]:
-    """For each window which of its tokens no other window shows with more on both sides.
+    """For each of W windows, which of its tokens no other window shows with more on both sides.
 
     The measure is the original's: the smaller number of neighbours on either side, plus 0.01 for each token of the
-    window; of equal ones the first window.
-
-    ``first`` is the number in the context of each window's first token ``(W,)``, ``size`` its tokens ``(W,)``.
-
-    Returns:
-        W arrays of bool; over all windows each token of the context is True exactly once.
+    window; of equal ones the first window wins, so each token is True in exactly one. ``first`` is the number in the
+    context of each window's first token ``(W,)``, ``size`` its tokens ``(W,)``.
     """
     begins, sizes = np.asarray(first, dtype=np.int64), np.asarray(size, dtype=np.int64)
     if len(begins) == 1:
@@ -144,10 +130,9 @@ def max_context(first: npt.ArrayLike, size: npt.ArrayLike) -> list[Flags]:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """The n tokens of a context that one window shows.
+    """The n tokens of a context that one window shows, from number ``begin`` of the context on.
 
-    begin: number in the context of the first. logits: of starts ``(n,)`` and of ends ``(n,)``. may_start: see
-    :func:`max_context`.
+    logits: of starts ``(n,)`` and of ends ``(n,)``. may_start: see :func:`max_context`.
     """
 
     begin: int
@@ -168,9 +153,7 @@ def _shown(windows: SpanWindows, rows: slice, row_starts: Ints, starts: Floats, 
 
 
 def _candidates(shown: Sequence[_Shown], width: int, wanted: int) -> tuple[list[tuple[float, int, int]], bool]:
-    """The ``wanted`` best ``(score, first, last)`` of all windows, in tokens of the context, best first; and whether
-    there are no more.
-    """
+    """The ``wanted`` best ``(score, first, last)`` of all windows, in tokens of the context; whether these are all."""
     found: list[tuple[float, int, int]] = []
     complete = True
     for part in shown:

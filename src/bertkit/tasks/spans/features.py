@@ -100,10 +100,6 @@ def featurize_spans(
 
     With ``labelled`` also the tokens of the first answer of each question; one without answers points at the first
     token ([CLS]) in all of its windows. ``settings`` None: the paper's.
-
-    Raises:
-        InputError: no questions, or, if ``labelled``, one whose ``answers`` is None.
-        ConfigError: settings that leave no room for the context.
     """
     if not examples:
         raise InputError("no questions to turn into features")

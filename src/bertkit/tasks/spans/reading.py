@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from bertkit.errors import DataError, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
-from bertkit.tasks.examples import Columns, Examples, Split
-from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
-from bertkit.tasks.reading.cells import text_in
+from bertkit.tasks.examples import Columns, Examples, Halves, Split
+from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
 from bertkit.tasks.reading.tables import HALF_PAIR, find_column, open_table, read_json
 from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
@@ -44,10 +44,6 @@ def read_questions(
 
     ``split`` is train, dev or test; answers may be absent from test alone. ``labelled=False`` ignores them. With
     ``on_error="skip"`` bad questions are left out and listed in ``.skipped``.
-
-    Raises:
-        DataError: a file of another form, or a bad question: named with file, place and id, what was found, what was
-            expected.
     """
     must_be_readable(path, question_rules(task))
     bad = BadRows(on_error, gather=True)
@@ -197,3 +193,41 @@ def _read_answer(answer: Mapping[str, Json], context: str) -> Answer:
             f"{context[start : start + len(text)]!r:.60}; {there}. Offsets count characters, not bytes",
         )
     return Answer(text, start)
+
+
+def hold_out(examples: Examples[SpanExample], share: float, seed: int) -> Halves[SpanExample]:
+    """Hold out whole articles, or whole contexts where there are fewer than three articles.
+
+    So no context has questions on both sides: articles that share one stay together. A context without a title is an
+    article by itself. A pure function of its arguments.
+
+    The result is as near to the share as groups allow. Both parts keep the order of the questions.
+    """
+    check_share(share)
+    if any(example.answers is None for example in examples):
+        raise DataError("questions without 'answers' cannot be held out for evaluation")
+    titles = {example.title or example.context for example in examples}
+    groups = _groups(examples, by_title=len(titles) >= 3)
+    if len(groups) < 2:  # shared contexts join all articles
+        groups = _groups(examples, by_title=False)
+    if len(groups) < 2:
+        raise DataError(f"{len(examples):,} questions about one context: none can be held out for evaluation")
+    return part(examples, take_groups(shuffled(groups, seed), share, first_always=True))
+
+
+def _groups(examples: Sequence[SpanExample], *, by_title: bool) -> list[list[int]]:
+    """Rows that share a context, or with ``by_title`` a title, also by way of others; groups in the file's order."""
+    above: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def top(key: tuple[str, str]) -> tuple[str, str]:
+        above.setdefault(key, key)
+        while above[key] != key:
+            above[key] = above[above[key]]
+            key = above[key]
+        return key
+
+    for example in examples:
+        context = top(("context", example.context))
+        if by_title and example.title:
+            above[context] = top(("title", example.title))
+    return group_rows(top(("context", example.context)) for example in examples)

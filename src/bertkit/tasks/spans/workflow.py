@@ -27,9 +27,8 @@ from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
-from bertkit.tasks.spans.hold_out import hold_out
 from bertkit.tasks.spans.metrics import AnswerPoints, answer_points
-from bertkit.tasks.spans.reading import question_rules, read_questions
+from bertkit.tasks.spans.reading import hold_out, question_rules, read_questions
 from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow

@@ -12,8 +12,7 @@ from typing import Literal
 
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
 from bertkit.tasks.examples import Columns, Quoting
-from bertkit.tasks.reading.bad_rows import BadRows, OnError
-from bertkit.tasks.reading.cells import is_missing, looks_missing, whole_text
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, is_missing, looks_missing, whole_text
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
 from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table

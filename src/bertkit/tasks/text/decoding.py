@@ -45,11 +45,7 @@ class LabelDecision:
 
     @classmethod
     def of(cls, decision: Mapping[str, Fact], names: Sequence[str]) -> LabelDecision:
-        """What ``decision.json`` says for labels of these names.
-
-        Raises:
-            CheckpointError: it is of other labels, or holds something else than numbers.
-        """
+        """What ``decision.json`` says for labels of these names; CheckpointError if it is malformed or of others."""
         temperature, given = decision.get("temperature", 1.0), decision.get("thresholds")
         by_label = {} if given is None else given
         if not isinstance(temperature, (int, float)) or not isinstance(by_label, Mapping):
@@ -91,19 +87,12 @@ def decide_labels(
     calibrate: bool,
     tune: bool,
 ) -> Row:
-    """Fit a decision on labelled rows, and say what it is worth on rows that it was not fitted on.
+    """Fit a decision on logits ``(n, C)``, and say what it is worth on rows that it was not fitted on.
 
-    Args:
-        logits: ``(n, C)``.
-        labels: ``(n,)`` label numbers, or 1 and 0 of shape ``(n, C)``.
-        names: of the C labels.
-        metric: what a threshold between two labels is chosen for; of several labels a row each has the best F1.
-        calibrate: fit a temperature.
-        tune: choose thresholds, where there are two labels and a metric of :data:`TUNABLE`, or several labels a row.
-
-    Returns:
-        For ``decision.json``: ``temperature``, ``thresholds`` (by label), and under ``measured`` the calibration error
-        and the log loss as trained, fitted, and cross-fitted: each fifth of the rows by a fit on the others.
+    ``labels`` are numbers ``(n,)``, or 1 and 0 of shape ``(n, C)``. ``calibrate`` fits a temperature. ``tune`` chooses
+    a threshold between two labels for a metric of :data:`TUNABLE`, or for each of several labels a row the one of the
+    best F1. The result, for ``decision.json``: ``temperature``, ``thresholds`` (by label), and under ``measured`` the
+    calibration error and the log loss as trained, fitted, and cross-fitted: each fifth by a fit on the other rows.
     """
     found: Row = {}
     temperature = fit_temperature(logits, labels) if calibrate else 1.0

@@ -31,11 +31,7 @@ def featurize_texts(
     Rows have at most ``max_length`` tokens, special tokens included; None means the tokenizer's ``model_max_length``.
     ``truncation`` says how a longer row is cut. "longest_first" removes tokens from the end of the longer text of a
     pair; "only_first", "only_second" from the end of that text; "head_tail" keeps the beginning and the end of a single
-    text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing.
-
-    Raises:
-        InputError: no texts, a row over ``max_length`` under "error" (the message counts them), "head_tail" with pairs.
-        ConfigError: an unknown ``truncation``, or a ``max_length`` that leaves no room for text.
+    text (see :func:`bertkit.windows.head_and_tail`); "error" cuts nothing: a longer row is an InputError.
     """
     if truncation not in TRUNCATIONS:
         raise ConfigError(f"unknown truncation {truncation!r}; use one of {', '.join(TRUNCATIONS)}")
@@ -73,10 +69,6 @@ def featurize_windows(
     ``max_length`` is that of a window with its special tokens; None: the tokenizer's ``model_max_length``. ``overlap``:
     word pieces that two neighbouring windows share; None: :data:`STRIDE_OVERLAP`, or a quarter of a window where that
     is less.
-
-    Raises:
-        InputError: no texts.
-        ConfigError: a ``max_length`` that leaves no room, or an ``overlap`` that is not below the size of a window.
     """
     if not texts:
         raise InputError("no texts to turn into features")

@@ -1,8 +1,8 @@
-"""The nine tasks of GLUE (Wang et al. 2018), and its diagnostic set, which an MNLI model answers.
+"""The nine tasks of GLUE (Wang et al. 2018), its diagnostic set, which an MNLI model answers, and two of sentiment.
 
-Files are GLUE's own: tab-separated, nothing quoted, a byte order mark in MRPC, no header in CoLA's train and dev. The
-order of labels is the official one, so that the outputs of published checkpoints mean the same here. The main metric
-is the one of table 1 in Devlin et al. 2019: F1 for MRPC and QQP, Spearman for STS-B, Matthews for CoLA, else accuracy.
+GLUE's files are read as published: tab-separated, nothing quoted, a byte order mark in MRPC, no header in CoLA's train
+and dev. Labels have the official order, so that outputs of published checkpoints mean the same here. The main metric is
+that of table 1 in Devlin et al. 2019: F1 for MRPC and QQP, Spearman for STS-B, Matthews for CoLA, else accuracy.
 The column names of the copies on the Hugging Face Hub are understood as well.
 """
 
@@ -121,3 +121,22 @@ DIAGNOSTIC = _glue_task(
 GLUE_TASKS = (COLA, SST2, MRPC, STSB, QQP, RTE, WNLI, QNLI)
 #: All nine, in the order of the GLUE paper's tables.
 WHOLE_GLUE = (COLA, SST2, MRPC, STSB, QQP, MNLI, QNLI, RTE, WNLI)
+IMDB = TextTask(
+    name="imdb",
+    about="sentiment of film reviews (Maas et al. 2011); no dev file: hold rows out of train",
+    labels=("negative", "positive"),
+    raw_labels=("0", "1"),
+    metrics=("accuracy",),
+    main_metric="accuracy",
+    columns=Columns(text=("text",)),
+    folders=("imdb",),
+)
+TWEETS = TextTask(
+    name="tweets",
+    about="sentiment of tweets, three labels (the Kaggle data Tweet Sentiment Extraction)",
+    labels=("negative", "neutral", "positive"),
+    metrics=("accuracy", "macro_f1"),
+    main_metric="accuracy",
+    columns=Columns(text=("text",), label=("sentiment", "label")),
+    folders=("tweet_sentiment", "tweets"),
+)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from bertkit.errors import DataError
 from bertkit.tasks.examples import Example, Examples, Split
-from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none
-from bertkit.tasks.reading.cells import looks_missing, text_in
+from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, looks_missing, text_in
 from bertkit.tasks.reading.splits import split_path
 from bertkit.tasks.reading.tables import Table, find_column, names_of, open_table
 from bertkit.tasks.text.task import TextTask

@@ -15,7 +15,7 @@ from bertkit.metrics.multilabel import MULTILABEL_METRICS
 from bertkit.metrics.scores import METRICS, accuracy
 from bertkit.ragged import Labels
 from bertkit.tasks.examples import Columns
-from bertkit.tasks.reading.cells import is_missing, whole_text
+from bertkit.tasks.reading.bad_rows import is_missing, whole_text
 
 _LARGEST = float(np.finfo(np.float32).max)
 #: How a yes and a no are written in a column of a label's own.
@@ -244,9 +244,7 @@ def _short(value: object) -> str:
 
 
 def listed_labels(value: object, separator: str) -> list[str]:
-    """The labels in one cell: a list (JSON, Parquet), or text with a separator between them; blanks around are not
-    part of a label, and an empty cell has none.
-    """
+    """The labels in one cell, a list (JSON, Parquet) or text with a separator; without the blanks around them."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return [str(part).strip() for part in value]
     return [part.strip() for part in str(value).split(separator) if part.strip()]

@@ -281,9 +281,7 @@ def text_logits(model: PackedModel, rows: TextRows, *, check: Check = stop_nothi
 
 
 def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np.float64]:
-    """Loss of each row ``(n,)``: minus the logarithm of the right label's probability, its mean over several labels, or
-    the squared error.
-    """
+    """Loss of each row ``(n,)``: :func:`log_losses`, or the squared error of a score."""
     if task.is_regression:
         return np.asarray((logits[:, 0].astype(np.float64) - labels) ** 2, dtype=np.float64)
     return log_losses(logits, labels)

@@ -28,10 +28,7 @@ FoundEntity = dict[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A piece or a word with the label that was chosen for it.
-
-    first, last: numbers of its pieces in the text. score: probability of the label.
-    """
+    """A piece or a word, with its label and the probability of that; first, last: its pieces' numbers in the text."""
 
     label: str
     score: float
@@ -86,22 +83,14 @@ def find_entities(
     strategy: Strategy = "simple",
     ignore_labels: Collection[str] = (OUTSIDE,),
 ) -> list[FoundEntity]:
-    """What the model found in one text, in its order.
+    """What the model found in one text, in its order, from the probabilities of each label for each piece ``(p, C)``.
 
-    Args:
-        pieces: of the text.
-        probabilities_PC: of each label for each piece, ``(p, C)``.
-        id2label: names of the labels.
-        strategy: "none": every piece by itself. "simple": neighbouring pieces become one entity by their labels (of the
-            bytes of one character, which some tokenizers keep apart, the first counts). "first", "average", "max": the
-            same by words; the label of a word is that of its first piece, of the mean of its pieces' probabilities, or
-            of its piece that is surest.
-        ignore_labels: labels ("none") or types (else) that are left out.
-
-    Returns:
-        Under "none": ``entity`` (label), ``score``, ``index`` (of the token, from 1, as [CLS] is 0), ``word``,
-        ``start``, ``end``. Else: ``entity_group`` (type), ``score`` (mean over its words or pieces), ``word``,
-        ``start``, ``end``. Always ``word == text[start:end]``.
+    Strategy "none" gives every piece by itself: ``entity`` (its label), ``score``, ``index`` (of the token, from 1, as
+    [CLS] is 0), ``word``, ``start``, ``end``. The others give ``entity_group`` (a type), ``score`` (mean over its words
+    or pieces), ``word``, ``start``, ``end``. "simple" joins neighbouring pieces by their labels (of the bytes of one
+    character, which some tokenizers keep apart, the first counts). "first", "average" and "max" join words; a word's
+    label is that of its first piece, of the mean of its pieces' probabilities, or of its surest piece.
+    ``ignore_labels`` are labels ("none") or types (else) to leave out.
     """
     visible = np.flatnonzero(pieces.ends > pieces.starts)  # some tokenizers have pieces of nothing but white space
     found: list[FoundEntity] = []

@@ -56,10 +56,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class EntityScores:
-    """Scores of a data set: by type, and over all types.
-
-    by_type: sorted by the type's name; every type that occurs on either side.
-    """
+    """Scores of a data set by type, sorted by name: of every type that occurs on either side; and over all types."""
 
     by_type: dict[str, Found]
 
@@ -107,11 +104,7 @@ def entity_scores(
     """Compare the tags of n sentences.
 
     ``mode`` is explained in the module: ``seqeval``'s ``mode=None`` and ``mode="strict"``. ``scheme`` is that of strict
-    mode: ``seqeval``'s ``IOB2`` and ``IOBES``.
-
-    Raises:
-        InputError: an unknown mode or scheme, tags that cannot be compared, nothing to score; in strict mode a tag that
-            does not belong to the scheme.
+    mode, ``seqeval``'s ``IOB2`` and ``IOBES``; a tag outside it is an InputError.
     """
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}{did_you_mean(str(mode), MODES)}; use default or strict")

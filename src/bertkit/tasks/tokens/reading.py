@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from bertkit.errors import DataError, did_you_mean, shorten
 from bertkit.metrics.tags import OUTSIDE, Spelling, read_entities, spelling_of
-from bertkit.tasks.examples import Columns, Split
+from bertkit.tasks.examples import Columns, Examples, Halves, Split
+from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
@@ -110,9 +111,6 @@ def read_tagged(task: TokenTask, path: Path, split: Split, *, on_error: OnError 
 
     ``split`` is train, dev or test; a test file may have words alone. With ``on_error="skip"`` sentences that hold bad
     lines are left out, and the lines listed in ``.skipped`` of the result.
-
-    Raises:
-        DataError: no sentence, or bad lines: each with file, line, found, expected.
     """
     bad = BadRows(on_error, gather=True)
     sentences = _sentences(path, task.columns, bad, tagged=None if split == "test" else True)
@@ -222,3 +220,36 @@ def _described(spelling: Spelling) -> str:
         return words
     tags = "1 tag does" if spelling.repaired == 1 else f"{spelling.repaired:,} tags do"
     return f"{words}; {tags} not fit it, read by the repair rule (bertkit.metrics.tags)"
+
+
+#: Fewest documents in a file for whole ones to be held out; with fewer, sentences are.
+MIN_DOCUMENTS = 20
+
+
+def hold_out_sentences(train: Examples[TaggedExample], share: float, seed: int) -> Halves[TaggedExample]:
+    """Hold out a part of the sentences, for a data set that has no dev file.
+
+    Whole documents where the file has 20 or more, because the names of one return all over it; else sentences, and
+    equal ones stay on one side. Both parts keep the order of the file, and have an entity where the file has two or
+    more in different groups. A pure function of its arguments.
+    """
+    check_share(share)
+    if any(example.entities is None for example in train):
+        raise DataError("sentences without tags cannot be held out for evaluation")
+    if len({example.document for example in train}) >= MIN_DOCUMENTS:
+        groups = group_rows(example.document for example in train)
+    else:
+        groups = group_rows(plain_text(" ".join(example.words)) for example in train)
+    if len(groups) < 2:
+        raise DataError(f"{len(train)} sentences are too few to hold any out: they are one group or one text")
+    held = take_groups(shuffled(groups, seed), share)
+    if not any(train[row].entities for row in held):
+        # A dev part without an entity could not be scored: the smallest group that has one comes along.
+        with_entities = [rows for rows in groups if any(train[row].entities for row in rows)]
+        if len(with_entities) > 1:
+            smallest: list[int] = min(with_entities, key=len)
+            held.update(smallest)
+    if not held:
+        least: list[int] = min(groups, key=len)
+        held.update(least)
+    return part(train, held)

@@ -25,9 +25,8 @@ from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import word_labels
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words
-from bertkit.tasks.tokens.hold_out import hold_out_sentences
 from bertkit.tasks.tokens.metrics import Found, entity_scores
-from bertkit.tasks.tokens.reading import NER, RULES, read_tagged
+from bertkit.tasks.tokens.reading import NER, RULES, hold_out_sentences, read_tagged
 from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of

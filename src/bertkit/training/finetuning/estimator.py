@@ -185,7 +185,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ResourceError: no room on the disk.
         """
         from bertkit.system.json_files import printable, write_json
-        from bertkit.tasks.decision_file import write_decision
+        from bertkit.tasks.reading_settings import write_decision
         from bertkit.tasks.text.workflow import reading_of
 
         check_is_fitted(self, "model_")

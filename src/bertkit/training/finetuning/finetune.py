@@ -11,7 +11,7 @@ from typing import cast
 from bertkit.errors import ConfigError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
-from bertkit.metrics.intervals import bootstrap_means, interval_of
+from bertkit.metrics.scores import bootstrap_means, interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, printable, read_json, write_json
@@ -19,7 +19,7 @@ from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask, task_of
-from bertkit.tasks.decision_file import read_decision
+from bertkit.tasks.reading_settings import read_decision
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of

@@ -11,17 +11,15 @@ import torch
 
 from bertkit.inference.protocol import hardware, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
-from bertkit.metrics.intervals import interval_of
+from bertkit.metrics.scores import interval_of
 from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
-from bertkit.tasks.decision_file import write_decision
-from bertkit.tasks.reading_settings import ReadingSettings
-from bertkit.tasks.run_rows import Rows
-from bertkit.tasks.scored_set import Scored, score_set
+from bertkit.tasks.reading_settings import ReadingSettings, write_decision
+from bertkit.tasks.run_rows import Rows, Scored, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
@@ -101,11 +99,6 @@ class Job:
     cache: Path | None
     callbacks: Sequence[Callback] = ()
 
-    @property
-    def dev(self) -> Dev:
-        """The dev examples."""
-        return Dev(self.data.rows.dev, self.data.dev)
-
     def with_config(self, config: FinetuneConfig) -> Job:
         """The same with other settings."""
         return replace(self, config=config, identity={**self.identity, "config": settings_of_seed(config)})
@@ -116,7 +109,8 @@ class Job:
             model = self.workflow.new_model(self.start, seed=seed, device=self.device, settings=self.config)
             if options.folder is not None:
                 _check_room(model, options.folder, self.config)
-            return fit(model, self.workflow, self.data.train, self.dev, self.config, seed=seed, options=options)
+            dev = Dev(self.data.rows.dev, self.data.dev)
+            return fit(model, self.workflow, self.data.train, dev, self.config, seed=seed, options=options)
 
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
@@ -215,7 +209,7 @@ def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict
 
 
 def _save_models(job: Job, trained: Fit, folder: Path) -> None:
-    """The best model; with ``keep="all"`` also the last one where it is another."""
+    """The best model; with ``keep="all"`` also the last one if it differs."""
     model, last = trained.model, trained.last_weights
     model.save_pretrained(folder / "best")
     job.tokenizer.save_pretrained(folder / "best")
@@ -230,10 +224,7 @@ def _save_models(job: Job, trained: Fit, folder: Path) -> None:
 def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | None) -> dict[str, Json]:
     """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
 
-    Args:
-        job: the run, its settings resolved.
-        seeds: the seeds that ran.
-        search: what was tried before these settings were chosen, and on what.
+    ``seeds`` are those that ran; ``search`` is what was tried before these settings were chosen.
     """
     config, task = job.config, job.workflow.task
     assert config.max_length is not None, "settings must be resolved"

@@ -19,13 +19,13 @@ from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.run_files import SETTINGS
-from bertkit.metrics.intervals import bootstrap_draws, bootstrap_means, interval_of
+from bertkit.metrics.scores import bootstrap_draws, bootstrap_means, interval_of
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.system.json_files import read_json
 from bertkit.tasks import csv_task, diagnose, get_task
-from bertkit.tasks.decision_file import DECISION, read_decision, write_decision
+from bertkit.tasks.reading_settings import DECISION, read_decision, write_decision
 from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
-from bertkit.tasks.scored_set import worst_rows
+from bertkit.tasks.run_rows import worst_rows
 from bertkit.tasks.text.workflow import TextWorkflow, row_losses, score_logits, text_logits
 from bertkit.tasks.tokens.task import TokenTask
 from bertkit.tasks.workflow import SPECIAL_SETTINGS, Predicted, Workflow, workflow_of
