@@ -82,16 +82,10 @@ class OnnxModel:
     def run(
         self, ids: NDArray[np.int64], segments: NDArray[np.int64], bounds: NDArray[np.int64]
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """Results of B sequences of ids, end to end.
+        """Results of B sequences: ids and segments ``(T,)`` end to end, bounds ``(B + 1,)``: 0 and the end of each.
 
-        Args:
-            ids: ``(T,)``, special tokens included.
-            segments: ``(T,)``.
-            bounds: ``(B + 1,)``, 0 and the end of each.
-
-        Raises:
-            InputError: no or an empty sequence, one that is too long, or an id or segment outside its table, for all of
-                which a graph would return numbers that mean nothing.
+        Refuses (InputError) no or an empty sequence, one that is too long, and an id or segment outside its table: for
+        all of these a graph would return numbers that mean nothing.
         """
         self._check(ids, segments, bounds)
         feeds = {"input_ids": ids, "token_type_ids": segments, "cu_seqlens": bounds}

@@ -161,13 +161,9 @@ def predict_run(
     truncation: Truncation = "longest_first",
     device: str | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Predict for any number of texts, lazily and in their order.
+    """Predict for any number of texts or pairs, lazily and in their order; drawn some thousand at a time.
 
-    Args:
-        run: a run folder, or one that :func:`load_run` returned.
-        texts: texts, or pairs of texts; drawn as they are needed, some thousand at a time.
-        truncation: how a text longer than in training is cut; ``"error"`` refuses it.
-        device: ``"cpu"`` (default) or ``"cuda"``.
+    ``truncation`` says how a text longer than in training is cut; ``"error"`` refuses it.
 
     Yields:
         ``text``, ``text_pair`` (pairs), ``predicted`` (label name, or number), ``probabilities`` (label name to

@@ -281,10 +281,9 @@ class PretrainData:
 def packed_examples(
     inputs: Int64, types: Int64, labels: Int64, lengths: Int64, next_sentence: NDArray[np.int8] | None
 ) -> Batch:
-    """Examples of given lengths ``(B,)`` as a batch.
+    """Examples of given lengths ``(B,)`` as a batch; inputs, types (segments) and labels (or -100): ``(T,)``.
 
-    inputs: ids after masking ``(T,)``. types: segments ``(T,)``. labels: original ids of the masked tokens, -100
-    elsewhere ``(T,)``. next_sentence: labels ``(B,)`` of the pairs; None if examples are not pairs.
+    next_sentence: labels ``(B,)`` of the pairs; None if examples are not pairs.
     """
     sizes = tuple(lengths.tolist())
     targets = {"labels": torch.from_numpy(labels)}

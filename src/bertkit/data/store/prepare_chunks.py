@@ -218,11 +218,7 @@ def tokenize_on_ray(
     machine and stops it at the end. Ray's usage statistics are off unless ``RAY_USAGE_STATS_ENABLED`` is set. There are
     ``workers`` actors, one CPU each (None: one for each CPU of the cluster). Both reports are updated with each chunk.
 
-    Raises:
-        MissingExtraError: Ray is not installed.
-        ConfigError: Ray cannot be reached.
-        BertkitError: an error in the corpus, the same as without Ray.
-        ResourceError: any other failure on the cluster.
+    Errors in the corpus are the same as without Ray; any other failure on the cluster is a ResourceError.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = require("ray", extra="ray", needed_for="engine 'ray'")

@@ -89,11 +89,6 @@ class StoreWriter:
     inputs: identifies the corpus on this machine (JSON); kept until the store is finished.
     resume: keep the finished shards of an earlier writer with the same tokenizer, settings and inputs.
     num_read: documents of the corpus in finished shards: skip as many before adding.
-
-    Raises:
-        ConfigError: the path is not UTF-8 or a file; the folder contains a finished store, other files, or an
-            unfinished store of something else; another process is writing to it.
-        ResourceError: the folder cannot be written.
     """
 
     def __init__(
