@@ -46,63 +46,56 @@ class BertConfig(Settings):
             have.
     """
 
-    model_type: Annotated[
-        Literal["bert", "roberta", "camembert", "xlm-roberta", "distilbert", "albert", "electra"],
-        Field(description="the family"),
-    ] = "bert"
-    vocab_size: Annotated[int, Field(ge=1, le=4_000_000, description="word pieces in the vocabulary")] = 30522
-    hidden_size: Annotated[Size, Field(description="width D of one token vector")] = 768
-    num_hidden_layers: Annotated[int, Field(ge=0, le=512, description="transformer layers, L")] = 12
-    num_attention_heads: Annotated[Size, Field(description="attention heads N; must divide hidden_size")] = 12
-    intermediate_size: Annotated[int, Field(ge=1, le=262_144, description="width F inside the feed-forward")] = 3072
-    hidden_act: Annotated[
-        Literal["gelu", "gelu_new", "relu"],
-        Field(description="gelu is the erf form, gelu_new the tanh form of the original TensorFlow code"),
-    ] = "gelu"
-    hidden_dropout_prob: Annotated[Probability, Field(description="dropout on hidden vectors (appendix A.2)")] = 0.1
-    attention_probs_dropout_prob: Annotated[Probability, Field(description="dropout on attention probabilities")] = 0.1
-    max_position_embeddings: Annotated[
-        int, Field(ge=1, le=1_000_000, description="longest input in word pieces, special tokens included")
-    ] = 512
-    type_vocab_size: Annotated[int, Field(ge=0, le=1024, description="segments (sentence A, sentence B); 0: none")] = 2
-    initializer_range: Annotated[float, Field(gt=0.0, le=10.0, description="sd of the truncated normal")] = 0.02
-    layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0, description="added to the variance in LayerNorm")] = 1e-12
-    pad_token_id: Annotated[int, Field(ge=0, description="id of [PAD]; its word embedding gets no gradient")] = 0
-    classifier_dropout: Annotated[
-        Probability | None, Field(description="dropout before a task head; None means hidden_dropout_prob")
-    ] = None
-    embedding_size: Annotated[
-        Size | None, Field(description="width E of the embeddings (ALBERT, ELECTRA); None means hidden_size")
-    ] = None
-    num_hidden_groups: Annotated[
-        int | None, Field(ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one a layer")
-    ] = None
-    inner_group_num: Annotated[int | None, Field(ge=1, le=64, description="layers in a group (ALBERT)")] = None
-    seq_classif_dropout: Annotated[
-        Probability | None, Field(description="dropout before the classifier of sequences and choices (DistilBERT)")
-    ] = None
-    qa_dropout: Annotated[Probability | None, Field(description="dropout before the span head (DistilBERT)")] = None
-    summary_last_dropout: Annotated[
-        Probability | None, Field(description="dropout before the classifier of choices (ELECTRA)")
-    ] = None
-    id2label: Annotated[dict[int, str], Field(description="name of each label, numbered from 0")] = {  # noqa: RUF012
-        0: "LABEL_0",  # pydantic gives every object a copy
-        1: "LABEL_1",
-    }
-    problem_type: Annotated[
-        Literal["regression", "single_label_classification", "multi_label_classification"] | None,
-        Field(description="loss of the sequence classifier; None: regression for one label, else single label"),
-    ] = None
-    pooling: Annotated[
-        Literal["cls", "mean", "max"],
-        Field(description="what a sequence classifier reads: pooled [CLS] vector, or mean or maximum of all tokens"),
-    ] = "cls"
-    tie_word_embeddings: Annotated[
-        bool, Field(description="whether a masked-LM head shares the table of word embeddings; here it always does")
-    ] = True
-    architectures: Annotated[
-        list[str] | None, Field(description="classes the file was saved from, by their names in this package")
-    ] = None
+    model_type: Literal["bert", "roberta", "camembert", "xlm-roberta", "distilbert", "albert", "electra"] = Field(
+        "bert", description="the family"
+    )
+    vocab_size: int = Field(30522, ge=1, le=4_000_000, description="word pieces in the vocabulary")
+    hidden_size: Size = Field(768, description="width D of one token vector")
+    num_hidden_layers: int = Field(12, ge=0, le=512, description="transformer layers, L")
+    num_attention_heads: Size = Field(12, description="attention heads N; must divide hidden_size")
+    intermediate_size: int = Field(3072, ge=1, le=262_144, description="width F inside the feed-forward")
+    hidden_act: Literal["gelu", "gelu_new", "relu"] = Field(
+        "gelu", description="gelu is the erf form, gelu_new the tanh form of the original TensorFlow code"
+    )
+    hidden_dropout_prob: Probability = Field(0.1, description="dropout on hidden vectors (appendix A.2)")
+    attention_probs_dropout_prob: Probability = Field(0.1, description="dropout on attention probabilities")
+    max_position_embeddings: int = Field(
+        512, ge=1, le=1_000_000, description="longest input in word pieces, special tokens included"
+    )
+    type_vocab_size: int = Field(2, ge=0, le=1024, description="segments (sentence A, sentence B); 0: none")
+    initializer_range: float = Field(0.02, gt=0.0, le=10.0, description="sd of the truncated normal")
+    layer_norm_eps: float = Field(1e-12, gt=0.0, le=1.0, description="added to the variance in LayerNorm")
+    pad_token_id: int = Field(0, ge=0, description="id of [PAD]; its word embedding gets no gradient")
+    classifier_dropout: Probability | None = Field(
+        None, description="dropout before a task head; None means hidden_dropout_prob"
+    )
+    embedding_size: Size | None = Field(
+        None, description="width E of the embeddings (ALBERT, ELECTRA); None means hidden_size"
+    )
+    num_hidden_groups: int | None = Field(
+        None, ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one a layer"
+    )
+    inner_group_num: int | None = Field(None, ge=1, le=64, description="layers in a group (ALBERT)")
+    seq_classif_dropout: Probability | None = Field(
+        None, description="dropout before the classifier of sequences and choices (DistilBERT)"
+    )
+    qa_dropout: Probability | None = Field(None, description="dropout before the span head (DistilBERT)")
+    summary_last_dropout: Probability | None = Field(
+        None, description="dropout before the classifier of choices (ELECTRA)"
+    )
+    id2label: dict[int, str] = Field({0: "LABEL_0", 1: "LABEL_1"}, description="name of each label, numbered from 0")
+    problem_type: Literal["regression", "single_label_classification", "multi_label_classification"] | None = Field(
+        None, description="loss of the sequence classifier; None: regression for one label, else single label"
+    )
+    pooling: Literal["cls", "mean", "max"] = Field(
+        "cls", description="what a sequence classifier reads: pooled [CLS] vector, or mean or maximum of all tokens"
+    )
+    tie_word_embeddings: bool = Field(
+        True, description="whether a masked-LM head shares the table of word embeddings; here it always does"
+    )
+    architectures: list[str] | None = Field(
+        None, description="classes the file was saved from, by their names in this package"
+    )
 
     @field_validator("*", mode="before")
     @classmethod

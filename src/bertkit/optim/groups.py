@@ -87,15 +87,7 @@ class GroupOptimizer(Optimizer):
     """An optimizer that updates the parameters of a group together.
 
     Subclasses implement :meth:`_update`. All state is tensors in ``self.state[p]``, as the training loop's snapshots
-    require.
-
-    Args:
-        params: parameters, or groups of them, which may have their own settings.
-        lr: peak rate.
-        betas: decay of the running mean of the gradient and of its square.
-        eps: added to the root of the mean square.
-        weight_decay: times the rate, the share of a weight that is subtracted in each step.
-        own: further settings of the subclass.
+    require. Each step subtracts ``lr * weight_decay`` of a weight; ``own`` are further settings of the subclass.
     """
 
     def __init__(

@@ -177,13 +177,9 @@ def sha256_file(path: Path) -> str:
 def disk_guard(
     folder: Path, needed_bytes: int, *, what: str, advice: str = "Free some space and try again"
 ) -> Iterator[None]:
-    """Refuse work that does not fit on the disk, and turn "no space left" into a clear error.
+    """Refuse work that does not fit into an existing folder's disk, and turn "no space left" into a clear error.
 
-    Args:
-        folder: where the work writes; must exist.
-        needed_bytes: roughly how much.
-        what: what is written, for the message.
-        advice: what to do next, as the end of the message; only the caller knows how its work continues.
+    ``advice``, what to do next, ends the message; only the caller knows how its work continues.
     """
     if shutil.disk_usage(folder).free < needed_bytes:
         raise ResourceError(_explain(folder, needed_bytes, what, None, advice))

@@ -61,12 +61,9 @@ def say(message: str = "") -> None:
 
 
 def progress(items: Iterable[T], *, label: str, unit: str = "items") -> Iterator[T]:
-    """Yield ``items`` unchanged and show progress; consumes them lazily.
+    """Yield ``items`` unchanged and lazily, and show progress: only a count if they have no length.
 
-    Args:
-        items: any iterable; without a length only the count is shown.
-        label: what is being done, for example ``"tokenising"``.
-        unit: what is counted, plural.
+    ``label`` says what is being done (``"tokenising"``), ``unit`` what is counted, plural.
     """
     total = len(items) if isinstance(items, Sized) else None
     with Progress(total, label=label, unit=unit) as shown:
@@ -81,11 +78,7 @@ class Progress:
     There is never more than one bar. A progress takes the terminal over from one that has not advanced for
     :data:`BAR_AFTER_S`: from training during a long evaluation, or from an iterator that was abandoned half-way.
 
-    Args:
-        total: units of the whole work; None if unknown.
-        label: what is being done.
-        unit: what is counted, plural.
-        done: units finished earlier (a resumed run); not counted in the speed.
+    ``total`` is None if unknown; ``done`` units were finished earlier (a resumed run) and do not count in the speed.
     """
 
     def __init__(self, total: int | None, *, label: str, unit: str = "items", done: int = 0) -> None:

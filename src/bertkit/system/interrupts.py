@@ -27,11 +27,8 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Inside a ``with`` block the first Ctrl-C or SIGTERM is only recorded; a second one stops immediately.
 
-    Signals can be caught in the main thread only; in other threads this does nothing.
-
-    Args:
-        launched: whether a launcher (``torchrun``) started this process. It forwards a Ctrl-C that the terminal has
-            already sent to the process, so a second signal means nothing.
+    Signals can be caught in the main thread only; in other threads this does nothing. A launcher (``torchrun``)
+    forwards a Ctrl-C that the terminal has already sent, so a ``launched`` process ignores the second signal.
     """
 
     def __init__(self, *, launched: bool = False) -> None:
@@ -46,11 +43,7 @@ class Interrupts:
         return self
 
     def check(self) -> None:
-        """Call where it is safe to stop.
-
-        Raises:
-            Interrupted: a signal arrived since the block was entered.
-        """
+        """Call where it is safe to stop; Interrupted if a signal arrived since the block was entered."""
         if self.signum is not None:
             raise Interrupted(f"stopped by {signal.Signals(self.signum).name}", self.signum)
 

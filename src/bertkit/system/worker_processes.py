@@ -34,13 +34,9 @@ def map_in_processes(
     guard its main part by ``if __name__ == "__main__":``. Ctrl-C is left to the calling process. If a worker dies, that
     is a ResourceError.
 
-    Args:
-        function: called in a worker; picklable, as are tasks and results.
-        tasks: read lazily. One for each worker and one more are under way.
-        workers: number of processes.
-        begin: called once in each worker before its first task; picklable.
-        size_of: size of a task, in any unit.
-        room: maximum size of all tasks under way together; a single task may be larger.
+    function, begin: picklable, as are tasks and results; ``begin`` is called once in each worker before its first task.
+    tasks: read lazily. One for each worker and one more are under way.
+    room: maximum ``size_of`` of all tasks under way together; a single task may be larger.
     """
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,))
     pending: deque[tuple[int, Future[ResultT]]] = deque()

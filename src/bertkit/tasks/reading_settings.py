@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -29,57 +29,48 @@ LONG_TEXT_TASKS = {"imdb": 512, "csv": 256}
 class ReadingSettings(Settings):
     """What a kind of task has to know to read its files, encode them, make its model and its decisions on dev."""
 
-    max_length: Annotated[
-        int | None,
-        Field(ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, squad 384, csv 256"),
-    ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**31, description="first seed: data order, new head, dropout")] = 0
-    class_weights: Annotated[
-        Literal["none", "balanced"], Field(description="balanced: rare labels weigh more in the loss")
-    ] = "none"
-    pooling: Annotated[
-        Literal["cls", "mean", "max"] | None,
-        Field(
-            description="what a text classifier reads of the encoder: pooled [CLS] vector, mean or maximum of all "
-            "tokens; default as the checkpoint says (1_Pooling), otherwise cls"
-        ),
-    ] = None
-    max_train_rows: Annotated[
-        int | None, Field(ge=1, description="use a random sample of the training rows; metrics.json states it")
-    ] = None
-    on_error: Annotated[
-        Literal["raise", "skip"],
-        Field(description="raise: stop at the first bad row; skip: leave it out and report it"),
-    ] = "raise"
-    dev_share: Annotated[
-        float, Field(gt=0, le=0.5, description="share of the training rows kept for dev when there is no dev split")
-    ] = 0.1
-    worst: Annotated[int, Field(ge=0, description="worst dev examples that errors-dev.jsonl lists")] = 50
-    doc_stride: Annotated[
-        int, Field(ge=1, description="squad: tokens from one window of a long context to the next")
-    ] = 128
-    max_query_length: Annotated[int, Field(ge=1, description="squad: tokens of a question; the rest is cut off")] = 64
-    max_answer_length: Annotated[int, Field(ge=1, description="squad: most tokens of an answer")] = 30
-    long_texts: Annotated[
-        Literal["cut", "head_tail", "windows"],
-        Field(
-            description="texts over max_length: cut; keep beginning and end; or read all in windows, whose logits are "
-            "averaged"
-        ),
-    ] = "cut"
-    overlap: Annotated[
-        int | None, Field(ge=0, description="tokens that two neighbouring windows share; default 128 or a quarter")
-    ] = None
-    calibrate: Annotated[
-        bool,
-        Field(description="fit a temperature on dev, so that probabilities mean what they say; kept with the model"),
-    ] = False
-    tune_thresholds: Annotated[
-        bool, Field(description="choose on dev the probability from which a label is given; kept with the model")
-    ] = False
-    label_all_pieces: Annotated[
-        bool, Field(description="ner: the loss looks at every piece of a word; otherwise at the first only")
-    ] = False
+    max_length: int | None = Field(
+        None, ge=3, le=1_000_000, description="tokens of the longest input; default 128, imdb 512, squad 384, csv 256"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="first seed: data order, new head, dropout")
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="balanced: rare labels weigh more in the loss"
+    )
+    pooling: Literal["cls", "mean", "max"] | None = Field(
+        None,
+        description="what a text classifier reads of the encoder: pooled [CLS] vector, mean or maximum of all "
+        "tokens; default as the checkpoint says (1_Pooling), otherwise cls",
+    )
+    max_train_rows: int | None = Field(
+        None, ge=1, description="use a random sample of the training rows; metrics.json states it"
+    )
+    on_error: Literal["raise", "skip"] = Field(
+        "raise", description="raise: stop at the first bad row; skip: leave it out and report it"
+    )
+    dev_share: float = Field(
+        0.1, gt=0, le=0.5, description="share of the training rows kept for dev when there is no dev split"
+    )
+    worst: int = Field(50, ge=0, description="worst dev examples that errors-dev.jsonl lists")
+    doc_stride: int = Field(128, ge=1, description="squad: tokens from one window of a long context to the next")
+    max_query_length: int = Field(64, ge=1, description="squad: tokens of a question; the rest is cut off")
+    max_answer_length: int = Field(30, ge=1, description="squad: most tokens of an answer")
+    long_texts: Literal["cut", "head_tail", "windows"] = Field(
+        "cut",
+        description="texts over max_length: cut; keep beginning and end; or read all in windows, whose logits are "
+        "averaged",
+    )
+    overlap: int | None = Field(
+        None, ge=0, description="tokens that two neighbouring windows share; default 128 or a quarter"
+    )
+    calibrate: bool = Field(
+        False, description="fit a temperature on dev, so that probabilities mean what they say; kept with the model"
+    )
+    tune_thresholds: bool = Field(
+        False, description="choose on dev the probability from which a label is given; kept with the model"
+    )
+    label_all_pieces: bool = Field(
+        False, description="ner: the loss looks at every piece of a word; otherwise at the first only"
+    )
 
 
 def write_decision(folder: str | Path, decision: Mapping[str, Fact]) -> None:

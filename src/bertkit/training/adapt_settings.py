@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
 
 from pydantic import Field
 
@@ -18,16 +17,14 @@ DEFAULT_EPOCHS, MOST_STEPS = 20, 5000
 class AdaptConfig(Settings):
     """Settings of continued masked-LM training on a task's own text."""
 
-    adapt_epochs: Annotated[
-        int | None, Field(ge=1, le=10_000, description="passes over the text; default 20, fewer on long texts")
-    ] = None
-    adapt_steps: Annotated[int | None, Field(ge=1, description="optimizer steps, instead of passes over the text")] = (
-        None
+    adapt_epochs: int | None = Field(
+        None, ge=1, le=10_000, description="passes over the text; default 20, fewer on long texts"
     )
-    adapt_learning_rate: Annotated[float, Field(gt=0, le=1, description="peak rate of the masked-LM training")] = 1e-4
-    adapt_batch_size: Annotated[int, Field(ge=1, description="examples in a masked-LM step")] = 32
-    adapt_length: Annotated[int, Field(ge=8, description="tokens of the longest masked-LM example")] = 128
-    compare: Annotated[bool, Field(description="also fine-tune without, and report both")] = True
+    adapt_steps: int | None = Field(None, ge=1, description="optimizer steps, instead of passes over the text")
+    adapt_learning_rate: float = Field(1e-4, gt=0, le=1, description="peak rate of the masked-LM training")
+    adapt_batch_size: int = Field(32, ge=1, description="examples in a masked-LM step")
+    adapt_length: int = Field(128, ge=8, description="tokens of the longest masked-LM example")
+    compare: bool = Field(True, description="also fine-tune without, and report both")
 
     def num_steps(self, num_tokens: int) -> int:
         """Optimizer steps for a text of ``num_tokens``."""

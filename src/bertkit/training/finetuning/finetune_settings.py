@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -27,69 +27,54 @@ class FinetuneConfig(ReadingSettings):
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
     """
 
-    protocol: Annotated[
-        Literal["sane", "original"],
-        Field(
-            description="sane: AdamW with bias correction, enough steps; original: the 2018 recipe "
-            "(no bias correction, warm-up from 0; rate of 2e-5, 3e-5, 5e-5 and epochs of 2, 3, 4 chosen on dev)"
-        ),
-    ] = "sane"
-    learning_rate: Annotated[
-        float | None,
-        Field(gt=0, le=1, description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, 1e-2 frozen encoder"),
-    ] = None
-    epochs: Annotated[
-        int | None, Field(ge=1, le=1000, description="passes over the data; default 3, more on small data")
-    ] = None
-    batch_size: Annotated[int, Field(ge=1, le=65_536, description="sequences in a batch")] = 32
-    accumulation: Annotated[int, Field(ge=1, le=4096, description="batches in one optimizer step")] = 1
-    max_tokens: Annotated[
-        int, Field(ge=1, description="tokens in memory at once; larger batches are split, with the same result")
-    ] = 4096
-    warmup: Annotated[float, Field(ge=0, lt=1, description="share of the steps in which the rate rises")] = 0.1
-    weight_decay: Annotated[float, Field(ge=0, le=1, description="decay of weights; never of LayerNorm and bias")] = (
-        0.01
+    protocol: Literal["sane", "original"] = Field(
+        "sane",
+        description="sane: AdamW with bias correction, enough steps; original: the 2018 recipe "
+        "(no bias correction, warm-up from 0; rate of 2e-5, 3e-5, 5e-5 and epochs of 2, 3, 4 chosen on dev)",
     )
-    layer_decay: Annotated[
-        float | None, Field(gt=0, le=1, description="learning-rate factor from a layer to the one below")
-    ] = None
-    max_grad_norm: Annotated[float, Field(gt=0, description="gradients longer than this are scaled down to it")] = 1.0
-    seeds: Annotated[int, Field(ge=1, le=1000, description="runs, with seed, seed + 1, ...")] = 1
-    freeze_encoder: Annotated[bool, Field(description="train only the head, on features computed once")] = False
-    patience: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            description="stop after this many epochs without a better dev score; default a quarter of the epochs, at "
-            "least 3; 0 trains all epochs",
-        ),
-    ] = None
-    metric_for_best: Annotated[
-        str | None,
-        Field(description="dev metric that chooses epoch and seed, such as macro_f1; default the task's main metric"),
-    ] = None
-    keep: Annotated[
-        Literal["best", "all"],
-        Field(description="models to keep: best: that of the best seed; all: the best and last of every seed"),
-    ] = "best"
-    baseline: Annotated[bool, Field(description="also score TF-IDF with a linear model")] = True
-    search: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="Optuna trials over rate, epochs, batch size and warm-up (those not given), judged on dev, "
-            "before the seeds run",
-        ),
-    ] = None
-    restarts: Annotated[
-        int,
-        Field(ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"),
-    ] = 3
-    precision: Annotated[
-        Literal["fp32", "bf16", "fp16"],
-        Field(description="number format of the products in training; weights and every evaluation stay fp32"),
-    ] = "fp32"
-    checkpoint_every_s: Annotated[float, Field(ge=0, description="seconds between two saved training states")] = 120.0
+    learning_rate: float | None = Field(
+        None, gt=0, le=1, description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, 1e-2 frozen encoder"
+    )
+    epochs: int | None = Field(None, ge=1, le=1000, description="passes over the data; default 3, more on small data")
+    batch_size: int = Field(32, ge=1, le=65_536, description="sequences in a batch")
+    accumulation: int = Field(1, ge=1, le=4096, description="batches in one optimizer step")
+    max_tokens: int = Field(
+        4096, ge=1, description="tokens in memory at once; larger batches are split, with the same result"
+    )
+    warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
+    weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights; never of LayerNorm and bias")
+    layer_decay: float | None = Field(
+        None, gt=0, le=1, description="learning-rate factor from a layer to the one below"
+    )
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients longer than this are scaled down to it")
+    seeds: int = Field(1, ge=1, le=1000, description="runs, with seed, seed + 1, ...")
+    freeze_encoder: bool = Field(False, description="train only the head, on features computed once")
+    patience: int | None = Field(
+        None,
+        ge=0,
+        description="stop after this many epochs without a better dev score; default a quarter of the epochs, at "
+        "least 3; 0 trains all epochs",
+    )
+    metric_for_best: str | None = Field(
+        None, description="dev metric that chooses epoch and seed, such as macro_f1; default the task's main metric"
+    )
+    keep: Literal["best", "all"] = Field(
+        "best", description="models to keep: best: that of the best seed; all: the best and last of every seed"
+    )
+    baseline: bool = Field(True, description="also score TF-IDF with a linear model")
+    search: int | None = Field(
+        None,
+        ge=1,
+        description="Optuna trials over rate, epochs, batch size and warm-up (those not given), judged on dev, "
+        "before the seeds run",
+    )
+    restarts: int = Field(
+        3, ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="number format of the products in training; weights and every evaluation stay fp32"
+    )
+    checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -111,12 +96,9 @@ class FinetuneConfig(ReadingSettings):
     ) -> FinetuneConfig:
         """The same settings with every choice made, as they are used and recorded.
 
-        Args:
-            task: name of the task.
-            model: shape of the encoder; its positions bound ``max_length``.
-            num_train_rows: training rows after any cut; of examples that are several rows each, all of these.
-            longest: ``max_length`` where nothing is set; None: by the name of the task.
-            head: kind of the head; a frozen encoder's learns at another rate where it is more than a linear layer.
+        ``num_train_rows`` are those after any cut; an example of several rows counts as all of them. ``longest`` is
+        ``max_length`` where nothing is set (None: by the name of the task). ``head`` is the kind of head; one that is
+        more than a linear layer has another rate on a frozen encoder.
         """
         updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
         default = longest or LONG_TEXT_TASKS.get(task, 128)

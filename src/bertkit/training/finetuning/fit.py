@@ -121,16 +121,9 @@ def fit(
     seed: int,
     options: FitOptions = FitOptions(),
 ) -> Fit:
-    """Train to the end; the model is changed in place.
+    """Train a model of :meth:`Workflow.new_model` to the end, in place.
 
-    Args:
-        model: from :meth:`Workflow.new_model`.
-        workflow: of the task.
-        train: encoded, labelled.
-        dev: chooses the best epoch; None keeps the last.
-        config: resolved settings; its own ``seed`` is not read.
-        seed: data order and dropout.
-        options: see :class:`FitOptions`.
+    ``dev`` chooses the best epoch; None keeps the last. ``config`` is resolved; its own ``seed`` is not read.
     """
     workflow.set_up(model, train, config)
     floor = workflow.loss_floor(train, config)

@@ -113,13 +113,8 @@ def frozen_vectors(
 ) -> Floats:
     """The vector of every row that the head reads, float32 ``(n, D)``; puts the model into eval mode.
 
-    For a row in windows it is the mean over them, or there is one per window; see :func:`windows_apart`.
-
-    Args:
-        model: gives the encoder, and says what its head reads.
-        features: the rows.
-        cache: folder of the feature cache; None always computes. See :mod:`bertkit.training.finetuning.feature_cache`.
-        label: what the progress bar says.
+    For a row in windows it is the mean over them, or there is one per window; see :func:`windows_apart`. ``cache`` is
+    the folder of :mod:`bertkit.training.finetuning.feature_cache`; None always computes.
     """
     if isinstance(features, GroupSet):
         vectors = frozen_vectors(model, features.sequences, cache=cache, label=label)

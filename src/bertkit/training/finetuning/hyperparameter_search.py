@@ -71,13 +71,10 @@ def given_names(config: FinetuneConfig) -> list[str]:
 
 
 def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> Search:
-    """Train once per setting, with the first seed; the best dev score wins, if equal the first.
+    """Train once per setting of ``space``, with the first seed; the best dev score wins, if equal the first.
 
-    Args:
-        job: what is trained; each setting replaces values of its config.
-        space: values by name of the setting.
-        num_trials: settings that Optuna tries; None tries all, in order.
-        resume: continue an interrupted search; ``search.json`` has the finished trials.
+    ``num_trials``: settings that Optuna tries; None tries all, in order. ``resume`` continues an interrupted search,
+    whose finished trials are in ``search.json``.
     """
     file, metric = job.run.path / SEARCH, job.workflow.task.main_metric
     known = read_json(file, Search).trials if resume and file.exists() else []

@@ -99,11 +99,6 @@ class Job:
     cache: Path | None
     callbacks: Sequence[Callback] = ()
 
-    @property
-    def dev(self) -> Dev:
-        """The dev examples."""
-        return Dev(self.data.rows.dev, self.data.dev)
-
     def with_config(self, config: FinetuneConfig) -> Job:
         """The same with other settings."""
         return replace(self, config=config, identity={**self.identity, "config": settings_of_seed(config)})
@@ -114,7 +109,8 @@ class Job:
             model = self.workflow.new_model(self.start, seed=seed, device=self.device, settings=self.config)
             if options.folder is not None:
                 _check_room(model, options.folder, self.config)
-            return fit(model, self.workflow, self.data.train, self.dev, self.config, seed=seed, options=options)
+            dev = Dev(self.data.rows.dev, self.data.dev)
+            return fit(model, self.workflow, self.data.train, dev, self.config, seed=seed, options=options)
 
 
 def settings_of_seed(config: FinetuneConfig) -> dict[str, Json]:
@@ -213,7 +209,7 @@ def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict
 
 
 def _save_models(job: Job, trained: Fit, folder: Path) -> None:
-    """The best model; with ``keep="all"`` also the last one where it is another."""
+    """The best model; with ``keep="all"`` also the last one if it differs."""
     model, last = trained.model, trained.last_weights
     model.save_pretrained(folder / "best")
     job.tokenizer.save_pretrained(folder / "best")
@@ -228,10 +224,7 @@ def _save_models(job: Job, trained: Fit, folder: Path) -> None:
 def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | None) -> dict[str, Json]:
     """The protocol block of ``metrics.json``: everything that went into the scores, without which none can be compared.
 
-    Args:
-        job: the run, its settings resolved.
-        seeds: the seeds that ran.
-        search: what was tried before these settings were chosen, and on what.
+    ``seeds`` are those that ran; ``search`` is what was tried before these settings were chosen.
     """
     config, task = job.config, job.workflow.task
     assert config.max_length is not None, "settings must be resolved"

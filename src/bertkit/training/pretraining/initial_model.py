@@ -183,10 +183,8 @@ class Start:
 def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:
     """Build or load the model, and report which parts and words are new.
 
-    Args:
-        model: see :data:`Model`. A model in memory is not copied, unless ``config.dropout`` changes it.
-        store: its tokenizer must be that of the model, or extend that of the checkpoint.
-        config: seed and initialisation of new weights, dropout, maximum length.
+    The tokenizer of ``store`` must be that of the model, or extend that of the checkpoint. A model in memory is copied
+    only if ``config.dropout`` changes it.
     """
     source = sha256 = None
     new_parts: tuple[str, ...] = ()

@@ -92,13 +92,8 @@ def original_plan(
 ) -> EpochPlan[Batch]:
     """Make the examples, which takes as long as in the original: seconds per million tokens and copy.
 
-    Args:
-        store: must fit into memory ``config.dupe_factor`` times for each length and process.
-        config: seed, probabilities, copies.
-        phase: lengths and batch size; ``max_predictions`` None means ``masked_lm_prob`` of the maximum length, as the
-            original's README advises (20 at length 128, 77 at 512).
-        rank: number of this process.
-        num_ranks: number of processes.
+    ``store`` must fit into memory ``config.dupe_factor`` times for each length and process. ``phase.max_predictions``
+    None means ``masked_lm_prob`` of the maximum length, as the original's README advises (20 at length 128, 77 at 512).
     """
     _check_size(store, config, num_ranks)
     tokenizer, max_seq_length = store.tokenizer(), phase.max_seq_length

@@ -143,13 +143,9 @@ def pretrain(
         network.set_gradient_checkpointing(config.gradient_checkpointing)
         parallel.prepare(network)
         vocabulary = MaskVocabulary.of_tokenizer(store.tokenizer())
+        rank, num_ranks = parallel.rank, parallel.num_ranks
         data = training_data(
-            store,
-            vocabulary,
-            config,
-            clock=lambda: trainer.at.seconds,
-            rank=parallel.rank,
-            num_ranks=parallel.num_ranks,
+            store, vocabulary, config, clock=lambda: trainer.at.seconds, rank=rank, num_ranks=num_ranks
         )
         num_workers = _num_workers(config, parallel.device)
         ahead = held.enter_context(Prefetched(data, num_workers=num_workers, end=config.num_steps))

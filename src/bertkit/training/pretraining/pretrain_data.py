@@ -43,13 +43,7 @@ def training_data(
 ) -> Plan[Batch]:
     """The examples that the settings ask for; of each step, this rank's share.
 
-    Args:
-        store: the corpus.
-        vocabulary: of the store's tokenizer.
-        config: consistent settings.
-        clock: seconds of training so far; ends the first of two phases in a run with a time budget.
-        rank: number of this process.
-        num_ranks: number of processes.
+    ``clock`` gives the seconds of training so far, which end the first of two phases in a run with a time budget.
     """
     if len(config.phases) == 2 and config.max_seconds is not None and num_ranks > 1:
         raise ConfigError(

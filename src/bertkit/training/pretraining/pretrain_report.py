@@ -89,14 +89,7 @@ def _wait(device: torch.device) -> None:
 
 
 class MeasuredPlan:
-    """A plan that counts the work of its batches and compares it with the device's speed.
-
-    Args:
-        plan: where the batches come from.
-        shape: of the model.
-        peak: floating-point operations per second, from :func:`matmul_peak`.
-        num_ranks: processes that share the tokens of a step.
-    """
+    """A plan that counts the work of its batches and compares it with ``peak``, from :func:`matmul_peak`."""
 
     def __init__(self, plan: Plan[Batch], shape: BertConfig, peak: float, num_ranks: int = 1) -> None:
         self.plan, self.shape, self.peak, self.num_ranks = plan, shape, peak, num_ranks
@@ -160,13 +153,7 @@ class Report:
     """Everything that is written during a run. ``log.jsonl`` is the source; the rest is derived from it.
 
     A log that cannot be written ends the run; a curve or TensorBoard files that cannot be written do not, after a
-    message.
-
-    Args:
-        folder: the run folder.
-        floor: :func:`~bertkit.training.pretraining.word_statistics.unigram_entropy` of the training text.
-        curve: whether to draw ``loss.png``, if matplotlib is installed.
-        tensorboard: whether to write ``tensorboard/`` too.
+    message. ``floor`` is :func:`~bertkit.training.pretraining.word_statistics.unigram_entropy` of the training text.
     """
 
     def __init__(self, folder: Path, floor: float, *, curve: bool, tensorboard: bool) -> None:

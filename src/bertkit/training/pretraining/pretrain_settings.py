@@ -57,85 +57,75 @@ class PretrainConfig(Settings):
         ConfigError: an unknown setting (with the nearest known one) or a value out of bounds.
     """
 
-    objective: Objective = Field(
-        default="mlm+nsp", description="mlm+nsp as in the paper, mlm as RoBERTa, mlm+sop as ALBERT"
-    )
+    objective: Objective = Field("mlm+nsp", description="mlm+nsp as in the paper, mlm as RoBERTa, mlm+sop as ALBERT")
     protocol: Literal["bertkit", "original"] = Field(
-        default="bertkit", description="original: fixed examples in memory, as in the 2018 code; for small corpora"
+        "bertkit", description="original: fixed examples in memory, as in the 2018 code; for small corpora"
     )
-    dupe_factor: int = Field(default=10, ge=1, le=1000, description="copies of the corpus (protocol original)")
-    max_seq_length: int = Field(default=128, ge=8, description="maximum tokens of an example")
+    dupe_factor: int = Field(10, ge=1, le=1000, description="copies of the corpus (protocol original)")
+    max_seq_length: int = Field(128, ge=8, description="maximum tokens of an example")
     short_seq_length: int | None = Field(
-        default=None, ge=8, description="maximum tokens in the first part of the run; default: one length"
+        None, ge=8, description="maximum tokens in the first part of the run; default: one length"
     )
     short_share: float = Field(
-        default=0.9, gt=0, lt=1, description="share of the steps or time with short_seq_length; paper: 0.9"
+        0.9, gt=0, lt=1, description="share of the steps or time with short_seq_length; paper: 0.9"
     )
-    short_batch_size: int | None = Field(
-        default=None, ge=1, description="examples per step of that part; default: batch_size"
-    )
-    batch_size: int = Field(default=256, ge=1, description="examples per optimizer step")
-    max_tokens: int = Field(
-        default=8192, ge=8, description="tokens in memory at once; affects only rounding and dropout"
-    )
+    short_batch_size: int | None = Field(None, ge=1, description="examples per step of that part; default: batch_size")
+    batch_size: int = Field(256, ge=1, description="examples per optimizer step")
+    max_tokens: int = Field(8192, ge=8, description="tokens in memory at once; affects only rounding and dropout")
     max_steps: int | None = Field(
-        default=None, ge=1, description="optimizer steps; default 10,000, or as many as the time allows"
+        None, ge=1, description="optimizer steps; default 10,000, or as many as the time allows"
     )
-    max_seconds: float | None = Field(default=None, gt=0, description="time budget; the rate falls to 0 at its end")
+    max_seconds: float | None = Field(None, gt=0, description="time budget; the rate falls to 0 at its end")
     optimizer: Optimizer = Field(
-        default="adamw", description="adam-weight-decay is the original's; lamb for large batches; muon is experimental"
+        "adamw", description="adam-weight-decay is the original's; lamb for large batches; muon is experimental"
     )
-    adam_beta2: float = Field(default=0.999, gt=0, lt=1, description="decay of the running mean of squared gradients")
-    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="peak rate")
-    schedule: Shape = Field(
-        default="linear", description="how the rate falls; original: as published, starting at exactly 0"
-    )
-    warmup: float = Field(default=0.01, ge=0, lt=1, description="share of the run in which the rate rises")
-    power: float = Field(default=1.0, gt=0, description="exponent of schedule polynomial")
-    end_rate: float = Field(default=0.0, ge=0, lt=1, description="final share of the peak rate (schedule polynomial)")
+    adam_beta2: float = Field(0.999, gt=0, lt=1, description="decay of the running mean of squared gradients")
+    learning_rate: float = Field(1e-4, gt=0, le=1, description="peak rate")
+    schedule: Shape = Field("linear", description="how the rate falls; original: as published, starting at exactly 0")
+    warmup: float = Field(0.01, ge=0, lt=1, description="share of the run in which the rate rises")
+    power: float = Field(1.0, gt=0, description="exponent of schedule polynomial")
+    end_rate: float = Field(0.0, ge=0, lt=1, description="final share of the peak rate (schedule polynomial)")
     cooldown: float = Field(
-        default=0.2, gt=0, le=1, description="share of the run in which the rate falls (schedule trapezoid)"
+        0.2, gt=0, le=1, description="share of the run in which the rate falls (schedule trapezoid)"
     )
-    weight_decay: float = Field(default=0.01, ge=0, le=1, description="decay of weights, except LayerNorm and bias")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="longer gradients are scaled down to this norm")
-    masking: Unit = Field(default="token", description="what is masked at a time")
-    masked_lm_prob: float = Field(default=0.15, gt=0, lt=1, description="share of the tokens that are targets")
+    weight_decay: float = Field(0.01, ge=0, le=1, description="decay of weights, except LayerNorm and bias")
+    max_grad_norm: float = Field(1.0, gt=0, description="longer gradients are scaled down to this norm")
+    masking: Unit = Field("token", description="what is masked at a time")
+    masked_lm_prob: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are targets")
     max_predictions_per_seq: int | None = Field(
-        default=None, ge=1, description="maximum targets of an example; default: no limit"
+        None, ge=1, description="maximum targets of an example; default: no limit"
     )
-    short_seq_prob: float = Field(default=0.1, ge=0, le=1, description="share of examples with a random shorter length")
-    dev_masked_lm_prob: float = Field(default=0.15, gt=0, lt=1, description="masked share of the held-out text")
-    dev_examples: int = Field(default=2048, ge=1, description="held-out examples per evaluation")
-    eval_every_steps: int | None = Field(
-        default=None, ge=1, description="steps between evaluations; default: after each epoch"
-    )
-    seed: int = Field(default=0, ge=0, lt=2**31, description="of weights, pairs, masks, order, dropout")
-    checkpoint_every_s: float = Field(default=120.0, ge=0, description="seconds between checkpoints")
+    short_seq_prob: float = Field(0.1, ge=0, le=1, description="share of examples with a random shorter length")
+    dev_masked_lm_prob: float = Field(0.15, gt=0, lt=1, description="masked share of the held-out text")
+    dev_examples: int = Field(2048, ge=1, description="held-out examples per evaluation")
+    eval_every_steps: int | None = Field(None, ge=1, description="steps between evaluations; default: after each epoch")
+    seed: int = Field(0, ge=0, lt=2**31, description="of weights, pairs, masks, order, dropout")
+    checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between checkpoints")
     output_bias: Literal["zero", "unigram"] = Field(
-        default="zero", description="initial bias of a new masked-LM head; unigram: token frequencies"
+        "zero", description="initial bias of a new masked-LM head; unigram: token frequencies"
     )
     word_embeddings: Literal["random", "cooccurrence"] = Field(
-        default="random", description="initial ones of a new model; cooccurrence: from co-occurrence counts"
+        "random", description="initial ones of a new model; cooccurrence: from co-occurrence counts"
     )
     dropout: float | None = Field(
-        default=None, ge=0, lt=1, description="of hidden vectors and attention; default: that of the model"
+        None, ge=0, lt=1, description="of hidden vectors and attention; default: that of the model"
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32", description="number format of matrix products; weights stay fp32"
+        "fp32", description="number format of matrix products; weights stay fp32"
     )
     gradient_checkpointing: bool = Field(
-        default=False, description="recompute layers for the backward pass: less memory, more time, same result"
+        False, description="recompute layers for the backward pass: less memory, more time, same result"
     )
-    compile: bool = Field(default=False, description="compile parts of the layers with torch.compile; for GPUs")
+    compile: bool = Field(False, description="compile parts of the layers with torch.compile; for GPUs")
     parallel: Literal["ddp", "fsdp"] | None = Field(
-        default=None, description="under torchrun: whole weights on each device, or parts"
+        None, description="under torchrun: whole weights on each device, or parts"
     )
     num_workers: int | None = Field(
-        default=None, ge=0, le=64, description="threads that prefetch batches; default: 1 with a GPU, else 0"
+        None, ge=0, le=64, description="threads that prefetch batches; default: 1 with a GPU, else 0"
     )
-    curve: bool = Field(default=True, description="draw loss.png if matplotlib is installed")
-    tensorboard: bool = Field(default=False, description="also write RUN/tensorboard; needs the extra tensorboard")
-    keep_checkpoints: int = Field(default=2, ge=1, description="checkpoints kept; older ones are deleted")
+    curve: bool = Field(True, description="draw loss.png if matplotlib is installed")
+    tensorboard: bool = Field(False, description="also write RUN/tensorboard; needs the extra tensorboard")
+    keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept; older ones are deleted")
 
     @property
     def num_steps(self) -> int:

@@ -81,12 +81,8 @@ def cooccurrence_vectors(store: TokenStore, size: int, *, seed: int = 0) -> Floa
     """A vector of length 1 for every token of the tokenizer: float32 ``(num_tokens, d)``, d at most ``size``.
 
     Counts the same tokens as :func:`unigram_counts`. Takes under a second per million tokens, and 4 bytes for each of
-    :data:`MAX_ENTRIES`. The same on every machine up to rounding. Tokens that co-occur with none get zeros.
-
-    Args:
-        store: the text.
-        size: dimensions wanted; a small vocabulary gives fewer.
-        seed: of the random projection in the SVD.
+    :data:`MAX_ENTRIES`. The same on every machine up to rounding. Tokens that co-occur with none get zeros. ``seed`` is
+    that of the random projection in the SVD.
     """
     pairs_VC = count_pairs(store)
     seen_V = pairs_VC.sum(1) > 0

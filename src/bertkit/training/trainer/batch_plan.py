@@ -43,14 +43,11 @@ class Plan(Protocol[BatchT]):
 class EpochPlan(Generic[BatchT]):
     """Every example once per epoch, in a new order each time.
 
-    Args:
-        lengths: work of each example, for :meth:`size` and for the split into micro-batches (tokens, or 1 each).
-        collate: example numbers to a batch.
-        step_size: examples in one optimizer step; the last step of an epoch has the remaining ones.
-        max_tokens: most work in one micro-batch; a longer example forms one alone.
-        seed: fixes the order.
-        unit: see :class:`Plan`.
-        rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
+    lengths: work of each example, for :meth:`size` and for the split into micro-batches (tokens, or 1 each).
+    collate: makes a batch of example numbers. seed: fixes the order.
+    step_size: examples in one optimizer step; the last step of an epoch has the remaining ones.
+    max_tokens: most work in one micro-batch; a longer example forms one alone.
+    rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
     """
 
     def __init__(
@@ -113,11 +110,9 @@ class Prefetched(Generic[BatchT]):
     are threads: the store's cache and the index of examples, which may be gigabytes, exist once, and batches are not
     copied between processes.
 
-    Args:
-        plan: its methods are called from several threads at once.
-        num_workers: threads that make steps. One step more than that is held in memory; 0: each step is made when it is
-            asked for.
-        end: the first step that nobody will ask for; None: there is always another.
+    plan: its methods are called from several threads at once.
+    num_workers: threads; one step more than that is held in memory. With 0, a step is made when it is asked for.
+    end: the first step that nobody will ask for; None: there is always another.
     """
 
     def __init__(self, plan: Plan[BatchT], *, num_workers: int = 1, end: int | None = None) -> None:

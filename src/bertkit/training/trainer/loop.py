@@ -57,19 +57,14 @@ __all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trai
 class Trainer(Generic[BatchT]):
     """Train a model on a plan of batches.
 
-    Args:
-        model: an ``nn.Module`` that is :class:`Trainable`; updated in place.
-        plan: the data.
-        optimizer: of the model's trainable parameters.
-        schedule: factor of the peak learning rate at each step.
-        options: see :class:`LoopOptions`.
-        evaluate: called after each epoch and at the end, in eval mode without gradients.
-        log: called with one flat record per step and epoch.
-        parallel: the ranks of the run; call every method on all of them. Only rank 0 writes.
+    model: an ``nn.Module`` that is :class:`Trainable`; updated in place.
+    optimizer: of the model's trainable parameters. schedule: factor of the peak learning rate at each step.
+    evaluate: called after each epoch and at the end, in eval mode without gradients.
+    log: called with one flat record per step and epoch.
+    parallel: the ranks of the run; call every method on all of them. Only rank 0 writes.
 
-    Raises:
-        ConfigError: the device does not support ``options.precision`` or ``options.compile``, or the optimizer does not
-            support sharded weights.
+    A ConfigError if the device does not support ``options.precision`` or ``options.compile``, or the optimizer does not
+    support sharded weights.
     """
 
     def __init__(
@@ -357,8 +352,7 @@ class Trainer(Generic[BatchT]):
     def resume(self) -> bool:
         """Load the newest intact checkpoint of :attr:`folder` and report it; False if there is none.
 
-        Only rank 0 reads it. See :func:`~bertkit.training.trainer.snapshot.restore_snapshot` for another number of
-        ranks.
+        Only rank 0 reads it. For another number of ranks see :func:`restore_snapshot`.
         """
         assert self.folder is not None, "resume() needs a folder"
         folder = self.folder

@@ -236,12 +236,8 @@ def parallel_from_environment(
     """Join the run that ``torchrun`` started this process for; without ``torchrun``, a run of one process.
 
     Ranks communicate by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets GPU r. Ranks other than 0
-    are quiet: :func:`bertkit.system.console.say` and progress show nothing.
-
-    Args:
-        device: ``cpu`` or ``cuda``; None means ``cpu``.
-        mode: see :class:`Parallel`; None means ``ddp`` where there are several processes.
-        timeout_s: how long a rank waits for the others.
+    are quiet: :func:`bertkit.system.console.say` and progress show nothing. ``device`` None means ``cpu``, ``mode``
+    None ``ddp``; a rank waits ``timeout_s`` for the others.
     """
     if mode not in (None, "ddp", "fsdp"):
         raise ConfigError(f"mode must be ddp or fsdp, got {mode!r}")

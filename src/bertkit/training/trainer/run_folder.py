@@ -124,14 +124,10 @@ class RunFolder:
                     self.path.rmdir()
 
     def check(self, settings: Mapping[str, Json], *, resume: bool, free: Collection[str] = ()) -> None:
-        """Make sure that a run with these settings may be written here.
+        """Make sure that a run with these settings, those of :meth:`begin`, may be written here.
 
-        Settings of a run that stopped before its first step bind nobody.
-
-        Args:
-            settings: what :meth:`begin` will be given; data that JSON can hold.
-            resume: whether a run that is already here may continue.
-            free: names of settings that a resumed run may change, at the top level or one below.
+        Settings of a run that stopped before its first step bind nobody; a resumed run may change those named ``free``,
+        at the top level or one below.
         """
         path = self.path / self.settings_file
         if path.exists():

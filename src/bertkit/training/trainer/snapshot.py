@@ -94,9 +94,7 @@ def save_snapshot(parent: Path, name: str, snapshot: Snapshot, *, advice: str = 
 def load_snapshot(folder: Path, *, checked: bool = False) -> Snapshot:
     """Read a checkpoint whose manifest agrees with its files; the CheckpointError of a damaged one says how.
 
-    Args:
-        folder: the checkpoint.
-        checked: :func:`newest_whole` has just found it intact, so its files are not hashed again.
+    If :func:`newest_whole` has just ``checked`` it, its files are not hashed again.
     """
     if not checked and (fault := check(folder)) is not None:
         raise CheckpointError(f"{folder}: {fault}")
@@ -223,8 +221,7 @@ def restore_snapshot(
     weights and optimizer state are the same, sums round differently, and ranks that the snapshot does not know start
     with generators derived from those of rank 0.
 
-    Returns:
-        The best weights by name, on the model's device and sharded like it; empty where none were saved.
+    Returns the best weights by name, on the model's device and sharded like it; empty if none were saved.
     """
     try:
         return _restore(snapshot, model, optimizer, parallel, source)
