@@ -68,7 +68,7 @@ class MultipleChoicePipeline(Pipeline):
                 raise InputError("a context needs choices=, a list of two texts or more")
             inputs = {"context": inputs, "choices": choices, "start": start}
         elif choices is not None or start:
-            raise InputError("choices= and start= belong to a context that is a str; of questions each has its own")
+            raise InputError("choices= and start= go with a single context; in a list, each question carries its own")
         request = request_of(inputs, _read, "question", one=isinstance(inputs, Mapping | ChoiceExample))
 
         def encode(

@@ -254,7 +254,7 @@ def check_charsmap(charsmap: bytes, source: str) -> None:
         holds = units >> 31 == 1
         places = (units[holds] & 0x7FFFFFFF).astype(np.int64)
         if len(places) and int(places.max()) >= len(replacements):
-            raise ValueError("a replacement outside the table")
+            raise ValueError("a replacement points outside the table")
         starts = np.frombuffer(replacements, np.uint8)[places]
         if (starts >> 6 == 2).any():
             raise ValueError("a replacement begins inside a character")

@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
             (b"bert/embeddings/word_embeddings", entry()),
             (b"bert/embeddings/wrod_embeddings", entry(start=8)),
         ),
-        r"has 1 unknown variable, neither of the original BERT.*\n  bert/embeddings/wrod_embeddings  \[2\]",
+        r"has 1 unknown variable, neither the original BERT.*\n  bert/embeddings/wrod_embeddings  \[2\]",
     ),
     "a slot of nothing": (
         entries_are((b"", header()), (b"bert/embeddings/word_embeddings", entry()), (b"x/adam_m", entry(start=8))),

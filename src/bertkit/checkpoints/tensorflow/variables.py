@@ -19,7 +19,7 @@ from bertkit.checkpoints.explain import printable
 from bertkit.checkpoints.safetensors_format import ITEM_BYTES, TensorInfo, Values
 from bertkit.checkpoints.tensorflow.bundle import Bundle, BundleReader, open_bundle, read_graph
 from bertkit.checkpoints.tensorflow.variable_names import TABLES, Layout, VariableNames, why_dropped
-from bertkit.errors import CheckpointError, shorten
+from bertkit.errors import CheckpointError, counted, shorten
 from bertkit.system.protobuf import bytes_of, fields, text_of
 from bertkit.system.untrusted_files import open_regular
 
@@ -114,8 +114,8 @@ def open_archive(index: Path) -> Archive:
         shown = "".join(f"\n  {printable(name)}  {list(shapes[name])}" for name in unknown[:60])
         more = f"\n  ... and {len(unknown) - 60} more" if len(unknown) > 60 else ""
         raise CheckpointError(
-            f"{index} has {len(unknown)} unknown variable{'s' * (len(unknown) > 1)}, neither of {names.name} nor of an "
-            f"optimizer; nothing was converted:{shown}{more}"
+            f"{index} has {counted(len(unknown), 'unknown variable')}, neither {names.name}'s nor an optimizer's; "
+            f"nothing was converted:{shown}{more}"
         )
     return Archive(bundle, names, tensors, origins, dropped, _lower_case(bundle, keys))
 

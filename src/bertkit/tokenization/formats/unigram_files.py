@@ -99,7 +99,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     except UnicodeDecodeError:
         raise ValueError("a piece is not UTF-8 text") from None
     if not text or not NORMAL <= kind <= BYTE or score != score:
-        raise ValueError(f"a piece is {text!r:.40} of kind {kind}, score {score}")
+        raise ValueError(f"invalid piece {text!r:.40}: kind {kind}, score {score}")
     return text, score, kind
 
 
