@@ -100,12 +100,13 @@ class Pipeline:
         weight: Callable[[ItemT], int],
         *,
         progress: bool | None,
-        size: WindowSize = TEXTS,
+        size: WindowSize | None = None,
         unit: str = "texts",
     ) -> Shaped[AnswerT]:
         """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
 
-        ``forward`` gives one result per row, ``weight`` the characters of an item; ``size`` is that of a window.
+        ``forward`` gives one result per row, ``weight`` the characters of an item; ``size`` is that of a window (None:
+        that of texts).
         """
 
         def answers() -> Iterator[AnswerT]:
@@ -114,7 +115,7 @@ class Pipeline:
                     request.items,
                     encode,
                     lambda: TorchBackend(self.model, forward),
-                    size=size,
+                    size=size or TEXTS,
                     weight=weight,
                     lazy=request.shape == "lazy",
                     advance=advance,

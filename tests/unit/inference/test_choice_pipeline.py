@@ -88,7 +88,7 @@ def test_long_questions_are_refused_or_cut_before_the_choice(pipe: MultipleChoic
         ({"context": "a", "choices": ["b", 3]}, {}, "holds a int, 3; expected texts"),
         ({"context": "a", "choices": ["b", "c"], "label": 1}, {}, r"unknown keys \['label'\]"),
         ([QUESTIONS[0], "text"], {}, "question 1 must be a dict"),
-        (QUESTIONS[0], {"choices": ["a", "b"]}, "belong to a context"),
+        (QUESTIONS[0], {"choices": ["a", "b"]}, "go with a single context"),
         (7, {}, "takes a question or an iterable"),
         (QUESTIONS[0], {"max_length": 1000}, "max_length must be from 3 to 64"),
     ],

@@ -141,7 +141,7 @@ def test_a_trained_classifier_keeps_its_pooling(tmp_path: Path) -> None:
 
 def test_only_sequence_classifiers_choose(pretrained: Path, tmp_path: Path) -> None:
     for other in (BertForMaskedLM, BertForTokenClassification, BertModel):
-        with pytest.raises(InputError, match="pooling is for sequence classifiers"):
+        with pytest.raises(InputError, match="has no option pooling; only sequence classifiers have"):
             other.from_pretrained(pretrained, pooling="mean")
     with pytest.raises(InputError, match="must be 'cls', 'mean' or 'max', got 'sum'"):
         BertForSequenceClassification.from_pretrained(pretrained, num_labels=2, pooling="sum")

@@ -61,7 +61,7 @@ def _pairs_that_fit(first: list[str], second: list[str], tokenizer: PreTrainedTo
     of_choice = tokenizer.encode_ragged(choices, add_special_tokens=False).num_tokens_before
     num_specials = int(whole.num_tokens_before[long[0]] - of_first[0] - of_choice[0])
     if limit <= num_specials:
-        raise ConfigError(f"max_length={limit} leaves no room beside {num_specials} special tokens")
+        raise ConfigError(f"max_length={limit} leaves no room for text beside the {num_specials} special tokens")
     choice_fits = of_choice + num_specials < limit
     parts, order = [whole], np.arange(len(whole))
     for fits, truncation in ((True, "only_first"), (False, "longest_first")):

@@ -40,7 +40,7 @@ def featurize_texts(
     limit = tokenizer.model_max_length if max_length is None else max_length
     specials = 2 if text_pairs is None else 3
     if limit <= specials:
-        raise ConfigError(f"max_length={limit} leaves no room beside {specials} special tokens")
+        raise ConfigError(f"max_length={limit} leaves no room for text beside the {specials} special tokens")
     if truncation == "head_tail" and text_pairs is not None:
         raise InputError("truncation='head_tail' is for single texts; use 'longest_first' for pairs")
     if truncation not in ("head_tail", "error"):
