@@ -175,9 +175,7 @@ def convert_single_example(
     pieces_b = tokenizer.tokenize(example.text_b) if example.text_b else []
     num_special = 3 if pieces_b else 2
     if max_seq_length <= num_special + bool(pieces_b):
-        raise InputError(
-            f"max_seq_length={max_seq_length} leaves no room for text beside the {num_special} special tokens"
-        )
+        raise InputError(f"max_seq_length={max_seq_length} leaves no room beside the {num_special} special tokens")
     while len(pieces_a) + len(pieces_b) > max_seq_length - num_special:
         (pieces_a if len(pieces_a) > len(pieces_b) else pieces_b).pop()
     tokens = ["[CLS]", *pieces_a, "[SEP]"]

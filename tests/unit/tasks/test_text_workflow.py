@@ -224,7 +224,7 @@ def test_decisions_of_several_labels() -> None:
 def test_decisions_of_another_model_are_refused() -> None:
     with pytest.raises(CheckpointError, match="is for the labels"):
         LabelDecision.of({"thresholds": {"x": 0.5}}, ["a", "b", "c"])
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="is malformed"):
         LabelDecision.of({"temperature": "warm"}, ["a", "b"])
     assert LabelDecision.of({}, ["a"]) == LabelDecision()
 
