@@ -197,3 +197,9 @@ def test_a_parquet_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
         pq.write_table(pa.table({"text": ["good", "bad"], "label": [1, 0]}), file)
     assert [example.text for example in load_split(IMDB, path, "train")] == ["good", "bad"]
     assert [row.text for row in read_texts(path, Columns(text=("text",)))] == ["good", "bad"]
+
+
+def test_bad_rows_are_counted_once_where_no_row_is_good(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_bytes("text,label\n".encode() + "caf\u00e9,good\n".encode("cp1252") * 3)
+    with pytest.raises(DataError, match="no row can be used; the first of 3: "):
+        csv_task(tmp_path / "train.csv")
