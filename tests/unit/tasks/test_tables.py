@@ -200,6 +200,6 @@ def test_a_parquet_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_counted_once_where_no_row_is_good(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_bytes("text,label\n".encode() + "caf\u00e9,good\n".encode("cp1252") * 3)
+    (tmp_path / "train.csv").write_bytes(b"text,label\n" + "caf\u00e9,good\n".encode("cp1252") * 3)
     with pytest.raises(DataError, match="no row can be used; the first of 3: "):
         csv_task(tmp_path / "train.csv")
