@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bertkit.batch import Batch, collate
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
@@ -20,7 +21,6 @@ from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
-from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.text.features import featurize_texts
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer

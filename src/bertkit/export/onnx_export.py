@@ -26,6 +26,7 @@ from torch.export import Dim
 from bertkit import __version__
 from bertkit.batch import pack
 from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.config.reading_settings import read_decision, write_decision
 from bertkit.engine.torch_backend import eval_view
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
 from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
@@ -39,7 +40,6 @@ from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Fact
-from bertkit.tasks.reading_settings import read_decision, write_decision
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 GRAPHS: dict[str, type[Graph]] = {"padded": PaddedGraph, "packed": PackedGraph}
@@ -107,7 +107,7 @@ def export_onnx(
         opset: version of ONNX's operators.
         check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
         seed: of these batches.
-        decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.tasks.reading_settings`.
+        decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.config.reading_settings`.
 
     Raises:
         CheckpointError: a graph does not compute what the model does.

@@ -60,7 +60,7 @@ class Pipeline:
 
     task: ClassVar[str]
     #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
-    #: :mod:`bertkit.tasks.reading_settings`.
+    #: :mod:`bertkit.config.reading_settings`.
     decision: Mapping[str, Any] = MappingProxyType({})
     #: Keywords of every call that does not set them itself: what :func:`bertkit.pipeline` was given.
     options: Mapping[str, Any] = MappingProxyType({})

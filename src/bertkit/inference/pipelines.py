@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import read_decision
 from bertkit.errors import InputError, did_you_mean, shorten
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, SentenceSimilarityPipeline
 from bertkit.inference.fill_mask import FillMaskPipeline
@@ -30,7 +31,6 @@ from bertkit.model.models import (
 from bertkit.model.padded import PackedModel
 from bertkit.system.device import find_device
 from bertkit.system.model_sources import resolve
-from bertkit.tasks.reading_settings import read_decision
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 #: Task name -> the pipeline and the model class that a checkpoint is loaded as.

@@ -10,6 +10,7 @@ from typing import Any
 
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import ConfigError, InputError
 from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
@@ -19,7 +20,6 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks import ner_task
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading_settings import ReadingSettings, read_decision
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import LabelDecision, prediction_rows, with_texts
 from bertkit.tasks.text.features import Truncation

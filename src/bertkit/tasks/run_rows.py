@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import DataError
 from bertkit.metrics.scores import bootstrap_draws
 from bertkit.tasks.examples import Examples, ExampleT, Fact, Located, Row
-from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.workflow import AnyWorkflow, Decision, EncodedT, OutputsT, Predicted, Workflow
 
 #: Name of the hash of train and dev together, among those of the parts.

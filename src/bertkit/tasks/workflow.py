@@ -21,6 +21,7 @@ from torch import Tensor
 from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import config_path
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.torch_backend import Check, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.loading import pooling_of
@@ -32,7 +33,6 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, ExampleT, Fact, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
-from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tokenization import PreTrainedTokenizer
 

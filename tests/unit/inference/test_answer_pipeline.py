@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from bertkit import BertForQuestionAnswering, BertModel, BertTokenizer, pipeline
+from bertkit.config.reading_settings import write_decision
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference import question_answering as answer
-from bertkit.tasks.reading_settings import write_decision
 from bertkit.tasks.spans.task import SpanExample
 from bertkit.tasks.workflow import workflow_of
 from pipeline_helpers import save_tiny

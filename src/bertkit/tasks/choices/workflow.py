@@ -11,6 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertkit.batch import Batch, collate_groups
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
@@ -26,7 +27,6 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Columns, Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
-from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import Card, Predicted, Workflow, logits_of

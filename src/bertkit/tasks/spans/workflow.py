@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch, collate
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
 from bertkit.errors import CheckpointError
 from bertkit.model.models import BertForQuestionAnswering
@@ -23,7 +24,6 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
-from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
@@ -26,7 +27,6 @@ from bertkit.tasks.examples import Halves, Row
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
-from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import (
     TUNABLE,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.batch import Batch, collate
+from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
 from bertkit.errors import ConfigError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
@@ -21,7 +22,6 @@ from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
-from bertkit.tasks.reading_settings import ReadingSettings
 from bertkit.tasks.tokens.baseline import majority_baseline
 from bertkit.tasks.tokens.decoding import word_labels
 from bertkit.tasks.tokens.features import IGNORED, OVERLAP, TokenWindows, windows_of_words

@@ -8,6 +8,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
 
+from bertkit.config.reading_settings import read_decision
 from bertkit.errors import ConfigError, MissingExtraError
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
@@ -19,7 +20,6 @@ from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import TextTask, task_of
-from bertkit.tasks.reading_settings import read_decision
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of

@@ -8,8 +8,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.errors import ConfigError
-from bertkit.tasks.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 
 #: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
 #: epochs that this rule asks for.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.inference.protocol import hardware, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
@@ -18,7 +19,6 @@ from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
-from bertkit.tasks.reading_settings import ReadingSettings, write_decision
 from bertkit.tasks.run_rows import Rows, Scored, score_set
 from bertkit.tasks.workflow import AnyWorkflow, Encoded, Predicted
 from bertkit.tokenization import PreTrainedTokenizer

@@ -16,6 +16,7 @@ import torch
 from scipy import stats
 
 from bertkit.cli import main
+from bertkit.config.reading_settings import DECISION, read_decision, write_decision
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.run_files import SETTINGS
@@ -23,7 +24,6 @@ from bertkit.metrics.scores import bootstrap_draws, bootstrap_means, interval_of
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.system.json_files import read_json
 from bertkit.tasks import csv_task, diagnose, get_task
-from bertkit.tasks.reading_settings import DECISION, read_decision, write_decision
 from bertkit.tasks.registry import KINDS, load_class, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import worst_rows
 from bertkit.tasks.text.workflow import TextWorkflow, row_losses, score_logits, text_logits

@@ -18,7 +18,6 @@ from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
-from bertkit.tasks.examples import Fact
 
 #: The file in a model's folder. A model without one decides by its logits alone.
 DECISION = "decision.json"
@@ -73,7 +72,7 @@ class ReadingSettings(Settings):
     )
 
 
-def write_decision(folder: str | Path, decision: Mapping[str, Fact]) -> None:
+def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
     """Save a decision in a model's folder; an empty one writes no file."""
     if decision:
         text = json.dumps(decision, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
