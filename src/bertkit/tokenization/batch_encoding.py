@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Encoding
 
 from bertkit.errors import InputError
-from bertkit.ragged import Ragged
+from bertkit.ragged import Ids, Ragged, Segments
 from bertkit.tokenization.call_arguments import Request
 from bertkit.tokenization.templates import Template
 
@@ -215,20 +215,26 @@ def _types(row: Encoding, special: bool) -> list[int]:
     return types
 
 
-def columns_of_ragged(ragged: Ragged, *, special: bool, template: Template) -> Columns:
-    """The same for rows from the fast path."""
-    marks = np.zeros(len(ragged.ids), np.int8)
-    if special and len(ragged):
-        marks[ragged.boundaries[:-1]] = 1
-        marks[ragged.boundaries[1:] - 1] = 1
-        if ragged.seconds is not None:
-            for place in range(template.between):
-                marks[ragged.seconds - 1 + place] = 1
-    ids, types, masks = ragged.ids.tolist(), ragged.token_type_ids.tolist(), marks.tolist()
+def columns_of_ragged(ragged: Ragged, names: Sequence[str], *, special: bool, template: Template) -> Columns:
+    """``input_ids``, and what is in ``names``, for rows from the fast path."""
     spans = list(pairwise(ragged.boundaries.tolist()))
-    return {
-        "input_ids": [ids[start:end] for start, end in spans],
-        "token_type_ids": [types[start:end] for start, end in spans],
-        "attention_mask": [[1] * (end - start) for start, end in spans],
-        "special_tokens_mask": [masks[start:end] for start, end in spans],
-    }
+
+    def rows(values: Ids | Segments) -> list[list[int]]:
+        listed = values.tolist()
+        return [listed[start:end] for start, end in spans]
+
+    columns: Columns = {"input_ids": rows(ragged.ids)}
+    if "token_type_ids" in names:
+        columns["token_type_ids"] = rows(ragged.token_type_ids)
+    if "attention_mask" in names:
+        columns["attention_mask"] = [[1] * (end - start) for start, end in spans]
+    if "special_tokens_mask" in names:
+        marks = np.zeros(len(ragged.ids), np.int8)
+        if special and len(ragged):
+            marks[ragged.boundaries[:-1]] = 1
+            marks[ragged.boundaries[1:] - 1] = 1
+            if ragged.seconds is not None:
+                for place in range(template.between):
+                    marks[ragged.seconds - 1 + place] = 1
+        columns["special_tokens_mask"] = rows(marks)
+    return columns

@@ -265,7 +265,7 @@ class PreTrainedTokenizer(Decoder):
             columns = columns_of(encodings, paired=texts.second is not None, asked=asked, template=self.template)
         else:
             ragged = self._ragged(texts.first, texts.second, asked)
-            columns = columns_of_ragged(ragged, special=asked.add_special_tokens, template=self.template)
+            columns = columns_of_ragged(ragged, names, special=asked.add_special_tokens, template=self.template)
             length = asked.pad_to(max(map(len, columns["input_ids"]), default=0))
             columns = columns if length is None else self._padded(columns, length, asked)
         result = BatchEncoding(
