@@ -26,6 +26,9 @@ from machine import about, block, minilm_folder, publish
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+#: Ready to be measured: every call gives the seconds of each figure.
+Work = Callable[[], dict[str, float]]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -33,12 +36,14 @@ def main() -> None:
     parser.add_argument("--base", default="47da807", help="the commit to compare with")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--work", help=argparse.SUPPRESS)  # one of WORK, in this process; prints seconds as JSON
+    parser.add_argument("--work", help=argparse.SUPPRESS)  # one of WORK, in this process; see start()
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     args = parser.parse_args()
     if args.work:
-        print(json.dumps(WORK[args.work](args.folder)))
+        work = WORK[args.work](args.folder)
+        for _ in sys.stdin:
+            print(json.dumps(work()), flush=True)
         return
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) / "base"
@@ -71,23 +76,34 @@ def measure(base: Path, scratch: Path, args: argparse.Namespace) -> dict[str, tu
     """For each figure the seconds of every round, before and after."""
     make_material(args.data, scratch)
     figures: dict[str, tuple[list[float], list[float]]] = {}
-    for number in range(args.rounds + 1):  # the first round warms the disk cache and is not counted
-        for name in WORK:
+    for name in WORK:
+        # Both processes live through all rounds: where one lands in memory and on the cores moves short calls by 10 %.
+        sides = [start(name, tree, scratch, args.threads) for tree in (base, REPOSITORY)]
+        for number in range(args.rounds + 1):  # the first round warms caches and is not counted
             for side in (0, 1) if number % 2 else (1, 0):
-                told = run(name, (base, REPOSITORY)[side], scratch, args.threads)
-                for figure, seconds in told.items():
+                for figure, seconds in ask(sides[side]).items():
                     if number:
                         figures.setdefault(figure, ([], []))[side].append(seconds)
-        print(f"round {number} of {args.rounds}", file=sys.stderr)
+            print(f"{name}: round {number} of {args.rounds}", file=sys.stderr)
+        for side in sides:
+            side.communicate()
     return figures
 
 
-def run(name: str, tree: Path, folder: Path, threads: int) -> dict[str, float]:
-    """The figures of one piece of work, done by one tree."""
+def start(name: str, tree: Path, folder: Path, threads: int) -> subprocess.Popen[str]:
+    """A process that does one piece of work, by one tree, once for every line that it is sent."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, __file__, "--data", ".", "--work", name, "--folder", str(folder)]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask(side: subprocess.Popen[str]) -> dict[str, float]:
+    """The figures of one round."""
+    assert side.stdin is not None
+    assert side.stdout is not None
+    side.stdin.write("\n")
+    side.stdin.flush()
+    told: dict[str, float] = json.loads(side.stdout.readline())
     return told
 
 
@@ -118,7 +134,7 @@ def seconds_of(work: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def embed(folder: Path) -> dict[str, float]:
+def embed(folder: Path) -> Work:
     """Sentence vectors: one short text, one of 128 tokens, ragged texts in order of arrival."""
     from bertkit import pipeline
 
@@ -129,51 +145,61 @@ def embed(folder: Path) -> dict[str, float]:
     def vectors(what: object) -> object:
         return pipe(what, pooling="mean", truncation=True)
 
-    return {
+    return lambda: {
         "embed, 1 text of 16 tokens": seconds_of(lambda: vectors(short), 60),
         "embed, 1 text of 128 tokens": seconds_of(lambda: vectors(long), 30),
         "embed, 1,000 ragged texts": seconds_of(lambda: vectors(texts), 3),
     }
 
 
-def tokenize(folder: Path) -> dict[str, float]:
-    """Ids of a text, from cold and warm."""
+def tokenize(folder: Path) -> Work:
+    """Ids of a text, by a new tokenizer and by one that has seen it."""
     from bertkit import BertTokenizer
 
     texts = (folder / "corpus.txt").read_text().split("\n")
-    tokenizer = BertTokenizer.from_pretrained(str(minilm_folder()))
-    start = time.perf_counter()
-    tokenizer(texts)
-    cold = time.perf_counter() - start
-    return {"tokenize, cold": cold, "tokenize, warm": seconds_of(lambda: tokenizer(texts), 3)}
+
+    def work() -> dict[str, float]:
+        tokenizer = BertTokenizer.from_pretrained(str(minilm_folder()))
+        start = time.perf_counter()
+        tokenizer(texts)
+        cold = time.perf_counter() - start
+        return {"tokenize, cold": cold, "tokenize, warm": seconds_of(lambda: tokenizer(texts), 3)}
+
+    return work
 
 
-def finetune(folder: Path) -> dict[str, float]:
+def finetune(folder: Path) -> Work:
     """A whole fine-tuning of 500 rows, one epoch, as a user runs it."""
-    with tempfile.TemporaryDirectory() as out:
-        options = ["--model", str(minilm_folder()), "--epochs", "1", "--seeds", "1", "--quiet", "--device", "cpu"]
-        return {
-            "finetune, 500 rows": command("finetune", "csv", "--data", str(folder), "--out", f"{out}/run", *options)
-        }
+    options = ["--model", str(minilm_folder()), "--epochs", "1", "--seeds", "1", "--quiet", "--device", "cpu"]
+
+    def work() -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as out:
+            seconds = command("finetune", "csv", "--data", str(folder), "--out", f"{out}/run", *options)
+        return {"finetune, 500 rows": seconds}
+
+    return work
 
 
-def pretrain(folder: Path) -> dict[str, float]:
+def pretrain(folder: Path) -> Work:
     """Vocabulary, store and 30 steps of pre-training."""
-    with tempfile.TemporaryDirectory() as out:
-        corpus = str(folder / "corpus.txt")
-        options = ["--recipe", "tiny", "--max-steps", "30", "--batch-size", "64", "--quiet", "--device", "cpu"]
-        return {
-            "vocab": command("vocab", corpus, "--size", "4096", "--out", f"{out}/tokenizer", "--quiet"),
-            "prepare": command(
-                "prepare", corpus, "--tokenizer", f"{out}/tokenizer", "--out", f"{out}/store", "--quiet"
-            ),
-            "pretrain, 30 steps": command("pretrain", f"{out}/store", "--out", f"{out}/own", *options),
-        }
+    corpus = str(folder / "corpus.txt")
+    options = ["--recipe", "tiny", "--max-steps", "30", "--batch-size", "64", "--quiet", "--device", "cpu"]
+
+    def work() -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as out:
+            tokenizer, store = f"{out}/tokenizer", f"{out}/store"
+            return {
+                "vocab": command("vocab", corpus, "--size", "4096", "--out", tokenizer, "--quiet"),
+                "prepare": command("prepare", corpus, "--tokenizer", tokenizer, "--out", store, "--quiet"),
+                "pretrain, 30 steps": command("pretrain", store, "--out", f"{out}/own", *options),
+            }
+
+    return work
 
 
-def startup(folder: Path) -> dict[str, float]:
+def startup(folder: Path) -> Work:
     """The command line without any work."""
-    return {
+    return lambda: {
         "bertkit --help": seconds_of(lambda: command("--help"), 5),
         "bertkit finetune --help": seconds_of(lambda: command("finetune", "--help"), 3),
     }
@@ -187,7 +213,13 @@ def command(*arguments: str) -> float:
     return time.perf_counter() - start
 
 
-WORK = {"embed": embed, "tokenize": tokenize, "finetune": finetune, "pretrain": pretrain, "startup": startup}
+WORK: dict[str, Callable[[Path], Work]] = {
+    "embed": embed,
+    "tokenize": tokenize,
+    "finetune": finetune,
+    "pretrain": pretrain,
+    "startup": startup,
+}
 
 if __name__ == "__main__":
     main()

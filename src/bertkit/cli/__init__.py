@@ -173,26 +173,29 @@ def _run(tokens: list[str]) -> int:
     tokens[:ends] = [given.get(token, token) for token in tokens[:ends]]
     app = build_app(name or None, everything=everything)
     program = f"bertkit {name}".strip()
-    options: list[str] = []
     try:
-        if name:
-            arguments = app[name].assemble_argument_collection()
-            options = [each for argument in arguments for each in argument.names if each.startswith("--")]
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         _refuse_stream(bound.arguments)
         result: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         error.verbose = False
+        options = _options_of(app, name)
         message = with_option_names(explain(error, options), options).replace(STANDARD_STREAM, "-")
         _tell(f"{program}: {message} See: {program} --help")
         return 2
     except (ConfigError, InputError) as error:
-        error.args = (with_option_names(str(error), options),)
+        error.args = (with_option_names(str(error), _options_of(app, name)),)
         raise
     page = app[name].help_formatter if name else None
     if isinstance(page, HelpPage) and page.num_hidden:
         print(f"{page.num_hidden} more option{'s' if page.num_hidden > 1 else ''}: {program} --help-all")
     return result if isinstance(result, int) else 0
+
+
+def _options_of(app: App, name: str) -> list[str]:
+    """All options of a command; none without a command."""
+    arguments = app[name].assemble_argument_collection() if name else ()
+    return [each for argument in arguments for each in argument.names if each.startswith("--")]
 
 
 def _refuse_stream(arguments: Mapping[str, Any]) -> None:

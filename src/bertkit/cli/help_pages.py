@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from cyclopts import UnknownOptionError
-from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 
 from bertkit.errors import did_you_mean
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
+    from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions, RenderableType
 
 #: Title of a group of options -> those of it that ``--help`` shows; groups that are not listed are shown as a whole.
@@ -63,13 +63,14 @@ class HelpPage:
         self.texts = [each.name.upper() for each in parameters if each.kind is inspect.Parameter.VAR_POSITIONAL]
         self.everything = everything
         self.num_hidden = 0
-        self._panels = DefaultFormatter()
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         """Render one group of options."""
+        from cyclopts.help import DefaultFormatter
+
         shown = [_plain(entry) for entry in panel.entries if self.everything or self._is_everyday(panel, entry)]
         self.num_hidden += len(panel.entries) - len(shown)
-        self._panels(console, options, panel.copy(entries=shown))
+        DefaultFormatter()(console, options, panel.copy(entries=shown))
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: object) -> None:
         """Render the first line, with the name of what may be repeated: ``[TEXT...]``."""

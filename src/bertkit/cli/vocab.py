@@ -27,6 +27,7 @@ from bertkit.system.console import progress, set_quiet
 
 if TYPE_CHECKING:
     from bertkit.data.corpus.documents import Document
+    from bertkit.data.corpus.near_duplicates import Dedup, DedupReport
     from bertkit.tokenization import BertTokenizer
     from bertkit.tokenization.learn.word_counts import WordCounter
     from bertkit.tokenization.learn.wordpiece_learner import Fertility
@@ -94,7 +95,6 @@ def vocab(
     """
     paths = paths_of(corpus, "learn from")
     from bertkit.data.corpus.documents import CorpusReport, read_documents
-    from bertkit.data.corpus.near_duplicates import DedupReport, documents_within, drop_duplicates
     from bertkit.tokenization.learn.word_counts import count_words
     from bertkit.tokenization.learn.wordpiece_learner import BYTES_PER_WORD, fertility, vocabulary_from_counts
 
@@ -104,7 +104,7 @@ def vocab(
     budget, remembered = _shared_out(work.memory, reading.dedup)
     lower = not wanted.cased if base is None else base.do_lower_case
     _check_base(base, wanted)
-    report, duplicates = CorpusReport(), DedupReport()
+    report = CorpusReport()
     with ExitStack() as open_tables:
         kinds = {lower, *(each.do_lower_case for each in (base, other) if each is not None)}
         kept = _HeldOut(measured.held_out, kinds, budget)
@@ -112,10 +112,8 @@ def vocab(
             open_tables.enter_context(table)
         # No need to find sentences: lines have the same words.
         documents = read_documents(paths, sentences="line", text=reading.text, on_error=reading.on_error, report=report)
-        if reading.dedup is not None:
-            limit, near = documents_within(remembered, reading.dedup), reading.dedup == "near"
-            documents = drop_duplicates(documents, near=near, report=duplicates, max_documents=limit)
-        counter = count_words(kept.without(documents), lower, memory=budget, workers=work.workers)
+        unique, duplicates = _without_duplicates(documents, reading.dedup, remembered)
+        counter = count_words(kept.without(unique), lower, memory=budget, workers=work.workers)
         words = open_tables.enter_context(counter)
         room = budget // BYTES_PER_WORD
         counts = words.most_frequent(room)
@@ -136,7 +134,7 @@ def vocab(
         "fewer_because": fewer,
         "documents": report.documents,
         "skipped": dict(report.skipped),
-        "duplicates": None if reading.dedup is None else asdict(duplicates),
+        "duplicates": None if duplicates is None else asdict(duplicates),
         "held_out": {name: _facts(row) for name, row in rows.items()} if rows["learned"].words else None,
     }
     if common.json:
@@ -147,9 +145,21 @@ def vocab(
         write_line(f"smaller than requested: {fewer}")
     if report.skipped:
         write_line(f"skipped: {report.summary()}")
-    if reading.dedup is not None:
+    if duplicates is not None:
         write_line(duplicates.render())
     _show_fit(rows)
+
+
+def _without_duplicates(
+    documents: Iterable[Document], kind: Dedup | None, memory: int | None
+) -> tuple[Iterable[Document], DedupReport | None]:
+    """The documents, and the report that is filled while they are read; None where all are kept."""
+    if kind is None:
+        return documents, None
+    from bertkit.data.corpus.near_duplicates import DedupReport, documents_within, drop_duplicates
+
+    report, limit = DedupReport(), documents_within(memory, kind)
+    return drop_duplicates(documents, near=kind == "near", report=report, max_documents=limit), report
 
 
 class _HeldOut:
