@@ -17,17 +17,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
+from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import BertTokenizer
 
 MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
@@ -100,6 +101,14 @@ class StoreManifest(_Strict):
     counts: Counts
     shards: tuple[Shard, ...]
     duplicates: DedupReport | None = None
+
+    @field_validator("duplicates", mode="before")
+    @classmethod
+    def _is_complete(cls, value: Json | DedupReport) -> Json | DedupReport:
+        """The defaults of a report are for one that is still being filled."""
+        if isinstance(value, dict) and (missing := {field.name for field in fields(DedupReport)} - value.keys()):
+            raise ValueError(f"{', '.join(sorted(missing))} missing")
+        return value
 
 
 def read_manifest(folder: Path) -> StoreManifest:
