@@ -233,9 +233,9 @@ def render(report: dict[str, Any]) -> list[str]:
         lines += lines_of(row)
     lines += [
         "",
-        f"Dev scores after the last epoch, mean ± sd over all seeds, including dead runs. Texts are read at [CLS] unless "
-        "their note says otherwise. Rate as in the table "
-        "(bertkit's default for a frozen encoder), 10 % warm-up, linear decay, dropout on. "
+        "Dev scores after the last epoch, mean ± sd over all seeds, including dead runs. Texts are read at [CLS], "
+        "unless their note says otherwise. Rate as in the table (bertkit's default for a frozen encoder), "
+        "10 % warm-up, linear decay, dropout on. "
         f"Trained in {report['precision']}; rows with transformers and with a frozen encoder in fp32. Seconds are "
         "wall time. Rows with transformers: median per run, from loaded rows to scores, bertkit / transformers. Other "
         "rows: the whole command (loading, report, baseline, training, evaluation after each epoch, plots) divided by "
