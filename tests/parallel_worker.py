@@ -1,4 +1,4 @@
-"""One rank of a tiny parallel run; started by ``torch.distributed.run`` from ``tests/unit/test_training_parallel.py``.
+"""One rank of a tiny parallel run, which ``test_parallel.py`` starts by ``torch.distributed.run``.
 
 ``parallel_worker.py FOLDER MODE:SCENARIO ...`` runs scenarios one after another; rank 0 writes what came out to
 ``FOLDER/MODE/out``.
