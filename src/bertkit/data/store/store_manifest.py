@@ -17,18 +17,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
-from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import BertTokenizer
 
 MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
@@ -102,14 +101,6 @@ class StoreManifest(_Strict):
     shards: tuple[Shard, ...]
     duplicates: DedupReport | None = None
 
-    @field_validator("duplicates", mode="before")
-    @classmethod
-    def _is_complete(cls, value: Json | DedupReport) -> Json | DedupReport:
-        """The defaults of a report are for one that is still being filled."""
-        if isinstance(value, dict) and (missing := {field.name for field in fields(DedupReport)} - value.keys()):
-            raise ValueError(f"{', '.join(sorted(missing))} missing")
-        return value
-
 
 def read_manifest(folder: Path) -> StoreManifest:
     """The manifest of a finished store; anything else is a DataError."""
@@ -137,6 +128,9 @@ def read_manifest(folder: Path) -> StoreManifest:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise DataError(f"{path} is damaged at {where}: {first['msg']}, got {first['input']!r:.80}") from None
+    # The defaults of DedupReport are for one that is still being filled.
+    if (found := manifest.duplicates) is not None and (missing := asdict(found).keys() - values["duplicates"].keys()):
+        raise DataError(f"{path} is damaged at duplicates: {', '.join(sorted(missing))} missing")
     if Counts.total(shard.counts for shard in manifest.shards) != manifest.counts:
         raise DataError(f"{path} is damaged: its counts are not the sums over its shards")
     return manifest
