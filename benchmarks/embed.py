@@ -169,12 +169,12 @@ def make_transformers(folder: Path, texts: list[str]) -> list[System]:
             out[rows] = ((hidden * mask).sum(1) / mask.sum(1)).numpy()
         return out
 
-    def tokenise() -> Ids:
+    def tokenize() -> Ids:
         return tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]
 
     return [
-        System("transformers SDPA, sorted, 32", lambda: encode(tokenise(), is_sorted=True)),
-        System("transformers SDPA, arrival, 32", lambda: encode(tokenise(), is_sorted=False)),
+        System("transformers SDPA, sorted, 32", lambda: encode(tokenize(), is_sorted=True)),
+        System("transformers SDPA, arrival, 32", lambda: encode(tokenize(), is_sorted=False)),
     ]
 
 
@@ -200,7 +200,7 @@ def make_ctranslate2(folder: Path, texts: list[str], threads: int, converted: Pa
                 out[row] = values[: len(ids[row])].mean(axis=0)
         return np.stack(out)
 
-    def tokenise(texts: list[str]) -> Ids:
+    def tokenize(texts: list[str]) -> Ids:
         return [row.ids for row in fast.encode_batch(texts)]
 
     def trial_seconds(budget: int) -> float:
@@ -208,10 +208,10 @@ def make_ctranslate2(folder: Path, texts: list[str], threads: int, converted: Pa
         encode(trial, budget)
         return time.perf_counter() - started
 
-    trial = tokenise(texts[:200])
+    trial = tokenize(texts[:200])
     trial_seconds(1024)
     best = min((512, 1024, 2048), key=lambda budget: min(trial_seconds(budget) for _ in range(2)))
-    return System(f"CTranslate2 fp32, sorted, {best} tokens", lambda: encode(tokenise(texts), best))
+    return System(f"CTranslate2 fp32, sorted, {best} tokens", lambda: encode(tokenize(texts), best))
 
 
 def cut(order: list[int], ids: Ids, budget: int) -> Iterator[list[int]]:

@@ -65,6 +65,8 @@ JOBS = (
     Job("tweets", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 4_000, 2, 3),
     Job("tweets-frozen", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 4_000, 30, 3,
         flags=("--freeze-encoder",), note="the encoder runs once; only a classifier on its vectors is trained"),
+    Job("tweets-frozen-mean", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 4_000, 30, 3,
+        flags=("--freeze-encoder", "--pooling", "mean"), note="the same, on the mean of the tokens' vectors"),
     Job("tweets-500", "tweets", "tweet_sentiment", ("accuracy", "macro_f1"), 19_236, 2_748, 20, 500, 5, 3, batch=16,
         command="adapt", flags=("--adapt-steps", "200"),
         note="500 labels; 'adapted' first saw the other texts, without labels, in 200 masked-LM steps"),

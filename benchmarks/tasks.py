@@ -32,6 +32,7 @@ from stages import Stages, stop_on_sigterm
 from task_jobs import JOBS, PEER_FACTOR, TRAIN_RATE, Job, minutes_of
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "qnli", "rte", "wnli")
+TEXTS = (*GLUE, "tweets", "imdb")
 ABSENT = (
     "MNLI: no files. SWAG: only a sample of ten questions, used by a test; CODAH and ARC replace it. CoNLL-2003 is not "
     "openly licensed: WNUT-17, WikiGold, Broad Twitter and SEC filings replace it. Multi-label data: none."
@@ -114,7 +115,10 @@ def run_command(job: Job, args: argparse.Namespace, stages: Stages) -> list[dict
     out = args.work / f"{job.name}-{job.rows}"  # without the seeds, so that a start with more seeds resumes it
     words: list[Any] = [job.command, job.task, "--data", data_of(job, args), "--model", minilm_folder(), "--out", out]
     words += ["--epochs", job.epochs, "--seeds", job.seeds, "--max-train-rows", job.rows, "--batch-size", job.batch]
-    words += ["--restarts", 0]  # every seed counts: a mean over the successful ones would be too high
+    # Every seed and epoch counts: a mean over the successful seeds, or over epochs chosen on dev, would be too high.
+    words += ["--restarts", 0, "--patience", 0]
+    if job.task in TEXTS and "--pooling" not in job.flags:
+        words += ["--pooling", "cls"]
     if "--freeze-encoder" not in job.flags:  # a frozen encoder has its own default rate
         words += ["--learning-rate", job.rate, "--precision", args.precision]
     words += [*job.flags, "--json", *(["--resume"] if job.command == "finetune" else [])]
@@ -229,8 +233,9 @@ def render(report: dict[str, Any]) -> list[str]:
         lines += lines_of(row)
     lines += [
         "",
-        f"Dev scores after the last epoch, mean ± sd over all seeds, including dead runs. Rate as in the table "
-        "(bertkit's default for a frozen encoder), 10 % warm-up, linear decay, dropout on. "
+        "Dev scores after the last epoch, mean ± sd over all seeds, including dead runs. Texts are read at [CLS], "
+        "unless their note says otherwise. Rate as in the table (bertkit's default for a frozen encoder), "
+        "10 % warm-up, linear decay, dropout on. "
         f"Trained in {report['precision']}; rows with transformers and with a frozen encoder in fp32. Seconds are "
         "wall time. Rows with transformers: median per run, from loaded rows to scores, bertkit / transformers. Other "
         "rows: the whole command (loading, report, baseline, training, evaluation after each epoch, plots) divided by "

@@ -1,4 +1,4 @@
-"""One rank of a tiny parallel run; ``tests/unit/training/trainer/test_parallel.py`` starts it by ``torch.distributed.run``.
+"""One rank of a tiny parallel run, which ``test_parallel.py`` starts by ``torch.distributed.run``.
 
 ``parallel_worker.py FOLDER MODE:SCENARIO ...`` runs scenarios one after another; rank 0 writes what came out to
 ``FOLDER/MODE/out``.

@@ -26,7 +26,7 @@ def number(result: str, pattern: str) -> float:
 def ratios() -> list[tuple[str, str, float]]:
     """Task, peer, and the peer's time divided by bertkit's."""
     return [
-        ("Tokenising, cold", "tokenizers", number("tokenize", r"encode_batch \|.*?\| ([\d.]+)x")),
+        ("Tokenizing, cold", "tokenizers", number("tokenize", r"encode_batch \|.*?\| ([\d.]+)x")),
         ("Frozen encoder", "encoding every epoch", number("frozen-tweets", r"\*\*([\d.]+)x\*\*")),
         ("Fine-tuning, SST-2", "transformers Trainer", 1 / number("finetune", r"\| sst2 .*\*\*([\d.]+)\*\*")),
         ("Fine-tuning, MRPC", "transformers Trainer", 1 / number("finetune", r"\| mrpc .*\*\*([\d.]+)\*\*")),
@@ -48,7 +48,7 @@ def main() -> None:
         axes.text(ratio + 0.08, place, f"{peer}: {ratio:.1f}", va="center", fontsize=9)
     axes.set_xlim(0, 11.4)
     axes.set_ylim(-0.6, len(rows) + 0.3)
-    axes.set_xlabel("time of the other ÷ time of bertkit, two CPU cores, same run", fontsize=9)
+    axes.set_xlabel("time of the other ÷ time of bertkit, on two CPU cores, same run", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(HERE / "speed.png", metadata={"Software": None})

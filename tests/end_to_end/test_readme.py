@@ -21,15 +21,15 @@ def test_the_two_commands_come_first():
     assert "\ntest:" in makefile
 
 
-def test_the_tour_runs(tmp_path, minilm):
-    """The Python blocks before a shell block are one script, and names live on through the tour."""
+def test_the_tour_runs(tmp_path):
+    """The Python blocks before a shell block are one script, and names live on through the tour, in the shell too."""
     environment = {
-        **os.environ,
-        "MINILM": str(minilm),
+        **{name: value for name, value in os.environ.items() if name != "MINILM"},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HF_HUB_OFFLINE": "1",
     }
     python: list[str] = []
+    variables: list[str] = []
     printed = []
     for language, block in BLOCKS[1:]:
         if language == "text":
@@ -39,7 +39,8 @@ def test_the_tour_runs(tmp_path, minilm):
         else:
             assert language == "bash"
             run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
-            printed.append(run(["bash", "-euc", block], tmp_path, environment))
+            printed.append(run(["bash", "-euc", "\n".join([*variables, block])], tmp_path, environment))
+            variables += re.findall(r"(?m)^[A-Z]+=.*", block)
     assert "['delivery']" in run([sys.executable, "-c", "\n".join(python)], tmp_path, environment)
     classified, tagged, pretrained = printed
     assert re.findall(r"(?m)^(\w+) 0\.\d{4}\t", classified) == ["delivery", "billing", "login"]
