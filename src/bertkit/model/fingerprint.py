@@ -73,10 +73,10 @@ class Fingerprint:
             content = content.get("fingerprint", content)  # the whole output of inspect --verify --json
             return TypeAdapter(cls).validate_python(content)
         except ValidationError as error:
-            said = explain_validation(error, [])
+            reason = explain_validation(error, [])
         except (ValueError, AttributeError) as error:
-            said = str(error)
-        raise CheckpointError(f"{file} is not the fingerprint of a model: {said[:300]}")
+            reason = str(error)
+        raise CheckpointError(f"{file} is not the fingerprint of a model: {reason[:300]}")
 
     def render(self) -> str:
         """A table for a terminal."""
@@ -85,8 +85,8 @@ class Fingerprint:
             for name, one in self.activations.items()
         ]
         width = max(len(row[0]) for row in rows)
-        said = "fixed ids, because no tokenizer can be loaded" if self.sentence is None else repr(self.sentence)
-        lines = [f"fingerprint of {self.model} on {said} ({len(self.input_ids)} tokens)"]
+        text = "fixed ids, because no tokenizer can be loaded" if self.sentence is None else repr(self.sentence)
+        lines = [f"fingerprint of {self.model} on {text} ({len(self.input_ids)} tokens)"]
         lines.append(f"  {'':<{width}}  {'mean':>9}  {'sd':>9}  some values")
         lines += [f"  {name:<{width}}  {mean:>9}  {sd:>9}  {values}" for name, mean, sd, values in rows]
         return "\n".join(lines)

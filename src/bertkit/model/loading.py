@@ -205,7 +205,7 @@ class _NoRandom(TorchFunctionMode):
 
 
 def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:
-    """Initialise the requested parts as in a new model, with a separate generator."""
+    """Initialize the requested parts as in a new model, with a separate generator."""
     generator = torch.Generator().manual_seed(seed)
     for part in table.new_parts:
         owners = {row.ours.rpartition(".")[0]: None for row in table.of(Status.NEW) if row.part == part}
