@@ -55,7 +55,7 @@ class Trainable(Protocol[BatchT_contra]):
 class LoopOptions:
     """How long to train, and when to evaluate and save.
 
-    num_steps: most optimizer steps of the whole run; with ``max_seconds`` it may be more than can be reached.
+    num_steps: maximum optimizer steps of the whole run; with ``max_seconds`` it may be more than can be reached.
     learning_rate: peak rate, which the schedule scales.
     max_grad_norm: gradients with a larger global norm are scaled down to it.
     monitor: dev score (larger is better) that chooses the best epoch, if equal the lower dev loss; None keeps the last.
