@@ -189,9 +189,11 @@ def read_texts(source: Path, columns: Columns) -> tuple[Collection[str], Iterato
         lines = Lines(source, BadRows(), columns.encoding)
         return (), (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}) for text in lines)
     table = open_table(source, columns, BadRows())
-    names = [find_column(source, table.columns, columns.text, "text", "--text")]
+    names = [find_column(source, table.columns, columns.text, "text", "choose one with --text")]
     if columns.text_pair:
-        names.append(find_column(source, table.columns, columns.text_pair, "second text", "--text-pair"))
+        names.append(
+            find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
+        )
     taken = set(table.columns)
     if isinstance(table, JsonTable):  # an object may have more keys than the first one
         taken.update(name for _, record in table.objects() for name in record)

@@ -23,7 +23,7 @@ from bertkit.metrics.calibration import (
     log_loss,
     probabilities_at,
 )
-from bertkit.metrics.probabilities import predictions_of, scores_of
+from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.examples import Example, Fact, Row
 
@@ -63,7 +63,7 @@ class LabelDecision:
     def probabilities(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.floating]:
         """``(n, C)`` of logits ``(n, C)``; ``several``: of labels that do not exclude each other."""
         if self.temperature == 1.0:
-            return scores_of(logits, "multi_label_classification" if several else "single_label_classification")
+            return sigmoid(logits) if several else softmax(logits)
         return probabilities_at(logits, self.temperature, several=several)
 
     def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.number]:
@@ -185,7 +185,7 @@ def with_texts(rows: Iterable[Row], texts: Sequence[str], pairs: Sequence[str] |
 
 def with_examples(rows: Iterable[Row], examples: Sequence[Example], names: Mapping[int, str]) -> list[Row]:
     """The rows with line number, text and ``gold`` (label name or names, score, or None) in front."""
-    told = []
+    found = []
     for row, example in zip(rows, examples, strict=True):
         gold: Fact = example.label
         if isinstance(example.label, tuple):
@@ -193,5 +193,5 @@ def with_examples(rows: Iterable[Row], examples: Sequence[Example], names: Mappi
         elif isinstance(example.label, int) and "probabilities" in row:
             gold = names[example.label]
         pair = {} if example.text_pair is None else {"text_pair": example.text_pair}
-        told.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
-    return told
+        found.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
+    return found
