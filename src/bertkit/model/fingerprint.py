@@ -23,6 +23,7 @@ from bertkit.errors import CheckpointError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.loading import load_model
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, read_regular, strict_json
 from bertkit.system.validated_settings import explain_validation
 from bertkit.tokenization import AutoTokenizer
@@ -108,7 +109,7 @@ def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple
     It is that of ``against``, another model or a file; None looks for ``fingerprint.json`` beside the weights.
     """
     if against is not None:
-        file = Path(against).expanduser()
+        file = user_path(against)
         is_answer = file.suffix == ".json" and not file.name.endswith(".index.json") and file.is_file()
         return against, Fingerprint.from_file(file) if is_answer else fingerprint(against)
     beside = config_path(resolve(name_or_path)).with_name(FINGERPRINT)

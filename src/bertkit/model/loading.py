@@ -29,6 +29,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
@@ -221,4 +222,4 @@ def save_model(model: ConfiguredModel, folder: str | Path) -> None:
     if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
         config = config.replace(num_labels=2)  # transformers takes the size of these heads from the labels
     tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
-    write_folder(Path(folder).expanduser(), config, dict(tensors))
+    write_folder(user_path(folder), config, dict(tensors))
