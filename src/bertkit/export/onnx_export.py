@@ -25,6 +25,7 @@ from torch.export import Dim
 
 from bertkit import __version__
 from bertkit.batch import pack
+from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.reading_settings import read_decision, write_decision
 from bertkit.engine.torch_backend import eval_view
@@ -38,6 +39,7 @@ from bertkit.ragged import Floats
 from bertkit.system.atomic_files import disk_guard, make_folder, sha256_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Fact
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
@@ -116,7 +118,7 @@ def export_onnx(
         MissingExtraError: onnx, onnxscript or onnxruntime is not installed.
         ResourceError: the disk is full.
     """
-    target = Path(folder).expanduser()
+    target = user_path(folder)
     _check_request(model, target, variants, opset)
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
         require(package, extra="onnx", needed_for="exporting to ONNX")
@@ -175,7 +177,7 @@ def load_for_export(
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)
-    folder = path if path.is_dir() else path.parent
+    folder = checkpoint_folder(path)
     if task is None:
         # Our names: another class that ends in "Model", such as a decoder, is not a bare encoder.
         saved = (BertConfig.from_json_file(folder / CONFIG).architectures or [""])[0]

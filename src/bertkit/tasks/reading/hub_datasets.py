@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ from typing import TypedDict
 from bertkit.errors import CheckpointError, DataError, ResourceError, counted, did_you_mean, shorten
 from bertkit.system.console import say
 from bertkit.system.model_sources import hub_errors
+from bertkit.system.paths import cache_root
 
 #: Prefix of a name on the Hub, so that names and paths are never confused.
 PREFIX = "hub:"
@@ -104,7 +104,7 @@ def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
 
 def cache_folder() -> Path:
     """Where downloaded datasets are cached."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertkit" / "datasets"
+    return cache_root() / "datasets"
 
 
 def splits_by_subset(files: Sequence[str]) -> dict[str, dict[str, list[str]]]:
