@@ -20,6 +20,8 @@ from bertkit.system.untrusted_files import Json
 #: ``evaluate(check)`` returns the dev scores; it calls ``check()`` regularly, which raises after a signal.
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 
+#: How a run that was stopped is continued, unless its options say otherwise.
+WITH_RESUME = "Run the same command with --resume to continue"
 
 #: One line of ``log.jsonl``: flat, so that any program can read it.
 Record = dict[str, Any]
@@ -85,7 +87,7 @@ class LoopOptions:
     max_seconds: float | None = None
     evaluate_every_steps: int | None = None
     compile: bool = False
-    how_to_resume: str = "Run the same command with --resume to continue"
+    how_to_resume: str = WITH_RESUME
     precision: Precision = "fp32"
 
     def time_is_up(self, seconds: float) -> bool:
