@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,7 +44,10 @@ _POOLING_MODES: dict[str, Pooling] = {
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.bin")
+#: What ``torch.save`` writes is usually called.
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_PICKLE_INDEX = ".bin.index.json"
+_PICKLES = ("pytorch_model.bin", f"pytorch_model{_PICKLE_INDEX}", "pytorch_model.pt", "model.pt", "model.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,11 @@ def find_weights(path: Path) -> Weights:
 
 
 def _read_weights(path: Path) -> Weights:
+    if path.name.endswith((*PICKLE_SUFFIXES, _PICKLE_INDEX)):
+        raise CheckpointError(_pickle(path))
     if path.name.endswith(".index.json"):
         return _read_shards(path)
     if path.suffix != ".safetensors":
-        if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"):
-            raise CheckpointError(_pickle(path))
         if path.suffix in (".zip", ".index", ".pb"):
             raise CheckpointError(
                 f"{path} cannot be loaded directly. If it is a TensorFlow checkpoint or an archive of one, convert it "
@@ -101,8 +104,9 @@ def config_path(path: Path) -> Path:
 
 
 def _pickle(path: Path) -> str:
+    what = "names pickles" if path.name.endswith(_PICKLE_INDEX) else "is a pickle"
     return (
-        f"{path} is a pickle, and opening a pickle can run any code hidden in it, so bertkit loads safetensors only. "
+        f"{path} {what}, and opening a pickle can run any code hidden in it, so bertkit loads safetensors only. "
         f"If you trust its origin, convert it once:\n  bertkit convert --trust-pickle {path} NEW_FOLDER"
     )
 
@@ -115,11 +119,15 @@ def _nothing_in(folder: Path) -> str:
     others = [name for name in names if name.endswith(".safetensors")]
     if others:
         return f"{folder} has no {WEIGHTS}, but {shorten(others)}: give the path of the file itself"
-    kinds = (".index", ".ckpt.meta", ".h5", ".msgpack", "saved_model.pb")
-    if any(name.endswith(kinds) for name in names):
+    if any(name.endswith((".index", ".ckpt.meta", "saved_model.pb")) for name in names):
         return (
-            f"{folder} has a TensorFlow or Flax checkpoint, but no {WEIGHTS}. Convert the .index and .data files of "
-            f"the original code once:\n  bertkit convert {folder} NEW_FOLDER"
+            f"{folder} has a TensorFlow checkpoint, but no {WEIGHTS}. Convert the .index and .data files of the "
+            f"original code once:\n  bertkit convert {folder} NEW_FOLDER"
+        )
+    if foreign := [name for name in names if name.endswith((".h5", ".msgpack"))]:
+        return (
+            f"{folder} has no {WEIGHTS}, but weights of Keras or Flax ({shorten(foreign)}), which bertkit does not "
+            "read: save them as safetensors with transformers (save_pretrained)"
         )
     found = f"{folder} has neither {WEIGHTS} nor {INDEX}; it contains {shorten(names) or 'nothing'}"
     home = folder.parent.parent
@@ -200,8 +208,9 @@ def saved_pooling(folder: Path) -> Pooling | None:
     file = folder / _POOLING
     if not file.exists():
         return None
+    text = read_regular(file, max_bytes=_MAX_POOLING_BYTES)
     try:
-        values = strict_json(read_regular(file, max_bytes=_MAX_POOLING_BYTES))
+        values = strict_json(text)
     except ValueError as error:
         raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
     if not isinstance(values, dict):
@@ -213,32 +222,35 @@ def saved_pooling(folder: Path) -> Pooling | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """A vocabulary file: the highest id plus one, and the content of ``tokenizer_config.json`` (empty without one)."""
+class VocabularyFile:
+    """A vocabulary file: the highest id plus one, and the content of ``tokenizer_config.json`` (empty without one).
+
+    The size is None for a SentencePiece ``.model``, which would take long to count.
+    """
 
     file: Path
-    size: int
+    size: int | None
     settings: Mapping[str, Json]
 
 
-def find_vocabulary(folder: Path) -> Vocabulary | None:
-    """Count the tokens in the ``vocab.txt`` of a folder, or in its ``tokenizer.json``; None without either."""
+def find_vocabulary(folder: Path) -> VocabularyFile | None:
+    """Count the tokens in the vocabulary file of a folder, the first that there is; None without any."""
     settings = read_json_if_there(folder / "tokenizer_config.json")
-    for file, count in ((folder / "vocab.txt", count_lines), (folder / "tokenizer.json", _highest_id)):
-        if file.exists():
-            return Vocabulary(file, count(file), settings)
+    for name, count in _COUNTS.items():
+        if (folder / name).exists():
+            return VocabularyFile(folder / name, count and count(folder / name), settings)
     return None
 
 
 def check_vocabulary(folder: Path, config: BertConfig) -> None:
-    """Refuse a vocabulary with ids that have no row in the embedding table."""
+    """Refuse a vocabulary, if :func:`find_vocabulary` counts it, with ids that have no row in the embedding table."""
     file = folder / "tokenizer.json"
     if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= config.vocab_size:
         return
     found = find_vocabulary(folder)
-    if found is not None and found.size > config.vocab_size:
+    if found is not None and found.size is not None and found.size > config.vocab_size:
         raise CheckpointError(
-            f"{found.file} has {found.size:,} word pieces, but the embedding table has only {config.vocab_size:,} rows "
+            f"{found.file} has {found.size:,} tokens, but the embedding table has only {config.vocab_size:,} rows "
             "(vocab_size in config.json): the tokenizer belongs to another model"
         )
 
@@ -259,14 +271,31 @@ def _highest_id(file: Path) -> int:
         ids = range(len(vocab)) if isinstance(vocab, list) else vocab.values()
         return int(max([*ids, *(added["id"] for added in content.get("added_tokens") or ())])) + 1
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise CheckpointError(f"{file} has no vocabulary of word pieces (model.vocab)") from None
+        raise CheckpointError(f"{file} has no vocabulary of tokens and their ids (model.vocab)") from None
+
+
+def _highest_number(file: Path) -> int:
+    """The highest id in a ``vocab.json``, plus one."""
+    numbers = [number for number in read_json(file).values() if isinstance(number, int)]
+    return max(numbers, default=-1) + 1
+
+
+#: How the vocabulary files are counted, in the order in which they are looked for.
+_COUNTS: Mapping[str, Callable[[Path], int] | None] = {
+    "vocab.txt": count_lines,
+    "tokenizer.json": _highest_id,
+    "vocab.json": _highest_number,
+    "spiece.model": None,
+    "sentencepiece.bpe.model": None,
+}
 
 
 def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
     """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
 
-    Both are written under other names and flushed to disk before they are renamed. Only a crash between the two renames
-    can leave the old config beside the new weights.
+    Both are written under other names and flushed to disk before they are renamed; weights under another name that were
+    saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
+    the two renames can leave the old config beside the new weights.
 
     Raises:
         CheckpointError: ``folder`` is a file.
@@ -284,9 +313,10 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
-        name, other = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS)
-        (folder / other).unlink(missing_ok=True)  # of a model that was saved here before
+        name, *others = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS, INDEX)
         weights.replace(folder / name)
+        for other in others:
+            (folder / other).unlink(missing_ok=True)
         settings.replace(folder / CONFIG)
         sync_folder(folder)
     except (FileExistsError, NotADirectoryError):

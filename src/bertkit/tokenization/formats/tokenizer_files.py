@@ -96,8 +96,9 @@ def check_same(found: Vocab | Merges, other: Vocab | Merges, file: Path, json_fi
     if isinstance(found, dict) and isinstance(other, dict):
         for token, number in found.items():
             if other.get(token) != number:
+                where = f"{file}:{number + 1}" if file.suffix == ".txt" else file
                 raise CheckpointError(
-                    f"{file}:{number + 1} gives {token[:80]!r} the number {number}, but in {json_file} it has "
+                    f"{where} gives {token[:80]!r} the number {number}, but in {json_file} it has "
                     f"{other.get(token, 'none')}; delete the file that does not belong to this model"
                 )
         if len(other) != len(found):
@@ -138,6 +139,7 @@ def write_tokenizer_files(
         "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
         "special_tokens_map.json": json.dumps(vocabulary.special_tokens, indent=2, ensure_ascii=False) + "\n",
     }
+    folder = Path(os.path.expanduser(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_files(folder, {name: data.encode() if isinstance(data, str) else data for name, data in files.items()})
