@@ -303,6 +303,10 @@ def pack_padded(
             rows = mask.flatten().nonzero().squeeze(1)
     _check_lengths(lengths)
     padding = Padding(rows, shape)
+    if inputs_embeds is not None and inputs_embeds.shape[:2] != shape:
+        raise InputError(
+            f"inputs_embeds must have the shape of input_ids {shape} and a width, got {tuple(inputs_embeds.shape)}"
+        )
     segments = _like(token_type_ids, shape, "token_type_ids")
     positions = _like(position_ids, shape, "position_ids")
     if positions is None:

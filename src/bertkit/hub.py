@@ -124,9 +124,10 @@ class Encoder(nn.Module):
         super().__init__()
         self.model = BertModel.from_pretrained(model) if isinstance(model, str | Path) else model
         if self.model.pooler is None:
+            new = "Encoder(BertModel.from_pretrained(..., new_head=True), trainable=True)"
+            advice = f", or train a new pooler: {new}" if self.model.config.family.has_pooler else ""
             raise CheckpointError(
-                "the model has no pooler, so there is no pooled_output. Take its vectors from bertkit.BertModel, or "
-                "train a new pooler: Encoder(BertModel.from_pretrained(..., new_head=True), trainable=True)"
+                f"the model has no pooler, so there is no pooled_output. Take vectors from bertkit.BertModel{advice}"
             )
         self.trainable = trainable
         self.model.requires_grad_(trainable)

@@ -39,7 +39,7 @@ def test_what_convert_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "exists already" in capsys.readouterr().err
 
 
-def test_convert_as_json_with_wishes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_as_json_with_overrides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = str(GOLDEN / "original" / "bert_config.json")
     vocab = str(GOLDEN / "original" / "vocab.txt")
     arguments = ["--config", config, "--vocab", vocab, "--no-lower-case", "--model-class", "BertForTokenClassification"]

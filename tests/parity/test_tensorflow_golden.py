@@ -23,7 +23,7 @@ from bertkit import (
 from bertkit.checkpoints.tensorflow.bundle import BundleReader, open_bundle
 from bertkit.checkpoints.tensorflow.variables import ArchiveReader, find_index, open_archive
 from bertkit.errors import CheckpointError
-from bertkit.model.convert import Wishes, convert
+from bertkit.model.convert import Overrides, convert
 from tensorflow_helpers import GOLDEN, golden_script
 
 SCRIPT = golden_script()
@@ -135,7 +135,7 @@ def test_an_albert_computes_what_tensorflow_computed(tmp_path: Path, shared: Pat
         convert(source, tmp_path / "new")
     (tmp_path / "c.json").write_text('{"model_type": "bert"}')
     with pytest.raises(CheckpointError, match="for the bert family, the variables are of albert"):
-        convert(source, tmp_path / "new", wishes=Wishes(config=tmp_path / "c.json"))
+        convert(source, tmp_path / "new", overrides=Overrides(config=tmp_path / "c.json"))
 
 
 @pytest.mark.parametrize("place", ["vocab.txt", "vocab_chinese.txt", "given"])
@@ -146,7 +146,7 @@ def test_an_albert_with_a_list_of_word_pieces(place: str, tmp_path: Path) -> Non
     words = GOLDEN / "original" / "vocab.txt"
     if place != "given":
         shutil.copy(words, source / place)
-    done = convert(source, tmp_path / "new", wishes=Wishes(vocabulary=words if place == "given" else None))
+    done = convert(source, tmp_path / "new", overrides=Overrides(vocab=words if place == "given" else None))
     assert done.fingerprint.sentence is not None
     assert "the tokenizer lower-cases, because its vocabulary has no capitals" in done.notes
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "new")
@@ -164,13 +164,13 @@ def test_a_zip_of_a_saved_model(tmp_path: Path) -> None:
 def test_a_fine_tuned_classifier_is_the_latest_one_without_its_optimizer(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no bert_config\.json in .*give --config"):
         convert(GOLDEN / "classifier", tmp_path / "c")
-    done = convert(GOLDEN / "classifier", tmp_path / "c", wishes=Wishes(config=CONFIG))
+    done = convert(GOLDEN / "classifier", tmp_path / "c", overrides=Overrides(config=CONFIG))
     assert done.dropped == {"optimizer variables": 2 * 41, "bookkeeping variables": 1}
     model = BertForSequenceClassification.from_pretrained(tmp_path / "c")
     assert model.config.num_labels == 3
     assert np.array_equal(model.classifier.weight.detach(), SCRIPT.values("classifier", 3)["output_weights"])
     named = GOLDEN / "classifier" / "model.ckpt-0"
-    convert(named, tmp_path / "first", wishes=Wishes(config=CONFIG, model="BertForTokenClassification"))
+    convert(named, tmp_path / "first", overrides=Overrides(config=CONFIG, model_class="BertForTokenClassification"))
     weights = SCRIPT.values("classifier", 2)["output_weights"]
     from bertkit import BertForTokenClassification
 
@@ -181,7 +181,7 @@ def test_a_fine_tuned_classifier_is_the_latest_one_without_its_optimizer(tmp_pat
 
 
 def test_a_fine_tuned_answerer(tmp_path: Path) -> None:
-    convert(GOLDEN / "squad", tmp_path / "s", wishes=Wishes(config=CONFIG))
+    convert(GOLDEN / "squad", tmp_path / "s", overrides=Overrides(config=CONFIG))
     model = BertForQuestionAnswering.from_pretrained(tmp_path / "s")
     assert np.array_equal(model.qa_outputs.weight.detach(), SCRIPT.values("squad", 4)["cls/squad/output_weights"])
 

@@ -13,13 +13,13 @@ from bertkit.errors import InputError
 from bertkit.metrics.calibration import (
     best_threshold,
     best_thresholds,
+    calibration_bins,
     calibration_error,
     confidences,
     cross_fit,
     fit_temperature,
     log_loss,
     probabilities_at,
-    reliability,
 )
 from bertkit.metrics.multilabel import MULTILABEL_METRICS, exact_match, f1_of_labels, label_accuracy, macro_f1, micro_f1
 
@@ -59,6 +59,8 @@ def test_what_cannot_be_scored(name: str) -> None:
     for predicted, right in (([1, 0], [1, 0]), ([[2]], [[1]]), ([[1, 0]], [[1]]), (np.zeros((0, 2)), np.zeros((0, 2)))):
         with pytest.raises(InputError):
             metric(predicted, right)
+    with pytest.raises(InputError, match="predictions must be 0 or 1, got 2"):
+        metric([[2, 0]], [[1, 0]])
 
 
 def random_logits(seed: int, rows: int = 300, labels: int = 4, scale: float = 4.0) -> tuple[np.ndarray, np.ndarray]:
@@ -69,11 +71,11 @@ def random_logits(seed: int, rows: int = 300, labels: int = 4, scale: float = 4.
     return logits * scale, right
 
 
-def test_reliability_equals_scikit_learn() -> None:
+def test_bins_equal_scikit_learn() -> None:
     for seed in range(20):
         logits, right = random_logits(seed)
         sure, correct = confidences(probabilities_at(logits, 3.0), right)
-        bins = reliability(sure, correct, num_bins=10)
+        bins = calibration_bins(sure, correct, num_bins=10)
         accuracy, confidence = calibration_curve(correct, sure, n_bins=10, strategy="uniform")
         np.testing.assert_allclose(bins.accuracy, accuracy, atol=1e-12)
         np.testing.assert_allclose(bins.confidence, confidence, atol=1e-12)
@@ -86,7 +88,7 @@ def test_the_calibration_error_of_a_few_rows_by_hand() -> None:
     assert calibration_error(shares, [0, 1, 1, 0], num_bins=10) == pytest.approx((0.1 + 0.95 + 0.4 + 0.8) / 4)
     assert calibration_error([[1.0, 0.0]], [0]) == 0.0
     with pytest.raises(InputError):
-        reliability([1.2], [True])
+        calibration_bins([1.2], [True])
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 4.0])

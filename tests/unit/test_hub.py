@@ -136,8 +136,11 @@ def test_wrong_calls_are_refused(tiny: Path, preprocess: Preprocess) -> None:
     with pytest.raises(InputError, match=r"expected the keys input_word_ids, .*got 'input_ids'"):
         Encoder(tiny)({"input_ids": [[1]]})
     bare = bertkit.BertModel(bertkit.BertConfig.from_pretrained(tiny), add_pooling_layer=False)
-    with pytest.raises(CheckpointError, match="no pooler"):
+    with pytest.raises(CheckpointError, match=r"no pooler.*train a new pooler"):
         Encoder(bare)
+    config = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    with pytest.raises(CheckpointError, match=r"no pooler.*bertkit\.BertModel$"):  # the family has none to train
+        Encoder(bertkit.BertModel(bertkit.BertConfig(model_type="distilbert", **config)))
 
 
 def test_only_public_names_are_listed() -> None:

@@ -66,8 +66,8 @@ def convert(
         bertkit convert --trust-pickle old-checkpoint new-checkpoint
     """
     from bertkit.model.convert import convert as convert_checkpoint
-    from bertkit.model.convert_sources import Wishes
+    from bertkit.model.convert_sources import Overrides
 
     common.begin()
-    wishes = Wishes(missing.config, missing.vocab, missing.model_class, missing.lower_case)
-    common.report(convert_checkpoint(source, target, trust_pickle=trust_pickle, wishes=wishes, revision=revision))
+    overrides = Overrides(**vars(missing))
+    common.report(convert_checkpoint(source, target, trust_pickle=trust_pickle, overrides=overrides, revision=revision))

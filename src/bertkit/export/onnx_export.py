@@ -35,7 +35,7 @@ from bertkit.model import auto
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
-from bertkit.system.atomic_files import disk_guard, sha256_file, sync_folder
+from bertkit.system.atomic_files import disk_guard, make_folder, sha256_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -122,7 +122,7 @@ def export_onnx(
         require(package, extra="onnx", needed_for="exporting to ONNX")
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     size = sum(p.numel() * p.element_size() for p in model.parameters())
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     try:
         model = eval_view(model)
         with disk_guard(target.parent, len(variants) * size, what="the exported model"):
@@ -196,6 +196,8 @@ def _check_request(model: PackedModel, target: Path, variants: Sequence[str], op
         raise ConfigError(f"opset must be from {OPSETS[0]} to {OPSETS[-1]}, got {opset}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} exists and is not empty; give the name of a new folder")
+    if not target.name:
+        raise ConfigError(f"{str(target)!r} cannot be replaced; give the name of a new folder, not the current one")
     if model.device.type != "cpu" or model.dtype != torch.float32:
         raise InputError(f"export needs a float32 model on the CPU, got {model.dtype} on {model.device}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -146,7 +146,7 @@ class PaddedGraph(Graph):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The results named in :attr:`outputs`; those of tokens ``(B, S, ...)``."""
-        positions = self.model._positions(input_ids, None, None)
+        positions = self.model.positions(input_ids)
         if positions is None:
             positions = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
         segments = None if token_type_ids is None else token_type_ids.flatten()
@@ -191,20 +191,19 @@ def kind_of(model: PackedModel) -> str:
 def traceable(model: PackedModel) -> Iterator[None]:
     """Inside the block, a model in eval mode uses :func:`attend` and :func:`pool`, and no prepacked weights."""
     kernels = {module: module.attend for module in model.modules() if isinstance(module, SelfAttention)}
-    packed = {module: module._packed for module in model.modules() if isinstance(module, Linear)}
     pooling = getattr(model, "pool", None)
     for attention in kernels:
         attention.attend = attend  # type: ignore[assignment]
-    for linear in packed:
-        linear._packed = None
     if pooling is not None:
         model.pool = pool  # type: ignore[assignment]
     try:
-        yield
+        with ExitStack() as unpacked:
+            for module in model.modules():
+                if isinstance(module, Linear):
+                    unpacked.enter_context(module.unpacked())
+            yield
     finally:
         for attention, kernel in kernels.items():
             attention.attend = kernel
-        for linear, copy in packed.items():
-            linear._packed = copy
         if pooling is not None:
             model.pool = pooling

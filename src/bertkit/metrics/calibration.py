@@ -2,7 +2,7 @@
 
 *Temperature* (Guo et al. 2017, "On Calibration of Modern Neural Networks"): logits are divided by one number, which
 keeps the order of the labels and matches confidence to accuracy. *Thresholds*: the probability from
-which a label is given, chosen to maximise a metric.
+which a label is given, chosen to maximize a metric.
 
 A fit looks better on its own rows than on new ones; :func:`cross_fit` evaluates it on rows it was not fitted on.
 """
@@ -50,7 +50,7 @@ class Bins:
 
 
 def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Confidence and correctness of probabilities ``(n, C)``, the input of :func:`reliability`.
+    """Confidence and correctness of probabilities ``(n, C)``, the input of :func:`calibration_bins`.
 
     With right label numbers ``(n,)``, the most probable label of each row counts. With 0 and 1 of shape ``(n, C)``,
     where labels do not exclude each other, every probability counts.
@@ -61,7 +61,7 @@ def confidences(probabilities: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[Fl
     return shares.max(axis=1), shares.argmax(axis=1) == right
 
 
-def reliability(confidence: npt.ArrayLike, correct: npt.ArrayLike, num_bins: int = 15) -> Bins:
+def calibration_bins(confidence: npt.ArrayLike, correct: npt.ArrayLike, num_bins: int = 15) -> Bins:
     """Rows ``(n,)`` in ``num_bins`` bins of equal width from 0 to 1; a value on an edge belongs to the bin below it."""
     sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if not len(sure) or len(sure) != len(right) or sure.min() < 0 or sure.max() > 1:
@@ -76,18 +76,19 @@ def reliability(confidence: npt.ArrayLike, correct: npt.ArrayLike, num_bins: int
 
 
 def calibration_error(probabilities: npt.ArrayLike, labels: npt.ArrayLike, num_bins: int = 15) -> float:
-    """Expected calibration error; arguments as of :func:`confidences` and :func:`reliability`."""
-    return reliability(*confidences(probabilities, labels), num_bins=num_bins).error
+    """Expected calibration error; arguments as of :func:`confidences` and :func:`calibration_bins`."""
+    return calibration_bins(*confidences(probabilities, labels), num_bins=num_bins).error
 
 
 def probabilities_at(logits: npt.ArrayLike, temperature: float, *, several: bool = False) -> Floats:
-    """Probabilities ``(n, C)`` of logits ``(n, C)`` at a temperature; ``several``: of labels that do not exclude."""
+    """Probabilities ``(n, C)`` of logits ``(n, C)`` at a temperature; ``several``: labels do not exclude each other."""
     scaled = np.asarray(logits, dtype=np.float64) / temperature
     return (sigmoid(scaled) if several else softmax(scaled)).astype(np.float64)
 
 
 def log_losses(logits: npt.ArrayLike, labels: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Minus the logarithm of what each row's right label was given ``(n,)``, of several labels their mean.
+    """Negative log-likelihood of each row's true label, ``(n,)``; for several labels a row, the mean of their binary
+    cross-entropies.
 
     Arguments as of :func:`fit_temperature`; a logit of minus infinity is a label that the row does not have.
     """
@@ -104,7 +105,7 @@ def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
-    """The temperature that minimises the log loss of logits ``(n, C)``.
+    """The temperature that minimizes the log loss of logits ``(n, C)``.
 
     ``labels`` are right label numbers ``(n,)``, or 0 and 1 of shape ``(n, C)`` where they do not exclude each other.
     The result is over 1 if the model was overconfident, and 1 if no temperature makes a difference, as on rows that
@@ -124,7 +125,7 @@ def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def best_threshold(scores: npt.ArrayLike, right: npt.ArrayLike, metric: str = "f1") -> float:
-    """The threshold that maximises ``f1``, ``accuracy`` or ``matthews`` of yes/no decisions: yes from this score on.
+    """The threshold that maximizes ``f1``, ``accuracy`` or ``matthews`` of yes/no decisions: yes from this score on.
 
     All thresholds between neighbouring probabilities ``(n,)`` are tried; of equally good ones the nearest to 0.5 wins.
     The result is from 0 to 1, or just above 1 to say no to a score of 1; 0.5 where all rows are right or none is.

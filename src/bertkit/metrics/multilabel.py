@@ -1,8 +1,8 @@
 """Scores of rows that carry any number of labels each, in numpy alone; equal to scikit-learn's.
 
 Every function takes ``(predictions, references)``, 0 or 1 for each of n rows and C labels, and returns a Python float.
-A label that no row has and none was given is left out of a mean over labels (scikit-learn's ``zero_division=nan``), so
-that perfect predictions score 1; where no label is left an F1 is 0.
+A label that occurs neither in the references nor in the predictions is left out of a mean over labels (scikit-learn's
+``zero_division=nan``), so that perfect predictions score 1; where no label is left an F1 is 0.
 """
 
 from __future__ import annotations
@@ -75,8 +75,10 @@ def _pair(predictions: npt.ArrayLike, references: npt.ArrayLike) -> tuple[npt.ND
     arrays = []
     for name, values in (("predictions", predictions), ("references", references)):
         array = as_values(name, values)
-        if array.ndim != 2 or array.dtype.kind not in "iubf" or not np.isin(array, (0, 1)).all():
+        if array.ndim != 2 or array.dtype.kind not in "iubf":
             raise InputError(f"{name} must be 0 or 1 of shape (rows, labels), got {array.dtype} of shape {array.shape}")
+        if (others := array[~np.isin(array, (0, 1))]).size:
+            raise InputError(f"{name} must be 0 or 1, got {others[0]}")
         arrays.append(array.astype(np.bool_))
     predicted, right = arrays
     if predicted.shape != right.shape:

@@ -52,23 +52,6 @@ def top_k(scores: npt.ArrayLike, k: int) -> tuple[npt.NDArray[np.int64], Floats]
     return indices.astype(np.int64, copy=False), np.take_along_axis(x, indices, axis=-1)
 
 
-def scores_of(logits: npt.ArrayLike, problem_type: str | None = None) -> Floats:
-    """What to report for logits ``(B, C)``, same shape.
-
-    Softmax for one label of many, sigmoid for labels that do not exclude each other, the number itself for regression.
-    ``problem_type`` as in :class:`bertkit.BertConfig`; None means regression for one output, else one label of many.
-    """
-    x = _floats(logits)
-    kind = problem_type or ("regression" if x.shape[-1] == 1 else "single_label_classification")
-    if kind == "single_label_classification":
-        return softmax(x)
-    if kind == "multi_label_classification":
-        return sigmoid(x)
-    if kind == "regression":
-        return x
-    raise InputError(f"unknown problem_type {problem_type!r}")
-
-
 def predictions_of(logits: npt.ArrayLike, problem_type: str | None = None) -> npt.NDArray[np.number]:
     """Label numbers int64 ``(B,)`` of logits ``(B, C)``, or the scores float ``(B,)`` of regression logits ``(B, 1)``;
     1 and 0, int64 ``(B, C)``, of labels that do not exclude each other.

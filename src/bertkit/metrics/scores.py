@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bertkit.errors import InputError
 
 Array = npt.NDArray[Any]
-#: Sets that are drawn for an interval; fewer of many examples, so that all draws have at most DRAWN numbers.
+#: Sets that are drawn for an interval; of many examples fewer, about DRAWN numbers in all, but at least FEWEST_DRAWS.
 NUM_DRAWS, FEWEST_DRAWS, DRAWN = 1000, 100, 10_000_000
 
 
@@ -223,9 +223,9 @@ def _pair(predictions: npt.ArrayLike, references: npt.ArrayLike) -> tuple[Array,
 
 
 def bootstrap_draws(num_examples: int, num_draws: int | None = None) -> npt.NDArray[np.int64]:
-    """Numbers of examples drawn with replacement, always the same ones, so that seeds and systems can be paired.
+    """Numbers of examples drawn with replacement, the same for the same arguments: seeds and systems can be paired.
 
-    ``num_draws`` None means 1,000, and fewer from 10,000 examples on. The result is int64 ``(draws, examples)``.
+    ``num_draws`` None means 1,000; above 10,000 examples fewer, at least 100. Returns int64 ``(draws, examples)``.
     """
     if num_draws is None:
         num_draws = min(NUM_DRAWS, max(FEWEST_DRAWS, DRAWN // num_examples))

@@ -204,10 +204,10 @@ def spelling_of(sentences: Sequence[Sequence[str]]) -> Spelling:
         candidates = ("BIOES",)
     else:
         candidates = ("BIO", "IOB1") if "B" in letters else ("IO",)
-    faults = {}
+    faults, written = {}, Notation(notation.lettered)  # write_tags puts the letter first
     for scheme in candidates:  # tags that differ from those that spell the same entities in the scheme
         faults[scheme] = sum(
-            notation.split(tag) != notation.split(right)
+            notation.split(tag) != written.split(right)
             for tags, entities in zip(sentences, read, strict=True)
             for tag, right in zip(tags, write_tags(entities, len(tags), scheme), strict=True)
         )

@@ -1,7 +1,7 @@
 """BERT and its descendants. To read the model, read five files in this order:
 
 1. ``embeddings``: ids to vectors
-2. ``attention``: the vectors of a sequence look at each other, with a reference kernel as in the paper
+2. ``attention``: every token attends to all tokens of its sequence, with a reference kernel as in the paper
 3. ``encoder``: the layers around it
 4. ``heads``: pooler, masked LM, next sentence, replaced tokens
 5. ``models``: encoder and head put together, one class a task

@@ -42,7 +42,7 @@ class _AutoModel:
         if usual:
             cls.classes = dict.fromkeys(TABLES, usual)
 
-    def __new__(cls) -> Self:
+    def __new__(cls, *given: str | Path | BertConfig, **options: Unpack[LoadOptions]) -> Self:
         raise InputError(
             f"{cls.__name__} is not a model: call {cls.__name__}.from_pretrained(name_or_path), or from_config(config)"
         )

@@ -1,4 +1,4 @@
-"""The root of the model classes: a module with a config, initialised as in the original code."""
+"""The root of the model classes: a module with a config, initialized as in the original code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bertkit.model.kernels.linear import Linear
 
 
 def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:
-    """Initialise the weights of ``module`` as the original code does.
+    """Initialize the weights of ``module`` as the original code does.
 
-    Matrices and embedding tables: normal with sd ``std``, cut at two sd (google-research/bert ``modeling.py``,
-    ``create_initializer``). Biases 0; LayerNorm 1 and 0. Does nothing on the meta device.
+    Matrices and embedding tables: normal with standard deviation ``std``, truncated at two (``create_initializer`` in
+    ``modeling.py`` of google-research/bert). Biases 0; LayerNorm 1 and 0. Does nothing on the meta device.
     Deviates: the row of [PAD] in the word embeddings is 0, as in the published PyTorch weights.
     """
     for part in module.modules():
@@ -73,7 +73,7 @@ class ConfiguredModel(nn.Module):
         return sum(p.numel() for p in counted if not (exclude_embeddings and p in tables))
 
     def init_weights(self, generator: torch.Generator | None = None) -> None:
-        """Initialise all weights anew; see :func:`initialize`."""
+        """Initialize all weights anew; see :func:`initialize`."""
         initialize(self, self.config.initializer_range, generator)
 
     def prepack(self) -> Self:

@@ -23,7 +23,7 @@ from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
-from bertkit.model.convert_sources import HubSource, Source, TensorFlowSource, Wishes, compare
+from bertkit.model.convert_sources import HubSource, Overrides, Source, TensorFlowSource, compare
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run
 from bertkit.system.atomic_files import held_lock, make_folder, sync_file, sync_folder
 from bertkit.system.model_sources import HUB_FILES, resolve
@@ -90,7 +90,7 @@ def convert(
     target: str | Path,
     *,
     trust_pickle: bool = False,
-    wishes: Wishes | None = None,
+    overrides: Overrides | None = None,
     revision: str | None = None,
 ) -> Conversion:
     """Convert a checkpoint (folder, file, TensorFlow prefix, ``.zip``, or name on the Hub) into a new folder.
@@ -100,11 +100,11 @@ def convert(
     Raises:
         CheckpointError: nothing to convert, a damaged or unsafe file, a model that bertkit does not compute, or a
             result that differs from the source. ``target`` is not created.
-        InputError: ``target`` is not empty; wishes that do not apply.
+        InputError: ``target`` is not empty or the current folder; overrides that do not apply.
         ConfigError: another process is writing ``target``.
         ResourceError: the disk is full.
     """
-    path, folder, wishes = Path(source).expanduser(), Path(target).expanduser(), wishes or Wishes()
+    path, folder, overrides = Path(source).expanduser(), Path(target).expanduser(), overrides or Overrides()
     if path.exists() or find_index(path) is None:  # otherwise it is the prefix of a TensorFlow checkpoint, not a file
         pickles = _PICKLE_FILES if trust_pickle else ()
         path = resolve(source, files=[*HUB_FILES, *_TENSORFLOW_FILES, *pickles], revision=revision)
@@ -113,9 +113,9 @@ def convert(
         if is_archive(path):
             (work / "unpacked").mkdir()
             unpack(path, work / "unpacked")
-            found = _open(work / "unpacked", work, trust_pickle, wishes)
+            found = _open(work / "unpacked", work, trust_pickle, overrides)
         else:
-            found = _open(path, work, trust_pickle, wishes)
+            found = _open(path, work, trust_pickle, overrides)
         draft = work / "draft"
         draft.mkdir()
         with found.opened:
@@ -149,14 +149,14 @@ def convert(
     )
 
 
-def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
+def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> Source:
     """The checkpoint at a path."""
     if path.suffix == ".safetensors" or path.name == INDEX or any((path / name).exists() for name in (WEIGHTS, INDEX)):
-        _refuse(wishes)
+        _refuse(overrides)
         return HubSource(path, path.parent if path.is_file() else path)
     index = find_index(path)
     if index is not None:
-        return TensorFlowSource(open_archive(index), wishes)
+        return TensorFlowSource(open_archive(index), overrides)
     pickles = find_pickles(path)
     if not pickles and path.is_file() and _PACKED.search(path.name):
         raise CheckpointError(f"{path} is an archive that bertkit does not open. Unpack it first:\n  tar xf {path}")
@@ -171,7 +171,7 @@ def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
             f"{pickles[0]} is a pickle, and opening a pickle can run code hidden in it. If you trust its origin, use "
             "bertkit convert --trust-pickle: torch's restricted reader then opens it in a separate process"
         )
-    _refuse(wishes)
+    _refuse(overrides)
     raw = work / "raw"
     raw.mkdir()
     unpickle(pickles, raw)
@@ -181,11 +181,11 @@ def _open(path: Path, work: Path, trust_pickle: bool, wishes: Wishes) -> Source:
     return HubSource(raw, home, kind="pickled weights")
 
 
-def _refuse(wishes: Wishes) -> None:
-    """Refuse wishes for a source that has a config of its own."""
-    given = [name for name, value in asdict(wishes).items() if value is not None]
+def _refuse(overrides: Overrides) -> None:
+    """Refuse overrides for a source that has a config of its own."""
+    given = [name.replace("_", "-") for name, value in asdict(overrides).items() if value is not None]
     if given:
-        raise InputError(f"{' and '.join(given)} can only be given for a TensorFlow checkpoint")
+        raise InputError(f"only a TensorFlow checkpoint takes {' and '.join(given)}; this one has a {CONFIG}")
 
 
 def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
@@ -200,26 +200,26 @@ def _write_tokenizer(draft: Path, found: Source) -> tuple[str, ...]:
         if files:
             AutoTokenizer.from_pretrained(draft)
     except CheckpointError as error:
-        said = str(error).replace(str(draft), "the result")
+        reason = str(error).replace(str(draft), "the result")
         if found.makes_tokenizer:
             raise CheckpointError(
-                f"{found.where} has a vocabulary that bertkit cannot read; nothing was written. {said}. If it is not "
+                f"{found.where} has a vocabulary that bertkit cannot read; nothing was written. {reason}. If it is not "
                 "that of the model, give the right one: --vocab FILE"
             ) from None
-        return (f"the files of the tokenizer were copied, but bertkit cannot read them: {said}",)
+        return (f"the files of the tokenizer were copied, but bertkit cannot read them: {reason}",)
     return ()
 
 
 def _verify(draft: Path, found: Source) -> tuple[str, ...]:
     """Load the written folder and compare it with the source; returns what was compared."""
     values = compare(draft / WEIGHTS, found)
-    told = [f"{len(found.tensors)} tensors with {values:,} values, read again on both sides: equal bit for bit"]
+    lines = [f"{len(found.tensors)} tensors with {values:,} values, read again on both sides: equal bit for bit"]
     report = inspect(draft, hash_files=False)
     if not report.loadable:
         problems = "\n".join(problem.replace(str(draft), "the result") for problem in report.problems)
         raise CheckpointError(f"{found.where} gives no model that bertkit loads; nothing was written.\n{problems}")
     if found.runs_at is None:
-        return (*told, "outputs: not compared, because the source runs only in TensorFlow")
+        return (*lines, "outputs: not compared, because the source runs only in TensorFlow")
     ids = tuple((5 + 37 * number) % found.config.vocab_size for number in range(8))
     ids = ids[: found.config.max_input_length]
     name, theirs = run(found.runs_at, ids)
@@ -229,7 +229,7 @@ def _verify(draft: Path, found: Source) -> tuple[str, ...]:
     if unequal:
         raise CheckpointError(f"{found.where} and its conversion differ in {shorten(unequal)}; nothing was written")
     return (
-        *told,
+        *lines,
         f"outputs of {name} before and after: {len(theirs)} tensors, at most {max(apart.values()):.1g} apart",
     )
 
@@ -237,6 +237,8 @@ def _verify(draft: Path, found: Source) -> tuple[str, ...]:
 def _check_target(folder: Path) -> None:
     if (folder.exists() or folder.is_symlink()) and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(f"{folder} exists already; give the name of a new folder")
+    if not folder.name:
+        raise InputError(f"{str(folder)!r} cannot be replaced; give the name of a new folder, not the current one")
 
 
 @contextmanager
@@ -259,7 +261,8 @@ def _workshop(folder: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
         raise ResourceError(
-            f"cannot write to {folder.parent}: {error.strerror or error}. Nothing was left there; free some space or "
-            "choose another folder, and try again"
+            f"{where}{error.strerror or error}. No conversion was finished; check that the source can be read, and "
+            f"that {folder.parent} can be written and has space"
         ) from error

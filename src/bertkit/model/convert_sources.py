@@ -52,17 +52,17 @@ _HEADS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user says about a TensorFlow checkpoint; overrides what lies beside it.
+class Overrides:
+    """Settings for a TensorFlow checkpoint; they override the files beside it.
 
-    config, vocabulary: the ``bert_config.json`` and the ``vocab.txt``.
-    model: class the weights were trained as, where their names do not tell (taggers look like classifiers).
+    config, vocab: the ``bert_config.json`` and the ``vocab.txt``.
+    model_class: class the weights were trained as, where their names do not tell (taggers look like classifiers).
     lower_case: whether the tokenizer lower-cases; None decides by the vocabulary.
     """
 
     config: Path | None = None
-    vocabulary: Path | None = None
-    model: str | None = None
+    vocab: Path | None = None
+    model_class: str | None = None
     lower_case: bool | None = None
 
 
@@ -118,18 +118,18 @@ class TensorFlowSource(Source):
 
     makes_tokenizer = True
 
-    def __init__(self, archive: Archive, wishes: Wishes) -> None:
+    def __init__(self, archive: Archive, overrides: Overrides) -> None:
         self._archive = archive
         self.opened = self._values = ArchiveReader(archive)
         self.kind, self.where, self.tensors = archive.names.name, str(archive.bundle.index), archive.tensors
         parent = archive.bundle.index.parent
         self._home = parent.parent if parent.name == "variables" else parent
-        self._wishes, self._said = wishes, archive.lower_case
+        self._overrides, self._stored_lower_case = overrides, archive.lower_case
         notes: list[str] = []
         heads = {what for head, what in _HEADS.items() if any(name.startswith(head) for name in archive.tensors)}
-        self.config = self._with_head(_config(archive, self._home, wishes, notes), heads)
+        self.config = self._with_head(_config(archive, self._home, overrides, notes), heads)
         beside = _first(self._home, "vocab.txt", "assets/vocab.txt")
-        file = wishes.vocabulary or beside or _only(self._home, "*.model") or _only(self._home, "vocab*.txt")
+        file = overrides.vocab or beside or _only(self._home, "*.model") or _only(self._home, "vocab*.txt")
         self._vocabulary = None if file is None else read_regular(file, max_bytes=_MAX_BYTES)
         # A list of word pieces: some ALBERTs have one too. Files of SentencePiece contain zero bytes.
         self._is_list = self._vocabulary is not None and b"\0" not in self._vocabulary
@@ -145,13 +145,14 @@ class TensorFlowSource(Source):
     def _with_head(self, config: BertConfig, heads: set[str]) -> BertConfig:
         """The config with the class of the weights and the number of labels."""
         family, classes = FAMILIES[config.model_type], TABLES[config.model_type].classes
-        name = family.our_class(self._wishes.model or _CLASS_OF.get(frozenset(heads), "BertModel"))
+        name = family.our_class(self._overrides.model_class or _CLASS_OF.get(frozenset(heads), "BertModel"))
         if name not in classes:
             known = ", ".join(map(family.their_class, classes))
             raise InputError(f"unknown class {name!r}{did_you_mean(name, classes)}; known classes: {known}")
         config = config.replace(architectures=[name])
-        if "labels" in heads and classes[name].label_head and classes[name].outputs is None:
-            config = config.replace(num_labels=self.tensors["classifier.weight"].shape[0])
+        weight = self.tensors.get("classifier.weight")  # without it the match below lists what is missing
+        if weight is not None and classes[name].label_head and classes[name].outputs is None:
+            config = config.replace(num_labels=weight.shape[0])
         return config
 
     def read(self, name: str) -> Values:
@@ -178,19 +179,20 @@ class TensorFlowSource(Source):
         }
 
     def _decide_case(self, notes: list[str]) -> bool:
-        """Whether the tokenizer lower-cases: told by the user, the checkpoint, or capitals in the vocabulary."""
+        """Whether the tokenizer lower-cases, by the overrides, the checkpoint, or capitals in the vocabulary."""
         if self._vocabulary is None:
             notes.append("no vocabulary beside the source, so the result has no tokenizer; add one with --vocab FILE")
             return True
         if not self._is_list:
-            return self._wishes.lower_case is not False  # the default of ALBERT's own scripts
+            return self._overrides.lower_case is not False  # the default of ALBERT's own scripts
         pieces = self._vocabulary.decode("utf-8", "replace").splitlines()
         capital = next((piece for piece in pieces if not piece.startswith("[") and piece.lower() != piece), None)
-        if self._wishes.lower_case is not None:
-            return self._wishes.lower_case
-        lower = capital is None if self._said is None else self._said
+        if self._overrides.lower_case is not None:
+            return self._overrides.lower_case
+        stored = self._stored_lower_case
+        lower = capital is None if stored is None else stored
         why = f"because its vocabulary has {'no capitals' if lower else repr(capital)}"
-        if self._said is not None:
+        if stored is not None:
             why = "as the checkpoint says"
         notes.append(f"the tokenizer {'lower-cases' if lower else 'keeps capitals'}, {why}")
         return lower
@@ -248,9 +250,9 @@ def _bytes(info: TensorInfo) -> npt.NDArray[np.uint8]:
     return values
 
 
-def _config(archive: Archive, home: Path, wishes: Wishes, notes: list[str]) -> BertConfig:
+def _config(archive: Archive, home: Path, overrides: Overrides, notes: list[str]) -> BertConfig:
     """The config from the given file, the one beside the checkpoint, or the shapes of the variables."""
-    file = wishes.config or _first(home, f"{archive.names.model_type}_config.json", CONFIG)
+    file = overrides.config or _first(home, f"{archive.names.model_type}_config.json", CONFIG)
     if file is not None:
         return _read_config(file, archive.names.model_type)
     # The shapes of TensorFlow 2 show the number of heads.

@@ -58,7 +58,7 @@ class MaskedLMTransform(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Scores of every word piece; the projection is the table of word embeddings (appendix A.2 of the paper's code)."""
+    """Scores of every word piece by the table of word embeddings (``get_masked_lm_output`` of google-research/bert)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -45,9 +45,9 @@ OTHER_KEYWORDS = {
     "device_map": "use device='cpu' or device='cuda'",
     "from_tf": "omit it, and convert TensorFlow checkpoints once with 'bertkit convert'",
     "force_download": "omit it, and delete the checkpoint from the Hub cache",
-    "ignore_mismatched_sizes": "use new_head=True, which initialises the head anew",
+    "ignore_mismatched_sizes": "use new_head=True, which initializes the head anew",
     "local_files_only": "set the environment variable HF_HUB_OFFLINE=1",
-    "low_cpu_mem_usage": "omit it: weights are never initialised or held twice",
+    "low_cpu_mem_usage": "omit it: weights are never initialized or held twice",
     "output_loading_info": "omit it: see model.load_report",
     "state_dict": "make the model with Class(config) and use its load_state_dict",
     "subfolder": "pass the path of that folder",
@@ -67,7 +67,7 @@ class LoadOptions(TypedDict, total=False):
     problem_type: loss of a sequence classifier; see :class:`bertkit.config.bert_config.BertConfig`.
     pooling: what a sequence classifier reads: ``"cls"``, ``"mean"`` or ``"max"``; None: as it was trained; for a new
         one, as ``1_Pooling`` of a sentence-transformers checkpoint says, or ``"cls"``.
-    new_head: initialise the heads of the class anew whatever the file contains, and the pooler if the file has none
+    new_head: initialize the heads of the class anew whatever the file contains, and the pooler if the file has none
         (for ``BertModel``, which has no heads, only that).
     seed: for the weights of a new head; 0 by default. The global generators are not used.
     revision: branch, tag or commit on the Hub.
@@ -81,8 +81,8 @@ class LoadOptions(TypedDict, total=False):
     label2id: Mapping[str, int] | None
     problem_type: str | None
     pooling: Pooling | None
-    new_head: bool
-    seed: int
+    new_head: bool | None
+    seed: int | None
     revision: str | None
     device: str | torch.device | None
     dtype: torch.dtype | str | None
@@ -110,7 +110,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     weights = find_weights(path)
     file_config = BertConfig.from_json_file(config_path(path))
     config = _requested(file_config, options)
-    new_head, pooling = options.get("new_head", False), options.get("pooling")
+    new_head, pooling = options.get("new_head") or False, options.get("pooling")
     if name == "BertForSequenceClassification":
         config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
     elif pooling is not None:
@@ -128,7 +128,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     with torch.device("meta"), _NoRandom():
         has_no_pooler = not spec.heads and not table.has_pooler
         model = cls(config, add_pooling_layer=False) if has_no_pooler else cls(config)  # type: ignore[call-arg]
-    _draw_new(model, table, options.get("seed", 0), dtype)
+    _draw_new(model, table, options.get("seed") or 0, dtype)
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if set(missing) != set(table.new) or unexpected:
         raise CheckpointError(f"{cls.__name__} has tensors that bertkit's name table does not know: {sorted(missing)}")
@@ -191,15 +191,15 @@ def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_
 
 
 class _NoRandom(TorchFunctionMode):
-    """Skips random initialisation, which on the meta device only imports a compiler (1 s)."""
+    """Skips random initialization, which on the meta device only imports a compiler (1 s)."""
 
     def __torch_function__(
         self, func: Callable[..., Tensor], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Tensor:
         given = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
-            initialised: Tensor = args[0] if args else given["tensor"]
-            return initialised
+            initialized: Tensor = args[0] if args else given["tensor"]
+            return initialized
         return func(*args, **given)
 
 

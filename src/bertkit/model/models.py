@@ -85,7 +85,7 @@ class HeadModel(PackedModel):
     reads: Literal["pooled", "tokens", "words"] = "pooled"
     uses_pooler: bool = True
     token_fields: ClassVar[tuple[str, ...]] = ()
-    #: What the head judges: "sequence", "token", "choice", "span" or "pair". Families may have other values for it.
+    #: What the head judges: "sequence", "token", "choice" or "span". By it a family chooses pooler and dropout.
     kind: ClassVar[str] = "token"
     #: The families that have such a head; None: all.
     families: ClassVar[frozenset[str] | None] = None
@@ -105,7 +105,7 @@ class HeadModel(PackedModel):
             self.bert.pooler = self._new(Pooler(config, own.activation, rate))
 
     def _new(self, part: Part) -> Part:
-        """``part``, freshly initialised."""
+        """``part``, freshly initialized."""
         initialize(part, self.config.initializer_range)
         return part
 
@@ -146,6 +146,7 @@ class BertForPreTraining(HeadModel):
     """Masked LM and next sentence: ``prediction_logits``, ``seq_relationship_logits`` (0 = is next, 1 = random).
 
     ALBERT's second head is sentence order (0 = in order, 1 = swapped): ``sentence_order_label`` and ``sop_logits``.
+    ``transformers.Trainer`` needs ``label_names=["labels", "sentence_order_label"]`` then.
 
     Targets: ``labels`` ``(B, S)``, -100 where nothing is to be predicted; ``next_sentence_label`` ``(B,)``. In a packed
     batch with ``logit_rows`` only these rows are projected to the vocabulary, which is what pre-training wants.

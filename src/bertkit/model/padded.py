@@ -22,6 +22,8 @@ from bertkit.model.pretrained_model import PretrainedModel
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
+#: Attribute of a ``forward`` made by :func:`_naming_targets`: itself. A decorator's copy of it is another function's.
+_OURS = "_named"
 
 
 class PackedModel(PretrainedModel):
@@ -36,14 +38,17 @@ class PackedModel(PretrainedModel):
     allows_some_targets: ClassVar[bool] = False
     #: Output fields with one row a token.
     token_fields: ClassVar[tuple[str, ...]] = ("last_hidden_state",)
-    #: Told to ``transformers.Trainer``: the loss divides by the targets of its own batch.
+    #: Read by ``transformers.Trainer``: the loss divides by the targets of its own batch.
     accepts_loss_kwargs: ClassVar[bool] = False
     #: Whether inputs have an axis of choices after the batch axis.
     has_choices: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.forward = _naming_targets(unwrap(cls.forward), cls.targets)  # type: ignore[method-assign]
+        own = unwrap(
+            cls.forward, stop=lambda found: getattr(found, _OURS, None) is not found
+        )  # not a user's decorators
+        cls.forward = _naming_targets(own, cls.targets)  # type: ignore[method-assign]
 
     def forward_packed(
         self, batch: Batch, *, output_attentions: bool = False, output_hidden_states: bool = False
@@ -95,7 +100,7 @@ class PackedModel(PretrainedModel):
         ids = tensors.get("input_ids")
         if ids is None:
             ids = torch.zeros(tensors["inputs_embeds"].shape[:-1], dtype=torch.int64, device=self.device)
-        positions = self._positions(ids, tensors.get("position_ids"), tensors.get("inputs_embeds"))
+        positions = self.positions(ids, tensors.get("position_ids"), tensors.get("inputs_embeds"))
         mask, segments, embeds = (tensors.get(name) for name in ("attention_mask", "token_type_ids", "inputs_embeds"))
         batch, padding = pack_padded(ids, mask, segments, positions, embeds)
         for name, target in given.items():
@@ -143,13 +148,13 @@ class PackedModel(PretrainedModel):
             return 1, tensors
         return next(iter(tensors.values())).shape[1], {name: x.flatten(0, 1) for name, x in tensors.items()}
 
-    def _positions(self, ids: Tensor, positions: Tensor | None, inputs_embeds: Tensor | None) -> Tensor | None:
-        """Positions counted from 0, as a batch has them; None where they are the column numbers."""
+    def positions(self, ids: Tensor, given: Tensor | None = None, embeds: Tensor | None = None) -> Tensor | None:
+        """Positions ``(B, S)`` counted from 0, as a batch has them; None where they are the column numbers."""
         first = self.config.first_position
-        if first and positions is not None:
-            return positions - first
-        if not first or inputs_embeds is not None:
-            return positions
+        if first and given is not None:
+            return given - first
+        if not first or embeds is not None:
+            return given
         real = ids != self.config.pad_token_id
         return real.cumsum(-1) * real - 1
 
@@ -182,7 +187,7 @@ def _naming_targets(forward: Callable[P, ResultT], targets: Sequence[str]) -> Ca
     given = signature(forward)
     parameters = [p for p in given.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     own = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in targets if name not in given.parameters]
-    vars(named)["__signature__"] = given.replace(parameters=[*parameters, *own])
+    vars(named).update({"__signature__": given.replace(parameters=[*parameters, *own]), _OURS: named})
     return named
 
 

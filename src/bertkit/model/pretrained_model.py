@@ -15,6 +15,7 @@ from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
 from bertkit.model.loading import LoadOptions, load_model, save_model
 from bertkit.model.resize import grow_vocabulary
+from bertkit.system.model_sources import first_line, http_errors
 
 
 class PretrainedModel(ConfiguredModel):
@@ -77,9 +78,11 @@ class PretrainedModel(ConfiguredModel):
                 return str(hub.upload_folder(repo_id=name, folder_path=folder, commit_message=message))
         except errors.HFValidationError as error:
             raise InputError(f"{repo_id!r} is not a valid name on the Hub: {error}") from None
-        except (OSError, errors.HfHubHTTPError) as error:
-            told = str(error).strip().splitlines() or [type(error).__name__]
-            raise ResourceError(f"cannot upload to {repo_id!r}: {told[0]}. Log in with: hf auth login") from error
+        except (OSError, errors.HfHubHTTPError, *http_errors()) as error:
+            raise ResourceError(
+                f"cannot upload to {repo_id!r}: {first_line(error)}. Check the connection; if you are not logged in: "
+                "hf auth login"
+            ) from error
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The table of word embeddings, ``(V, E)``; a masked-LM head projects to the same table."""

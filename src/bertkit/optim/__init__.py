@@ -6,7 +6,7 @@ published: Adam without bias correction, and a warm-up that starts at a learning
 for batches of many thousands, and Muon as an experiment.
 
 Every optimizer takes the groups of :func:`parameter_groups` and one peak rate, keeps only tensors as state, and never
-synchronises with the device.
+synchronizes with the device.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class AdamW(torch.optim.AdamW):
     ) -> None:
         if not correct_bias:
             raise ConfigError("AdamW corrects the bias; for correct_bias=False use bertkit.optim.AdamWeightDecay")
-        check_adam_settings(lr, betas, eps)
+        check_adam_settings(lr, betas, eps, weight_decay)
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
@@ -165,7 +165,7 @@ class Lamb(GroupOptimizer):
     scaling function of the paper is the identity. If ``|w|`` or ``|u|`` is 0 the ratio is 1, so a weight that
     starts at 0 can change.
 
-    Weights are those of the paper: where query, key and value share one tensor (recognised by ``names`` in the group),
+    Weights are those of the paper: where query, key and value share one tensor (recognized by ``names`` in the group),
     each has its own ratio.
 
     Deviations from algorithm 2, both as in the authors' code: parameters with one axis (biases, norms) have ratio 1

@@ -39,8 +39,11 @@ def parameter_groups(model: nn.Module, *, weight_decay: float = 0.01, layer_deca
         Groups with ``params``, ``names``, ``weight_decay`` and ``lr_scale``; each trainable parameter once.
 
     Raises:
-        ConfigError: the model has no trainable parameter.
+        ConfigError: a setting out of bounds, or the model has no trainable parameter.
     """
+    _check_decay(weight_decay)
+    if layer_decay is not None and not 0 < layer_decay <= 1:
+        raise ConfigError(f"layer_decay must be above 0 and at most 1, got {layer_decay}")
     depth = 1 + max(
         (int(found[1]) for name, _ in model.named_parameters() if (found := _LAYER.search(name))), default=-1
     )
@@ -99,7 +102,7 @@ class GroupOptimizer(Optimizer):
         weight_decay: float = 0.01,
         **own: float,
     ) -> None:
-        check_adam_settings(lr, betas, eps)
+        check_adam_settings(lr, betas, eps, weight_decay)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, **own})
 
     @torch.no_grad()
@@ -125,7 +128,7 @@ class GroupOptimizer(Optimizer):
         """
 
     def _running(self, key: str, params: list[Tensor]) -> list[Tensor]:
-        """The state ``key`` of each parameter, with its shape; initialised to zeros."""
+        """The state ``key`` of each parameter, with its shape; initialized to zeros."""
         for p in params:
             if key not in self.state[p]:
                 self.state[p][key] = torch.zeros_like(p)
@@ -137,7 +140,7 @@ class GroupOptimizer(Optimizer):
         """New tensors: bias-corrected ``m / (sqrt(v) + eps)`` after adding ``grads`` (Kingma & Ba 2015, alg. 1)."""
         means, squares = self._running("exp_avg", params), self._running("exp_avg_sq", params)
         for p in params:
-            # On the CPU, so that reading it does not synchronise with the device.
+            # On the CPU, so that reading it does not synchronize with the device.
             self.state[p]["step"] = self.state[p].get("step", torch.zeros((), device="cpu")) + 1
         counts = [self.state[p]["step"].item() for p in params]
         b1, b2 = betas
@@ -157,7 +160,7 @@ def split_parts(tensors: list[Tensor], parts: list[int]) -> list[Tensor]:
     return [part for tensor, count in zip(tensors, parts, strict=True) for part in tensor.chunk(count)]
 
 
-def check_adam_settings(learning_rate: float, betas: tuple[float, float], eps: float) -> None:
+def check_adam_settings(learning_rate: float, betas: tuple[float, float], eps: float, decay: float = 0.0) -> None:
     """Refuse settings with which the update is undefined or ascends; the ConfigError names the setting."""
     if not (math.isfinite(learning_rate) and learning_rate >= 0):
         raise ConfigError(f"learning_rate must be a finite number of at least 0, got {learning_rate}")
@@ -165,3 +168,9 @@ def check_adam_settings(learning_rate: float, betas: tuple[float, float], eps: f
         raise ConfigError(f"betas must both be from 0 to below 1, got {betas}")
     if not eps > 0:
         raise ConfigError(f"eps must be above 0, got {eps}: a weight without a gradient would become NaN")
+    _check_decay(decay)
+
+
+def _check_decay(weight_decay: float) -> None:
+    if not (math.isfinite(weight_decay) and weight_decay >= 0):
+        raise ConfigError(f"weight_decay must be a finite number of at least 0, got {weight_decay}")

@@ -66,9 +66,11 @@ def original_schedule(num_steps: int, *, warmup: float = 0.1) -> Schedule:
 
     Unlike :func:`linear_schedule` the fall is measured from step 0, so the rate drops by ``W / N`` when the
     warm-up ends.
+
+    Raises:
+        ConfigError: an argument is out of bounds.
     """
-    warm = int(num_steps * warmup)
-    _num_warmup_steps(num_steps, warmup)
+    warm = _num_warmup_steps(num_steps, warmup, int)
     return lambda step: step / warm if step < warm else max(0.0, 1.0 - step / num_steps)
 
 
@@ -137,11 +139,11 @@ def budget_schedule(
     return schedule
 
 
-def _num_warmup_steps(num_steps: int, warmup: float) -> int:
+def _num_warmup_steps(num_steps: int, warmup: float, whole: Callable[[float], int] = round) -> int:
     if num_steps < 1:
         raise ConfigError(f"a schedule needs at least one step, got num_steps={num_steps}")
     _check_warmup(warmup)
-    return min(round(num_steps * warmup), num_steps - 1)
+    return min(whole(num_steps * warmup), num_steps - 1)
 
 
 def _check_warmup(warmup: float) -> None:

@@ -88,9 +88,7 @@ def hub_errors(name: str, revision: str | None, not_here: str, *, what: str = "r
     from huggingface_hub import constants, errors
 
     hub = constants.ENDPOINT
-    http_error: type[Exception] = getattr(errors, "HTTPError", OSError)  # of the HTTP client, whichever it is
-    client = sys.modules.get(http_error.__module__.partition(".")[0])
-    invalid_url: type[Exception] = getattr(client, "InvalidURL", http_error)
+    http_error, invalid_url = http_errors()
     try:
         yield
     except errors.RevisionNotFoundError:
@@ -111,17 +109,26 @@ def hub_errors(name: str, revision: str | None, not_here: str, *, what: str = "r
         advice = _elsewhere(name, what)
         if constants.HF_HUB_OFFLINE:
             raise CheckpointError(f"{missing}; HF_HUB_OFFLINE forbids downloading it.\n{advice}") from None
-        reason = _first_line(error.__cause__ or error).rstrip(".")
+        reason = first_line(error.__cause__ or error).rstrip(".")
         raise ResourceError(f"{missing}.\nIt cannot be downloaded from {hub}: {reason}.\n{advice}") from None
     except invalid_url as error:
         raise ConfigError(
-            f"cannot download {name!r}: the address of a proxy or of the Hub is invalid ({_first_line(error)}); check "
+            f"cannot download {name!r}: the address of a proxy or of the Hub is invalid ({first_line(error)}); check "
             "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and HF_ENDPOINT"
         ) from None
     except (OSError, http_error) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise ResourceError(f"cannot store {name!r} in {constants.HF_HUB_CACHE}: {error.strerror}") from error
-        raise ResourceError(f"cannot download {name!r} from {hub}: {_first_line(error)}") from error
+        raise ResourceError(f"cannot download {name!r} from {hub}: {first_line(error)}") from error
+
+
+def http_errors() -> tuple[type[Exception], type[Exception]]:
+    """What the HTTP client of ``huggingface_hub``, whichever it is, raises: for any failure, for an invalid address."""
+    from huggingface_hub import errors
+
+    http_error: type[Exception] = getattr(errors, "HTTPError", OSError)
+    client = sys.modules.get(http_error.__module__.partition(".")[0])
+    return http_error, getattr(client, "InvalidURL", http_error)
 
 
 def _elsewhere(name: str, what: str) -> str:
@@ -133,6 +140,7 @@ def _elsewhere(name: str, what: str) -> str:
     )
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The type of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

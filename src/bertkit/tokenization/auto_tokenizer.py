@@ -46,7 +46,7 @@ AUTO_FILES = ("config.json", *dict.fromkeys(name for each in CLASSES.values() fo
 class AutoTokenizer:
     """Chooses the tokenizer of a checkpoint; has no instances."""
 
-    def __new__(cls) -> Self:
+    def __new__(cls, *given: str | Path, **overrides: str | bool) -> Self:
         raise InputError("AutoTokenizer is not a tokenizer: call AutoTokenizer.from_pretrained(name_or_path)")
 
     @classmethod

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import InputError, require
-from bertkit.metrics.calibration import Bins, confidences
-from bertkit.metrics.calibration import reliability as calibration_bins
+from bertkit.metrics.calibration import calibration_bins, confidences
+from bertkit.metrics.scores import confusion_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,22 +178,27 @@ def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) ->
 def confusion_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str | Path) -> Path:
     """:func:`confusion` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``predicted``)."""
     number = {label: index for index, label in enumerate(labels)}
-    matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    for row in rows:
-        matrix[number[row["gold"]], number[row["predicted"]]] += 1
-    return confusion(matrix, labels, path)
+    predicted, right = ([number[row[name]] for row in rows] for name in ("predicted", "gold"))
+    return confusion(confusion_matrix(predicted, right, len(labels)), labels, path)
 
 
-def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
-    """A reliability diagram: accuracy against predicted probability, with a curve for each name."""
+def reliability_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str | Path) -> Path:
+    """A reliability diagram, accuracy against predicted probability, of the lines of a ``predictions-*.jsonl``.
+
+    Reads ``gold`` and ``probabilities``.
+    """
+    shares = np.array([[row["probabilities"][label] for label in labels] for row in rows])
+    if isinstance(rows[0]["gold"], list):
+        right = np.array([[label in row["gold"] for label in labels] for row in rows], dtype=np.int64)
+    else:
+        number = {label: index for index, label in enumerate(labels)}
+        right = np.array([number[row["gold"]] for row in rows])
+    found = calibration_bins(*confidences(np.clip(shares, 0, 1), right))
     figure, axes = _figure(6.0, 6.0)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
-    for (name, found), color in zip(bins.items(), (BLUE, ORANGE, GREEN, BLACK), strict=False):
-        size = 12 + 240 * found.count / found.count.sum()
-        axes.plot(found.confidence, found.accuracy, color=color, linewidth=1.4, alpha=0.7)
-        axes.scatter(
-            found.confidence, found.accuracy, s=size, color=color, label=f"{name}: error {found.error:.3f}", zorder=3
-        )
+    axes.plot(found.confidence, found.accuracy, color=BLUE, linewidth=1.4, alpha=0.7)
+    size, name = 12 + 240 * found.count / found.count.sum(), f"dev: error {found.error:.3f}"
+    axes.scatter(found.confidence, found.accuracy, s=size, color=BLUE, label=name, zorder=3)
     axes.set_xlabel("probability")
     axes.set_ylabel("accuracy")
     axes.set_xlim(0, 1)
@@ -201,17 +206,6 @@ def reliability(bins: Mapping[str, Bins], path: str | Path) -> Path:
     axes.set_aspect("equal")
     axes.legend(frameon=False, loc="upper left")
     return _save(figure, path)
-
-
-def reliability_of_rows(rows: Sequence[Record], labels: Sequence[str], path: str | Path) -> Path:
-    """:func:`reliability` of the lines of a ``predictions-*.jsonl`` (``gold`` and ``probabilities``)."""
-    shares = np.array([[row["probabilities"][label] for label in labels] for row in rows])
-    if isinstance(rows[0]["gold"], list):
-        right = np.array([[label in row["gold"] for label in labels] for row in rows], dtype=np.int64)
-    else:
-        number = {label: index for index, label in enumerate(labels)}
-        right = np.array([number[row["gold"]] for row in rows])
-    return reliability({"dev": calibration_bins(*confidences(np.clip(shares, 0, 1), right))}, path)
 
 
 def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path) -> Path:

@@ -187,13 +187,19 @@ class Written:
         path.write_bytes(b"")
 
 
-def test_requests_that_cannot_be_met(classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_that_cannot_be_met(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = bertkit.BertForSequenceClassification.from_pretrained(classifier)
     full = tmp_path / "full"
     full.mkdir()
     (full / "file").touch()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     for folder, options, told in (
         (full, {}, "exists and is not empty"),
+        (full / "file" / "new", {}, "is a file, or lies in one"),
+        (".", {}, "name of a new folder, not the current one"),
         (tmp_path / "a", {"opset": 9}, "opset must be from 18 to 23, got 9"),
         (tmp_path / "a", {"variants": ()}, "variants must be some of padded, packed"),
         (tmp_path / "a", {"variants": ("packed", "packed")}, "each once"),
@@ -208,7 +214,7 @@ def test_requests_that_cannot_be_met(classifier: Path, tmp_path: Path, capsys: p
     assert "not a masked language model" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match=r"is not an exported model: it has no export\.json"):
         OnnxModel(classifier)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "here"]
 
 
 def test_only_our_encoders_are_taken_for_a_bare_encoder(tmp_path: Path) -> None:

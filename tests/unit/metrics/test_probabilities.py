@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bertkit.errors import InputError
-from bertkit.metrics.probabilities import predictions_of, scores_of, sigmoid, softmax, top_k
+from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax, top_k
 
 LOGITS = hnp.arrays(
     np.float64, hnp.array_shapes(min_dims=2, max_dims=3, max_side=7), elements=st.floats(-1e4, 1e4, width=64)
@@ -51,14 +51,6 @@ def test_top_k_of_a_vocabulary_equals_torch() -> None:
     assert np.array_equal(values, expected.values.numpy())
     with pytest.raises(InputError, match="at least 1"):
         top_k(scores, 0)
-
-
-def test_what_is_reported_depends_on_the_problem() -> None:
-    assert scores_of([[2.5]]).tolist() == [[2.5]]
-    assert scores_of([[0.0, 0.0]]).tolist() == [[0.5, 0.5]]
-    assert scores_of([[0.0, 100.0]], "multi_label_classification").tolist() == [[0.5, 1.0]]
-    with pytest.raises(InputError, match="unknown problem_type 'binary'"):
-        scores_of([[0.0]], "binary")
 
 
 def test_predictions() -> None:

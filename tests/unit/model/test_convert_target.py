@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit import BertModel, ConfigError, InputError
+from bertkit import BertModel, ConfigError, InputError, ResourceError
 from bertkit.model import convert as convert_module
 from bertkit.model.convert import convert
 from tensorflow_helpers import GOLDEN
@@ -84,3 +85,21 @@ def test_a_target_that_cannot_be_made(tmp_path: Path) -> None:
             convert(GOLDEN / "original", target)
         assert time.monotonic() - started < 5
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_current_folder_is_no_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = GOLDEN.resolve() / "original"
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="name of a new folder, not the current one"):
+        convert(source, ".")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_source_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(convert_module, "open_archive", denied)
+    with pytest.raises(ResourceError, match=r"original.*: Permission denied\. No conversion.* source can be read"):
+        convert(GOLDEN / "original", tmp_path / "out")
+    assert not os.listdir(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -53,6 +55,10 @@ def test_embeddings_may_stand_for_the_ids_of_choices() -> None:
         ({"input_ids": IDS, "attention_mask": MASK.tolist()}, "attention_mask must be a tensor, got list"),
         ({"inputs_embeds": torch.zeros(2, 4, 15)}, "inputs_embeds must be floats of width 16"),
         ({"inputs_embeds": torch.zeros(2, 16)}, r"inputs_embeds must have shape \(batch, sequence, width\)"),
+        (
+            {"input_ids": IDS, "attention_mask": MASK, "inputs_embeds": torch.zeros(2, 5, 16)},
+            r"input_ids \(2, 4\) and a",
+        ),
         ({"input_ids": IDS, "labels": [0, 1]}, "labels must be a tensor, got list"),
         ({"input_ids": IDS, "labels": torch.tensor(1)}, r"2 in all, got shape \(\)"),
         ({"input_ids": IDS, "labels": torch.tensor([0, 1, 1])}, r"2 in all, got shape \(3,\)"),
@@ -137,3 +143,23 @@ def test_output_shows_what_it_has() -> None:
     assert shown.startswith("ModelOutput(start_logits=tensor(")
     assert "None" not in shown
     assert "pooler_output" not in shown
+
+
+def test_decorators_of_a_subclass_stay() -> None:
+    base = MODEL_CLASSES["BertForSequenceClassification"]
+
+    class Own(base):  # type: ignore[misc, valid-type]
+        @torch.no_grad()
+        def forward(self, *args: object, **options: object) -> object:
+            return super().forward(*args, **options)
+
+    class Heir(Own):
+        targets = ("labels", "weights")
+
+    class Copied(base):  # type: ignore[misc, valid-type]
+        forward = torch.no_grad()(base.forward)
+
+    for cls in (Own, Heir, Copied):
+        assert not cls(BertConfig(**SHAPE))(IDS).logits.requires_grad
+    assert base(BertConfig(**SHAPE))(IDS).logits.requires_grad  # control
+    assert list(signature(Heir.forward).parameters)[-2:] == ["labels", "weights"]

@@ -13,6 +13,7 @@ from bertkit import (
     AutoModel,
     AutoModelForPreTraining,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertModel,
@@ -20,6 +21,8 @@ from bertkit import (
     InputError,
     ResourceError,
 )
+from bertkit.model.loading import LoadOptions
+from bertkit.system.model_sources import http_errors
 
 SHAPE = {
     "vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
@@ -70,8 +73,18 @@ def test_new_models_of_a_config() -> None:
     assert type(AutoModelForPreTraining.from_config(electra)) is ElectraForPreTraining
     config = BertConfig(num_labels=5, **SHAPE)
     assert AutoModelForSequenceClassification.from_config(config)(IDS).logits.shape == (1, 5)
-    with pytest.raises(InputError, match="from_config"):
-        AutoModel()
+    for arguments in ((), ("bert-base-uncased",), (config,)):
+        with pytest.raises(InputError, match="from_config"):
+            AutoModel(*arguments)
+    with pytest.raises(InputError, match=r"AutoTokenizer\.from_pretrained"):
+        AutoTokenizer("bert-base-uncased")
+
+
+def test_none_is_the_same_as_leaving_out(tmp_path: Path) -> None:
+    BertModel(BertConfig(**SHAPE)).save_pretrained(tmp_path)
+    nothing = dict.fromkeys(LoadOptions.__annotations__)
+    ours, theirs = BertModel.from_pretrained(tmp_path), BertModel.from_pretrained(tmp_path, **nothing)
+    assert torch.equal(ours.pooler.dense.weight, theirs.pooler.dense.weight)
 
 
 def test_push_to_hub_uploads_what_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +118,14 @@ def test_push_to_hub_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="'a/b/c' is not a valid name on the Hub"):
         model.push_to_hub("a/b/c")
 
-    def create_repo(self: HfApi, repo_id: str, **options: object) -> None:
-        raise OSError("no route to host")
+    http_error, invalid_url = http_errors()
+    for kind in (OSError, type("ConnectError", (http_error,), {}), invalid_url):
 
-    monkeypatch.setattr(HfApi, "create_repo", create_repo)
-    with pytest.raises(ResourceError, match=r"cannot upload to 'me/model': no route to host.*hf auth login"):
-        model.push_to_hub("me/model")
+        def create_repo(self: HfApi, *arguments: object, kind: type[Exception] = kind, **options: object) -> None:
+            raise kind("no route to host")
+
+        monkeypatch.setattr(HfApi, "create_repo", create_repo)
+        with pytest.raises(
+            ResourceError, match=r"to 'me/model': .*no route to host\. Check the.*not logged in: hf auth"
+        ):
+            model.push_to_hub("me/model")

@@ -12,7 +12,9 @@ from torch import nn
 
 from bertkit.errors import ConfigError
 from bertkit.optim import (
+    AdamW,
     AdamWeightDecay,
+    Lamb,
     adamw,
     linear_schedule,
     original_schedule,
@@ -41,6 +43,17 @@ def test_frozen_parameters_are_left_out() -> None:
     model.classifier.requires_grad_(False)
     with pytest.raises(ConfigError, match="no trainable parameter"):
         parameter_groups(model)
+
+
+@pytest.mark.parametrize("decay", [-1.0, math.nan, math.inf])
+def test_wrong_decays_are_refused(decay: float) -> None:
+    weights = [nn.Parameter(torch.ones(3))]
+    for make in (AdamW, AdamWeightDecay, Lamb):
+        with pytest.raises(ConfigError, match="weight_decay must be"):
+            make(weights, lr=0.1, weight_decay=decay)
+    for setting in ("weight_decay", "layer_decay"):
+        with pytest.raises(ConfigError, match=f"{setting} must be"):
+            parameter_groups(tiny_model(), **{setting: decay})
 
 
 def test_layer_decay_falls_from_the_head_to_the_embeddings() -> None:
@@ -155,7 +168,7 @@ def test_original_schedule() -> None:
     assert [schedule(step) for step in (0, 5, 9, 10, 50, 99, 100)] == pytest.approx([0, 0.5, 0.9, 0.9, 0.5, 0.01, 0.0])
 
 
-@pytest.mark.parametrize(("num_steps", "warmup"), [(0, 0.1), (10, 1.0), (10, -0.1)])
+@pytest.mark.parametrize(("num_steps", "warmup"), [(0, 0.1), (10, 1.0), (10, -0.1), (10, math.nan)])
 def test_wrong_schedules_are_refused(num_steps: int, warmup: float) -> None:
     for make in (linear_schedule, original_schedule):
         with pytest.raises(ConfigError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -29,6 +31,15 @@ class Linear(nn.Linear):
         if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
             self._packed_from = self._source()
+
+    @contextmanager
+    def unpacked(self) -> Iterator[None]:
+        """Inside the block, calls use the weight, not the copy of :meth:`prepack`."""
+        packed, self._packed = self._packed, None
+        try:
+            yield
+        finally:
+            self._packed = packed
 
     def _source(self) -> tuple[int, int]:
         return self.weight.data_ptr(), -1 if self.weight.is_inference() else self.weight._version

@@ -23,7 +23,7 @@ from bertkit.metrics.calibration import (
     log_loss,
     probabilities_at,
 )
-from bertkit.metrics.probabilities import predictions_of, scores_of
+from bertkit.metrics.probabilities import predictions_of, sigmoid, softmax
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.examples import Example, Fact, Row
 
@@ -63,7 +63,7 @@ class LabelDecision:
     def probabilities(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.floating]:
         """``(n, C)`` of logits ``(n, C)``; ``several``: of labels that do not exclude each other."""
         if self.temperature == 1.0:
-            return scores_of(logits, "multi_label_classification" if several else "single_label_classification")
+            return sigmoid(logits) if several else softmax(logits)
         return probabilities_at(logits, self.temperature, several=several)
 
     def labels(self, logits: npt.ArrayLike, *, several: bool) -> npt.NDArray[np.number]:

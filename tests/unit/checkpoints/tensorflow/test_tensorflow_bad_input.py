@@ -17,7 +17,8 @@ from bertkit.checkpoints.tensorflow.bundle import open_bundle
 from bertkit.checkpoints.tensorflow.index_table import MAX_ENTRIES, MAX_INDEX_BYTES, read_table
 from bertkit.checkpoints.tensorflow.variables import ArchiveReader, find_index, open_archive
 from bertkit.errors import CheckpointError, InputError, ResourceError
-from bertkit.model.convert import Wishes, convert
+from bertkit.model.convert import Overrides, convert
+from bertkit.model.convert_sources import TensorFlowSource
 from disk_helpers import largest_file
 from tensorflow_helpers import (
     GOLDEN,
@@ -264,6 +265,13 @@ def test_a_config_of_another_model(tmp_path: Path) -> None:
         convert(folder, tmp_path / "out")
 
 
+def test_a_bias_without_its_matrix() -> None:
+    archive = open_archive(GOLDEN / "classifier" / "model.ckpt-7.index")
+    del archive.tensors["classifier.weight"]  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=r"(?s)missing \(1\).*classifier\.weight"):
+        TensorFlowSource(archive, Overrides(config=GOLDEN / "original" / "bert_config.json"))
+
+
 def test_what_find_index_takes(tmp_path: Path) -> None:
     folder = copy_of("classifier", tmp_path / "c")
     named = folder / "model.ckpt-0.index"
@@ -279,16 +287,16 @@ def test_what_find_index_takes(tmp_path: Path) -> None:
     assert find_index(tmp_path / "none") is None
 
 
-def test_wishes_and_targets(tmp_path: Path) -> None:
+def test_overrides_and_targets(tmp_path: Path) -> None:
     source = GOLDEN / "original"
     with pytest.raises(InputError, match=r"unknown class .BertForTokenClasification.*did you mean"):
-        convert(source, tmp_path / "a", wishes=Wishes(model="BertForTokenClasification"))
+        convert(source, tmp_path / "a", overrides=Overrides(model_class="BertForTokenClasification"))
     with pytest.raises(CheckpointError, match="does not fit BertForQuestionAnswering"):
-        convert(source, tmp_path / "a", wishes=Wishes(model="BertForQuestionAnswering"))
+        convert(source, tmp_path / "a", overrides=Overrides(model_class="BertForQuestionAnswering"))
     with pytest.raises(CheckpointError, match=r"nowhere\.json does not exist"):
-        convert(source, tmp_path / "a", wishes=Wishes(config=tmp_path / "nowhere.json"))
+        convert(source, tmp_path / "a", overrides=Overrides(config=tmp_path / "nowhere.json"))
     with pytest.raises(CheckpointError, match=r"nowhere\.txt does not exist"):
-        convert(source, tmp_path / "a", wishes=Wishes(vocabulary=tmp_path / "nowhere.txt"))
+        convert(source, tmp_path / "a", overrides=Overrides(vocab=tmp_path / "nowhere.txt"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
     with pytest.raises(InputError, match="exists already"):
@@ -296,10 +304,10 @@ def test_wishes_and_targets(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
     (tmp_path / "empty").mkdir()
     (tmp_path / "cased.txt").write_text((source / "vocab.txt").read_text().replace("river", "River"))
-    done = convert(source, tmp_path / "empty", wishes=Wishes(vocabulary=tmp_path / "cased.txt"))
+    done = convert(source, tmp_path / "empty", overrides=Overrides(vocab=tmp_path / "cased.txt"))
     assert "the tokenizer keeps capitals, because its vocabulary has 'River'" in done.notes
-    with pytest.raises(InputError, match="model can only be given for a TensorFlow checkpoint"):
-        convert(tmp_path / "empty", tmp_path / "b", wishes=Wishes(model="BertModel"))
+    with pytest.raises(InputError, match=r"only a TensorFlow checkpoint takes model-class; this one has"):
+        convert(tmp_path / "empty", tmp_path / "b", overrides=Overrides(model_class="BertModel"))
 
 
 def test_a_vocabulary_that_no_tokenizer_reads(tmp_path: Path) -> None:
@@ -308,7 +316,7 @@ def test_a_vocabulary_that_no_tokenizer_reads(tmp_path: Path) -> None:
         with pytest.raises(
             CheckpointError, match=r"has a vocabulary that bertkit cannot read.* the result.*--vocab FILE"
         ):
-            convert(GOLDEN / "original", tmp_path / "out", wishes=Wishes(vocabulary=tmp_path / name))
+            convert(GOLDEN / "original", tmp_path / "out", overrides=Overrides(vocab=tmp_path / name))
     assert not (tmp_path / "out").exists()
 
 
@@ -316,9 +324,9 @@ def test_a_full_disk_outside_the_weights(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes(b"word\n" * 20_000)
     with (
         largest_file(50_000),
-        pytest.raises(ResourceError, match=r"cannot write to .*Nothing was left there; free some space"),
+        pytest.raises(ResourceError, match=r"File too large\. No conversion was finished; .*has space"),
     ):
-        convert(GOLDEN / "original", tmp_path / "out", wishes=Wishes(vocabulary=tmp_path / "vocab.txt"))
+        convert(GOLDEN / "original", tmp_path / "out", overrides=Overrides(vocab=tmp_path / "vocab.txt"))
     assert [entry.name for entry in tmp_path.iterdir()] == ["vocab.txt"]
 
 

@@ -338,6 +338,8 @@ def test_the_repair_rule() -> None:
         (["B-A E-A O", "S-A O S-B", "-"], "BIOES", 1),
         (["B-A I-A O E-mail person"], "IOB1", 1),
         (["O O"], "BIO", 0),
+        (["A-B A-I O B-B"], "BIO", 0),
+        (["A-I A-I O A-I A-B"], "IOB1", 0),
     ],
 )
 def test_the_scheme_is_found_out(sentences: list[str], scheme: str, repaired: int) -> None:
