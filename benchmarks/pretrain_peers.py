@@ -29,7 +29,8 @@ from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.model.models import BertForPreTraining
 from bertkit.optim import adamw, parameter_groups
 from bertkit.training.trainer.batch_plan import Prefetched
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 
 RATE, DECAY, EPS, CLIP = 1e-4, 0.01, 1e-6, 1.0
 #: Untimed steps at the start of a turn.

@@ -22,7 +22,8 @@ from bertkit.optim import adamw, lamb, linear_schedule, parameter_groups
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 from bertkit.training.trainer.parallel import SINGLE, Parallel, parallel_from_environment
 from bertkit.training.trainer.snapshot import Snapshot, save_snapshot
 from training_helpers import TINY, ToyData

@@ -16,7 +16,8 @@ from bertkit.data.store.prepare import prepare
 from bertkit.data.store.token_store import TokenStore
 from bertkit.tokenization import BertTokenizer
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-from bertkit.training.trainer.loop import StepResult, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import StepResult
 
 WORDS = "the cat dog sat ran on under mat tree . a red blue".split()
 SHAPE = BertConfig(

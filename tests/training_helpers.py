@@ -19,7 +19,8 @@ from bertkit.tasks import Columns, TextTask
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 
 TINY = BertConfig(
     vocab_size=101,

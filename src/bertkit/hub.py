@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from bertkit.config.bert_config import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.models import BertModel
+from bertkit.system.paths import user_path
 from bertkit.tokenization import BertTokenizer
 
 __all__ = ["INPUTS", "Encoder", "KerasLayer", "Preprocess"]
@@ -169,7 +170,7 @@ def KerasLayer(handle: str | Path, trainable: bool = False) -> Preprocess | Enco
     Raises:
         CheckpointError: neither a vocabulary nor a model can be read.
     """
-    path = Path(handle).expanduser()
+    path = user_path(handle)
     only_words = path.is_file() and path.suffix == ".txt"
     if only_words or (path.is_dir() and not (path / CONFIG).exists()):
         return Preprocess(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,20 @@ def test_a_store_is_known_in_every_state(store: Path, capsys: pytest.CaptureFixt
     finally:
         (store / "progress.json").unlink(missing_ok=True)
         manifest.write_text(content)
+
+
+def test_the_hashes_of_a_store_are_checked_on_request(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(store), "--verify"]) == 0
+    assert capsys.readouterr().out.endswith("every shard has the hash that the manifest gives\n")
+    assert main(["inspect", str(store), "--against", str(store)]) == 2
+    assert "--against compares models only" in capsys.readouterr().err
+    copy = shutil.copytree(store, tmp_path / "copy")
+    (shard,) = copy.glob("*.parquet")
+    shard.write_bytes(shard.read_bytes().replace(b"parquet-cpp", b"PARQUET-CPP"))  # in the footer, without a checksum
+    assert main(["inspect", str(copy), "--verify"]) == 3
+    assert "is damaged" in capsys.readouterr().err
 
 
 def test_a_training_state_is_called_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

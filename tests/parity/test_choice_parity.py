@@ -15,7 +15,8 @@ from bertkit.ragged import GroupSet, Ragged, boundaries_of
 from bertkit.tasks.choices.task import SWAG
 from bertkit.tasks.choices.workflow import ChoiceWorkflow
 from bertkit.training.trainer.batch_plan import EpochPlan
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 from training_helpers import TINY
 
 transformers = pytest.importorskip("transformers")

@@ -30,7 +30,8 @@ from bertkit.model.models import (
 )
 from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.training.trainer.batch_plan import EpochPlan
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 from training_helpers import TINY
 
 transformers = pytest.importorskip("transformers")

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, write_json, write_line
 from bertkit.errors import CheckpointError, ConfigError, shorten
+from bertkit.system.paths import user_path
 
 _STEP = re.compile(r"step-\d{8}")
 
@@ -19,7 +20,7 @@ def inspect(
     /,
     *,
     verify: Annotated[
-        bool, Parameter(negative=(), help="Run a fixed sentence and show a fingerprint of every layer.")
+        bool, Parameter(negative=(), help="Show a fingerprint of every layer; of a token store, check every hash.")
     ] = False,
     against: Annotated[
         str | None,
@@ -36,8 +37,9 @@ def inspect(
 
     --verify runs a fixed sentence and shows a few numbers of every layer: a
     fingerprint of what the model computes. It is compared with --against, or with
-    the fingerprint.json beside the weights, which 'bertkit convert' writes. Exit
-    code 4 if they differ.
+    the fingerprint.json next to the weights, which 'bertkit convert' writes. Exit
+    code 4 if they differ. Of a token store, --verify checks the hash of every
+    shard: exit code 3 if one is damaged.
 
     For example:
 
@@ -46,21 +48,23 @@ def inspect(
         bertkit inspect store
         bertkit inspect copy --against original
     """
-    folder = Path(model).expanduser()
+    folder = user_path(model)
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     _refuse_training_state(folder, names)
-    if verify or against is not None:
-        if _is_store(names):
-            raise ConfigError(f"{folder} is a token store; only models can be verified")
-        return _verify(model, against, common)
     if _is_store(names):
+        if against is not None:
+            raise ConfigError(f"{folder} is a token store; --against compares models only")
         from bertkit.data.store.store_report import inspect_store
 
-        common.report(inspect_store(folder))
-    else:
-        from bertkit.checkpoints.inspect import inspect as look_at_model
+        common.report(inspect_store(folder, verify=verify))
+        if verify and not common.json:
+            write_line("\nevery shard has the hash that the manifest gives")
+        return 0
+    if verify or against is not None:
+        return _verify(model, against, common)
+    from bertkit.checkpoints.inspect import inspect as look_at_model
 
-        common.report(look_at_model(model))
+    common.report(look_at_model(model))
     return 0
 
 

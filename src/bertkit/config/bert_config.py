@@ -18,6 +18,7 @@ from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAM
 from bertkit.errors import CheckpointError, ConfigError, ResourceError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, read_regular, strict_json
 from bertkit.system.validated_settings import Settings
 
@@ -295,7 +296,7 @@ class BertConfig(Settings):
             CheckpointError: ``folder`` is a file.
             ResourceError: the file cannot be written.
         """
-        target = Path(folder).expanduser()
+        target = user_path(folder)
         if target.exists() and not target.is_dir():
             raise CheckpointError(f"{target} is a file; give the name of a folder")
         self.to_json_file(target / CONFIG)

@@ -13,7 +13,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from bertkit.ragged import Ints
+
 UInt64 = NDArray[np.uint64]
 #: Counters of any integer type.
 Integers = NDArray[np.integer]
@@ -67,7 +68,7 @@ def uniform(key: Key, counters: Integers) -> NDArray[np.float64]:
     return (bits(key, counters) >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
 
-def below(key: Key, counters: Integers, bound: int | Int64) -> Int64:
+def below(key: Key, counters: Integers, bound: int | Ints) -> Ints:
     """Integers from 0 to ``bound`` - 1 (or one bound for each counter), equally likely up to ``bound`` / 2**53."""
     # The largest uniform number is 1 - 2**-53, and its product with any bound under 2**53 rounds to less than bound.
     return (uniform(key, counters) * bound).astype(np.int64)

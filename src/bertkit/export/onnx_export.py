@@ -38,6 +38,7 @@ from bertkit.ragged import Floats
 from bertkit.system.atomic_files import disk_guard, make_folder, sha256_file, sync_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Fact
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
@@ -116,7 +117,7 @@ def export_onnx(
         MissingExtraError: onnx, onnxscript or onnxruntime is not installed.
         ResourceError: the disk is full.
     """
-    target = Path(folder).expanduser()
+    target = user_path(folder)
     _check_request(model, target, variants, opset)
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
         require(package, extra="onnx", needed_for="exporting to ONNX")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, InputError, require
 from bertkit.system.json_files import printable
+from bertkit.system.paths import user_path
 from bertkit.tokenization import AutoTokenizer
 
 Variant = Literal["packed", "padded"]
@@ -37,7 +38,7 @@ class OnnxModel:
     """
 
     def __init__(self, folder: str | Path, variant: Variant | None = None, threads: int | None = None) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = user_path(folder)
         self.manifest = read_manifest(self.folder)
         there = list(self.manifest["variants"])
         if variant is not None and variant not in there:

@@ -176,9 +176,11 @@ def read_texts(source: Path, columns: Columns) -> Iterator[TextRow]:
             yield TextRow(text.removesuffix("\n").removesuffix("\r"), None, {})
         return
     table = open_table(source, columns, BadRows())
-    names = [find_column(source, table.columns, columns.text, "text", "--text")]
+    names = [find_column(source, table.columns, columns.text, "text", "choose one with --text")]
     if columns.text_pair:
-        names.append(find_column(source, table.columns, columns.text_pair, "second text", "--text-pair"))
+        names.append(
+            find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
+        )
     fields = ("text", "text_pair")
     same = tuple(field for column, field in zip(names, fields, strict=False) if column == field)
     for line, record in records(table):

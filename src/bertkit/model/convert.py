@@ -27,6 +27,7 @@ from bertkit.model.convert_sources import HubSource, Overrides, Source, TensorFl
 from bertkit.model.fingerprint import FINGERPRINT, Fingerprint, fingerprint, run
 from bertkit.system.atomic_files import held_lock, make_folder, sync_file, sync_folder
 from bertkit.system.model_sources import HUB_FILES, resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tokenization import AutoTokenizer
 
@@ -104,7 +105,7 @@ def convert(
         ConfigError: another process is writing ``target``.
         ResourceError: the disk is full.
     """
-    path, folder, overrides = Path(source).expanduser(), Path(target).expanduser(), overrides or Overrides()
+    path, folder, overrides = user_path(source), user_path(target), overrides or Overrides()
     if path.exists() or find_index(path) is None:  # otherwise it is the prefix of a TensorFlow checkpoint, not a file
         pickles = _PICKLE_FILES if trust_pickle else ()
         path = resolve(source, files=[*HUB_FILES, *_TENSORFLOW_FILES, *pickles], revision=revision)

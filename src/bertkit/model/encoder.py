@@ -53,9 +53,10 @@ class EncoderLayer(nn.Module):
         At the rows of the pooler alone a layer costs a quarter; with 15 % of the rows for a masked LM, a third.
         """
         attended, probs = self.attention(x_TD, layout, rows, want_probs)
-        return self._after_attention(x_TD if rows is None else x_TD.index_select(0, rows.rows), attended), probs
+        return self.after_attention(x_TD if rows is None else x_TD.index_select(0, rows.rows), attended), probs
 
-    def _after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+    def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The rest of the layer: dropout, residual, LayerNorm, feed-forward. It works row by row."""
         x = self.attention_norm(add_dropout(x, attended, self.attention_dropout.rate()))
         # The erf form can be fused into the product; see Linear.
         fused = self.hidden_act == "gelu"

@@ -23,6 +23,7 @@ from bertkit.errors import CheckpointError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.loading import load_model
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, read_regular, strict_json
 from bertkit.system.validated_settings import explain_validation
 from bertkit.tokenization import AutoTokenizer
@@ -72,10 +73,10 @@ class Fingerprint:
             content = content.get("fingerprint", content)  # the whole output of inspect --verify --json
             return TypeAdapter(cls).validate_python(content)
         except ValidationError as error:
-            said = explain_validation(error, [])
+            reason = explain_validation(error, [])
         except (ValueError, AttributeError) as error:
-            said = str(error)
-        raise CheckpointError(f"{file} is not the fingerprint of a model: {said[:300]}")
+            reason = str(error)
+        raise CheckpointError(f"{file} is not the fingerprint of a model: {reason[:300]}")
 
     def render(self) -> str:
         """A table for a terminal."""
@@ -84,8 +85,8 @@ class Fingerprint:
             for name, one in self.activations.items()
         ]
         width = max(len(row[0]) for row in rows)
-        said = "fixed ids, because no tokenizer can be loaded" if self.sentence is None else repr(self.sentence)
-        lines = [f"fingerprint of {self.model} on {said} ({len(self.input_ids)} tokens)"]
+        text = "fixed ids, because no tokenizer can be loaded" if self.sentence is None else repr(self.sentence)
+        lines = [f"fingerprint of {self.model} on {text} ({len(self.input_ids)} tokens)"]
         lines.append(f"  {'':<{width}}  {'mean':>9}  {'sd':>9}  some values")
         lines += [f"  {name:<{width}}  {mean:>9}  {sd:>9}  {values}" for name, mean, sd, values in rows]
         return "\n".join(lines)
@@ -108,7 +109,7 @@ def expected_fingerprint(name_or_path: str | Path, against: str | None) -> tuple
     It is that of ``against``, another model or a file; None looks for ``fingerprint.json`` beside the weights.
     """
     if against is not None:
-        file = Path(against).expanduser()
+        file = user_path(against)
         is_answer = file.suffix == ".json" and not file.name.endswith(".index.json") and file.is_file()
         return against, Fingerprint.from_file(file) if is_answer else fingerprint(against)
     beside = config_path(resolve(name_or_path)).with_name(FINGERPRINT)

@@ -1,7 +1,4 @@
-"""What sits on top of the encoder: pooler, masked LM, next sentence, replaced tokens.
-
-Task classifiers are single linear layers.
-"""
+"""What sits on top of the encoder: pooler, masked LM, next sentence, replaced tokens. Classifiers are linear layers."""
 
 from __future__ import annotations
 

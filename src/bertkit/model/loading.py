@@ -29,6 +29,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize
 from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
 
 ModelT = TypeVar("ModelT", bound=ConfiguredModel)
 
@@ -204,7 +205,7 @@ class _NoRandom(TorchFunctionMode):
 
 
 def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:
-    """Initialise the requested parts as in a new model, with a separate generator."""
+    """Initialize the requested parts as in a new model, with a separate generator."""
     generator = torch.Generator().manual_seed(seed)
     for part in table.new_parts:
         owners = {row.ours.rpartition(".")[0]: None for row in table.of(Status.NEW) if row.part == part}
@@ -221,4 +222,4 @@ def save_model(model: ConfiguredModel, folder: str | Path) -> None:
     if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
         config = config.replace(num_labels=2)  # transformers takes the size of these heads from the labels
     tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
-    write_folder(Path(folder).expanduser(), config, dict(tensors))
+    write_folder(user_path(folder), config, dict(tensors))

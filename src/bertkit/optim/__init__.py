@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from torch import nn
 from torch.optim import Optimizer
@@ -37,7 +36,6 @@ __all__ = [
     "AdamWeightDecay",
     "Lamb",
     "Muon",
-    "OptimizerName",
     "Schedule",
     "adamw",
     "budget_schedule",
@@ -53,8 +51,6 @@ __all__ = [
     "trapezoid_schedule",
 ]
 
-OptimizerName = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
-
 #: Each takes parameter groups and ``learning_rate=``. ``adam-weight-decay`` is the original's, without bias correction.
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": adamw,
@@ -65,7 +61,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 
 
 def make_optimizer(
-    name: OptimizerName | str,
+    name: str,
     model: nn.Module,
     *,
     learning_rate: float,

@@ -175,11 +175,12 @@ def sha256_file(path: Path) -> str:
 
 @contextlib.contextmanager
 def disk_guard(
-    folder: Path, needed_bytes: int, *, what: str, advice: str = "Free some space and try again"
+    folder: Path, needed_bytes: int, *, what: str, advice: str | None = "Free some space and try again"
 ) -> Iterator[None]:
     """Refuse work that does not fit into an existing folder's disk, and turn "no space left" into a clear error.
 
-    ``advice``, what to do next, ends the message; only the caller knows how its work continues.
+    ``advice``, what to do next, ends the message; only the caller knows how its work continues. None for a reason that
+    is part of another message.
     """
     if shutil.disk_usage(folder).free < needed_bytes:
         raise ResourceError(_explain(folder, needed_bytes, what, None, advice))
@@ -204,8 +205,9 @@ def _no_space(error: OSError | SafetensorError) -> int | None:
     return next((number for number in _NO_SPACE if f"os error {number}" in str(error)), None)
 
 
-def _explain(folder: Path, needed: int, what: str, reason: str | None, advice: str) -> str:
+def _explain(folder: Path, needed: int, what: str, reason: str | None, advice: str | None) -> str:
     if reason is None:
         free = shutil.disk_usage(folder).free
         reason = f"it needs about {needed / 1e6:,.0f} MB and {free / 1e6:,.0f} MB are free"
-    return f"no room for {what} in {folder}: {reason}. Nothing was overwritten. {advice}"
+    then = "" if advice is None else f". Nothing was overwritten. {advice}"
+    return f"no room for {what} in {folder}: {reason}{then}"

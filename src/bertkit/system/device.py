@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, counted
 
 
 def find_device(device: str | int | torch.device | None) -> torch.device:
@@ -26,8 +26,7 @@ def find_device(device: str | int | torch.device | None) -> torch.device:
     except (RuntimeError, TypeError):
         raise ConfigError(f"unknown device {device!r}; use 'cpu', 'cuda', 'cuda:1', 'auto' or a GPU's number") from None
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        gpus = "1 CUDA device" if count == 1 else f"{count} CUDA devices"
+        gpus = counted(torch.cuda.device_count(), "CUDA device")
         raise ConfigError(f"no device {str(found)!r}: this machine has {gpus}; use 'cpu', or leave it out")
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("no device 'mps' on this machine; use 'cpu', or leave it out")

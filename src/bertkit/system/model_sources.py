@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, did_you_mean
+from bertkit.system.paths import looked_in, user_path
 
 #: Files fetched from a Hub repository: safetensors, configs, vocabularies. Never pickles, never code.
 HUB_FILES = (
@@ -51,7 +52,7 @@ def resolve(name_or_path: str | Path, *, files: Sequence[str] | None = None, rev
     name = os.fspath(name_or_path)
     if not name or "\0" in name:
         raise InputError(f"a model is named by a folder, a file or a Hub name; got {name!r}")
-    path = Path(name).expanduser()
+    path = user_path(name)
     if _exists(path):
         if revision not in (None, "main"):
             raise CheckpointError(f"{path} is a local path and has no revisions; got revision={revision!r}")
@@ -73,13 +74,13 @@ def _exists(path: Path) -> bool:
 
 
 def _no_such_path(path: Path) -> str:
-    """That nothing is there, with the most similar name beside it."""
+    """That nothing is there, and the most similar name in that folder."""
     parent = path.parent
     try:
         near = did_you_mean(path.name, sorted(entry.name for entry in parent.iterdir()))
     except OSError:
         near = ""
-    return f"no folder or file {str(path)!r} in {Path.cwd()}{near}"
+    return f"no folder or file {str(path)!r}{looked_in(path)}{near}"
 
 
 @contextmanager

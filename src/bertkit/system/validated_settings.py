@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
@@ -38,6 +38,9 @@ class Settings(BaseModel):
 
 def _expected(kind: object) -> str:
     kinds = get_args(kind) or (kind,)
+    choices = [str(name) for part in (kind, *kinds) if get_origin(part) is Literal for name in get_args(part)]
+    if choices:
+        return f"one of {', '.join(choices)}"
     return "a number" if {int, float} & set(kinds) else "text" if str in kinds else "another type"
 
 

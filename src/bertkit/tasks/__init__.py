@@ -13,7 +13,7 @@ from bertkit.tasks.reading.splits import split_of, splits_of
 from bertkit.tasks.registry import Task, get_task, task_from_dict, task_to_dict
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.csv_task import csv_task
-from bertkit.tasks.text.glue import GLUE_TASKS, IMDB, TWEETS
+from bertkit.tasks.text.glue import IMDB, TWEETS, WHOLE_GLUE
 from bertkit.tasks.text.reading import load_split
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask, diagnose, score
@@ -48,8 +48,8 @@ __all__ = [
     "tfidf_baseline",
 ]
 
-#: The text tasks with a dev file, by name; :func:`get_task` knows more.
-TASKS: Mapping[str, TextTask] = {task.name: task for task in (*GLUE_TASKS, IMDB, TWEETS)}
+#: The built-in text tasks that have labels and one dev set at most, by name: not ``mnli``, which :func:`get_task` has.
+TASKS: Mapping[str, TextTask] = {task.name: task for task in (*WHOLE_GLUE, IMDB, TWEETS) if not task.more_dev}
 
 
 def task_of(name: str, data: str | Path) -> Task:

@@ -26,6 +26,9 @@ from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
 #: Examples of a split that are cut to pieces, the longest tokens that they are cut to, and their common tokens.
 CUT_EXAMPLES, CUT_LENGTH, CUT_OVERLAP = 200, 48, 8
 
+#: How spoilt copies are written: a byte order mark takes precedence over the encoding of the task's own files.
+MARKED = "utf-8-sig"
+
 TaskT = TypeVar("TaskT", bound=Task)
 RowT = TypeVar("RowT", bound=Located)
 
@@ -52,8 +55,8 @@ class Battery(ABC, Generic[TaskT, RowT]):
     """The checks of one kind of task, whose files are in ``folder``."""
 
     #: Reported once :meth:`check_rows` and :meth:`check_cut` have passed.
-    rows_told: ClassVar[str] = "examples; labels round-trip"
-    cut_told: ClassVar[str] = ""
+    rows_passed: ClassVar[str] = "examples; labels round-trip"
+    cut_passed: ClassVar[str] = ""
 
     def __init__(self, task: TaskT, folder: str | Path) -> None:
         self.task = task
@@ -67,14 +70,14 @@ class Battery(ABC, Generic[TaskT, RowT]):
         for split in (split for split in SPLITS if split in files):
             rows = self.load(self.folder, split)
             self.check_rows(rows, split)
-            passed.append(f"{split}: {len(rows):,} {self.rows_told}")
+            passed.append(f"{split}: {len(rows):,} {self.rows_passed}")
             if self.workflow.has_labels(rows):
                 for name, value in self.perfect(rows).items():
                     assert abs(value - 1.0) < 1e-9, f"{self.task.name}: {name} of perfect predictions is {value}"
                 passed.append(f"{split}: perfect predictions score 1.0")
-                if self.cut_told:
+                if self.cut_passed:
                     self.check_cut(rows[:CUT_EXAMPLES])
-                    passed.append(f"{split}: {self.cut_told}")
+                    passed.append(f"{split}: {self.cut_passed}")
             if kind_of(files[split]) not in (".parquet", ".xlsx"):
                 self._check_files(split, files[split], rows[0])
                 passed.append(f"{split}: empty and damaged files, and bad rows by their place, are refused")
@@ -110,8 +113,8 @@ class Battery(ABC, Generic[TaskT, RowT]):
         return []
 
     def _check_files(self, split: Split, path: Path, first: RowT) -> None:
-        lines = list(Lines(path, BadRows()))
-        name = path.name
+        encoding = getattr(getattr(self.task, "columns", None), "encoding", None)
+        lines, name = list(Lines(path, BadRows(), encoding)), path.name
         for suffix in COMPRESSIONS:
             name = name.removesuffix(suffix)
         with tempfile.TemporaryDirectory() as folder:
@@ -119,20 +122,28 @@ class Battery(ABC, Generic[TaskT, RowT]):
             spoilt.write_bytes(b"")
             self._refused(spoilt, split, str(spoilt))
             packed = spoilt.with_name(f"{name}.xz")
-            packed.write_bytes(lzma.compress("".join(lines[:50]).encode())[:-20])
+            packed.write_bytes(lzma.compress("".join(lines[:50]).encode(MARKED))[:-20])
             self._refused(packed, split, str(packed))
-            for bad, place in self.spoil(lines, path, first):
-                spoilt.write_text("".join(bad), encoding="utf-8", errors="surrogateescape", newline="")
+            array = kind_of(path) == ".json" and "".join(lines).lstrip().startswith("[")
+            for bad, place in _spoil_array(lines, first.row) if array else self.spoil(lines, path, first):
+                spoilt.write_text("".join(bad), encoding=MARKED, errors="surrogateescape", newline="")
                 self._refused(spoilt, split, f"{spoilt}:{place}")
 
     def _refused(self, path: Path, split: Split, said: str) -> None:
         try:
             self.load(path, split)
         except DataError as error:
-            told = str(error)
+            got = str(error)
         else:
-            told = "no error"
-        assert said in told, f"{self.task.name}: a spoilt file gave {told!r}, expected an error that says {said!r}"
+            got = "no error"
+        assert said in got, f"{self.task.name}: a spoilt file gave {got!r}, expected an error that says {said!r}"
+
+
+def _spoil_array(lines: Sequence[str], number: int) -> Iterator[tuple[list[str], str]]:
+    """An array of JSON objects with a record that is none, and with a wrong byte; as :meth:`Battery.spoil`."""
+    records = json.loads("".join(lines))
+    yield [json.dumps([*records[: number - 1], "x", *records[number:]])], f"{number}: "
+    yield ["caf\udce9\n", *lines[:9]], "1: "
 
 
 def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizer:

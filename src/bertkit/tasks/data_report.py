@@ -37,15 +37,15 @@ class SplitFacts:
         """The text without the name of the split, rows that were left out last."""
         return [*self._body, *(f"LEFT OUT: {counted(n, self._unit)}, {kind}" for kind, n in self._skipped.items())]
 
-    def tell(self, line: str, **facts: Fact) -> None:
+    def add(self, line: str, **facts: Fact) -> None:
         """Note facts, and a line about them unless it is empty."""
         self.facts.update(facts)
         self._body += [line] if line else []
 
     def count(self, name: str, number: int, noun: str, what: str, *, mark: str = "") -> None:
         """Note a count, with a line ``MARK: 3 rows what`` unless it is 0."""
-        told = f"{counted(number, noun)} {what}"
-        self.tell((f"{mark}: {told}" if mark else told) if number else "", **{name: number})
+        line = f"{counted(number, noun)} {what}"
+        self.add((f"{mark}: {line}" if mark else line) if number else "", **{name: number})
 
     def count_repeats(self, keys: Sequence[Hashable], meanings: Sequence[Hashable], what: tuple[str, str]) -> None:
         """Count rows with the key of an earlier one, and rows whose duplicates have another meaning.
@@ -55,10 +55,10 @@ class SplitFacts:
         found = grouped(keys, meanings)
         several = sum(len(found[key]) > 1 for key in keys)
         duplicates = len(keys) - len(found)
-        told = f"duplicates: {counted(duplicates, self._unit)} with the {what[0]} of an earlier one"
-        self.tell(told, duplicates=duplicates)
-        torn = f"with the same {what[0]} but several {what[1]}"
-        self.count("contradictions", several, self._unit, torn, mark="CONTRADICTIONS")
+        line = f"duplicates: {counted(duplicates, self._unit)} with the {what[0]} of an earlier one"
+        self.add(line, duplicates=duplicates)
+        conflicting = f"with the same {what[0]} but several {what[1]}"
+        self.count("contradictions", several, self._unit, conflicting, mark="CONTRADICTIONS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ def find_leaks(
         if name == "train" or "train" not in splits:
             continue
         overlap[name] = sum(key(row) in known for row in rows)
-        total, told = len(rows), more(name)
+        total, agreeing = len(rows), more(name)
         share = f"{overlap[name]:,} of {total:,} {name} {unit}s ({100 * overlap[name] / max(total, 1):.1f} %)"
-        found = overlap[name] or told
-        lines.append(f"LEAK: {share} are also in train{told}" if found else f"no overlap between train and {name}")
+        found = overlap[name] or agreeing
+        lines.append(f"LEAK: {share} are also in train{agreeing}" if found else f"no overlap between train and {name}")
     return overlap, tuple(lines)
 
 
@@ -121,11 +121,11 @@ def grouped(keys: Sequence[KeyT], values: Sequence[ValueT]) -> dict[KeyT, set[Va
 def shares(counts: Mapping[str, int], limit: int = 12) -> str:
     """``a 3 (75.0 %), b 1 (25.0 %)``: all in order, or only the most frequent if there are many."""
     total = max(1, sum(counts.values()))
-    told = list(counts.items())
-    if len(told) > limit:
-        told = Counter(counts).most_common(limit)
-        told.append((f"and {len(counts) - limit} more", total - sum(count for _, count in told)))
-    return ", ".join(f"{name} {count:,} ({100 * count / total:.1f} %)" for name, count in told)
+    shown = list(counts.items())
+    if len(shown) > limit:
+        shown = Counter(counts).most_common(limit)
+        shown.append((f"and {len(counts) - limit} more", total - sum(count for _, count in shown)))
+    return ", ".join(f"{name} {count:,} ({100 * count / total:.1f} %)" for name, count in shown)
 
 
 def label_warnings(names: Iterable[str]) -> tuple[str, ...]:

@@ -71,11 +71,7 @@ def carve(
     held: set[int] = set()
     for groups in _strata(examples, share, key):
         order = [groups[number] for number in generator.permutation(len(groups)).tolist()]
-        taken = take_groups(order, share)
-        if not taken and len(groups) > 1:
-            least: list[int] = min(order, key=len)
-            taken = set(least)  # a label that is never held out could not be evaluated
-        held |= taken
+        held |= take_groups(order, share)
     if not held:
         raise DataError(f"{len(examples)} rows are too few to hold any out: every label has one text only")
     return part(examples, held)
@@ -92,17 +88,19 @@ def shuffled(groups: Sequence[list[int]], seed: int) -> list[list[int]]:
     return [groups[number] for number in np.random.Generator(np.random.PCG64(seed)).permutation(len(groups)).tolist()]
 
 
-def take_groups(order: Sequence[Sequence[int]], share: float, *, first_always: bool = False) -> set[int]:
+def take_groups(order: Sequence[Sequence[int]], share: float, *, or_smallest: bool = True) -> set[int]:
     """Rows of whole groups, as near to a share of all rows as groups allow; never those of the last group.
 
-    ``first_always`` takes the first group, however large.
+    Where each of two groups or more is too large, those of the smallest: what is never held out could not be evaluated.
+    ``or_smallest=False``: none.
     """
     wanted = sum(map(len, order)) * share
     taken: set[int] = set()
     for group in order[:-1]:
-        if (first_always and not taken) or len(taken) + len(group) / 2 <= wanted:
+        if len(taken) + len(group) / 2 <= wanted:
             taken.update(group)
-    return taken
+    smallest: Sequence[int] = min(order, key=len) if or_smallest and len(order) > 1 else ()
+    return taken or set(smallest)
 
 
 def group_rows(keys: Iterable[Hashable]) -> list[list[int]]:

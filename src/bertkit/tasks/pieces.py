@@ -12,7 +12,7 @@ import numpy as np
 from bertkit.ragged import Ids, Ints, boundaries_of, gather
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
-#: Texts that are tokenised together; the offsets of each piece take a hundred bytes until they are numbers.
+#: Texts that are tokenized together; the offsets of each piece take a hundred bytes until they are numbers.
 TEXTS_AT_ONCE = 256
 
 

@@ -119,4 +119,5 @@ def task_from_dict(values: Mapping[str, Any]) -> Task:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise CheckpointError(f"a task's {place} is {first['input']!r:.60}: {first['msg']}") from None
+        what = f"a task's {place} is {first['input']!r:.60}" if place else "a task's fields do not fit each other"
+        raise CheckpointError(f"{what}: {first['msg']}") from None

@@ -31,9 +31,9 @@ Points = Sequence[tuple[int, float]]
 
 #: Inches and dots an inch: 8 x 5 at 100 is 800 x 500 pixels.
 WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
-#: Colours that stay apart for colour-blind readers and in grey (Okabe & Ito).
+#: Colors that stay apart for color-blind readers and in grey (Okabe & Ito).
 BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#999999", "#000000"
-SCORE_COLOURS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
+SCORE_COLORS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
 #: From this many labels on, the numbers in a confusion matrix would not be readable.
 MOST_NUMBERS = 25
 
@@ -143,7 +143,7 @@ def _draw_score(axes: Axes, epochs: Sequence[Record], metric: str) -> Axes | Non
 
 
 def confusion(matrix: npt.ArrayLike, labels: Sequence[str], path: str | Path) -> Path:
-    """A confusion matrix: colour is the share of the true label's rows, the number is the count.
+    """A confusion matrix: color is the share of the true label's rows, the number is the count.
 
     ``matrix`` has counts ``(C, C)``: a row for each true label, a column for each predicted one.
     """
@@ -213,9 +213,9 @@ def scores_by_type(by_type: Mapping[str, Mapping[str, float]], path: str | Path)
     kinds = sorted(by_type, key=lambda kind: (-by_type[kind]["support"], kind))[:MOST_NUMBERS]
     figure, axes = _figure(6.5, 1.2 + 0.55 * max(len(kinds), 1))
     places = np.arange(len(kinds))
-    for shift, (name, colour) in zip((-0.26, 0.0, 0.26), SCORE_COLOURS.items(), strict=True):
+    for shift, (name, color) in zip((-0.26, 0.0, 0.26), SCORE_COLORS.items(), strict=True):
         values = [by_type[kind][name] for kind in kinds]
-        axes.barh(places + shift, values, height=0.24, color=colour, label=name)
+        axes.barh(places + shift, values, height=0.24, color=color, label=name)
         for place, value in zip(places + shift, values, strict=True):
             axes.text(value + 0.01, place, f"{value:.2f}", va="center", fontsize=8, color="#404040")
     axes.set_yticks(places, [f"{_plain(kind)} ({int(by_type[kind]['support']):,})" for kind in kinds])

@@ -58,6 +58,8 @@ def test_unknown_field_is_an_error_with_a_suggestion():
         ({"layer_norm_eps": float("nan")}, "layer_norm_eps"),
         ({"layer_norm_eps": True}, "layer_norm_eps = True: expected a number, got a boolean"),
         ({"attention_probs_dropout_prob": False}, "attention_probs_dropout_prob = False"),
+        ({"hidden_act": True}, "hidden_act = True: expected one of gelu, gelu_new, relu, got a boolean"),
+        ({"problem_type": False}, "problem_type = False: expected one of regression, single_"),
         ({"num_hidden_layers": True}, "num_hidden_layers = True"),
     ],
 )

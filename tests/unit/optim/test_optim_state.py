@@ -12,7 +12,8 @@ from bertkit.batch import Batch
 from bertkit.errors import ConfigError
 from bertkit.optim import OPTIMIZERS, budget_schedule, linear_schedule, make_optimizer, set_learning_rate
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 from training_helpers import ToyData, no_dropout, tiny_model, weights
 
 DATA = ToyData()

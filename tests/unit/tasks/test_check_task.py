@@ -40,6 +40,19 @@ def test_battery_on_several_labels(tmp_path: Path) -> None:
     assert len(check_task(csv_task(tmp_path, label=("p", "q")), tmp_path)) == 5
 
 
+def test_battery_on_arrays_and_other_encodings(tmp_path: Path) -> None:
+    rows = [{"text": f"né {n}", "label": n % 2} for n in range(4)]
+    (tmp_path / "train.json").write_text(json.dumps(rows, indent=1))
+    assert len(check_task(csv_task(tmp_path), tmp_path)) == 5
+    (tmp_path / "train.json").unlink()
+    lines = [f"{row['text']},{row['label']}\n" for row in rows]
+    (tmp_path / "train.csv").write_text("".join(["text,label\n", *lines]), encoding="cp1252")
+    assert len(check_task(csv_task(tmp_path, encoding="cp1252"), tmp_path)) == 5
+    choices = [{"sent1": "q", "ending0": "a", "ending1": "b", "label": n} for n in (0, 1)]
+    (tmp_path / "swag.json").write_text(json.dumps(choices))
+    assert len(check_task(get_task("swag"), tmp_path / "swag.json")) == 5
+
+
 class Silent(ChoiceBattery):
     """Cuts choices away and does not tell."""
 

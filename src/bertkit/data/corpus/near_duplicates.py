@@ -68,7 +68,7 @@ class DedupReport:
 
     def render(self) -> str:
         """The summary, followed by the first pairs."""
-        pairs = [f"  {source} dropped, the same as {twin}" for source, twin in self.examples]
+        pairs = [f"  {source} dropped, a duplicate of {twin}" for source, twin in self.examples]
         return "\n".join([f"duplicates: {self.summary()}", *pairs])
 
     def dropped(self, document: Document, twin: str) -> None:

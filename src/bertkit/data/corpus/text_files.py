@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from bertkit.errors import DataError, InputError, did_you_mean
 from bertkit.system.console import standard_input
+from bertkit.system.paths import looked_in, user_path
 
 #: Bytes read at a time.
 CHUNK_BYTES = 1 << 20
@@ -37,10 +38,11 @@ KINDS = {
     ".xml": "xml",
 }
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-_OPENERS: dict[str, Callable[[BinaryIO], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
+_OPENERS: dict[str, Callable[[BinaryIO], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile | pa.NativeFile]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
+    ".zst": lambda raw: pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd"),
 }
 
 #: What the decompressors raise on a damaged file.
@@ -56,9 +58,10 @@ KEPT_EXAMPLES = 10
 class CorpusReport:
     """What was read and skipped. Filled while documents are read; one report may serve several calls.
 
-    files: files read to their end. documents, sentences: yielded. bytes_read: after decompression; for a Parquet file,
-    bytes of its texts. file_bytes_read: on disk. empty_rows: table rows and dump pages without text. cut_documents:
-    cuts made in documents too long for memory. skipped: number of faults of each kind; examples: the first messages.
+    files: files gone through, whole or up to a fault. documents, sentences: yielded. bytes_read: after decompression;
+    for a Parquet file, bytes of its texts. file_bytes_read: on disk. empty_rows: table rows and dump pages without
+    text. cut_documents: cuts made in documents too long for memory. skipped: number of faults of each kind; examples:
+    the first messages.
     """
 
     files: int = 0
@@ -152,7 +155,7 @@ def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
 
 
 def _files_of(name: str, policy: Policy) -> list[Path]:
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.is_dir():
         files = (file for file in path.rglob("*") if _suffixes(file)[0] in KINDS and file.is_file())
         found = sorted(f for f in files if not any(part.startswith(".") for part in f.relative_to(path).parts))
@@ -169,13 +172,13 @@ def _files_of(name: str, policy: Policy) -> list[Path]:
         matches = (Path(match) for match in glob.glob(str(path), recursive=True))
         found = sorted(match for match in matches if not match.is_dir())
         if not found:
-            policy.bad("missing file", f"no file matches {name!r} (looked in {Path.cwd()}); check the pattern")
+            policy.bad("missing file", f"no file matches {name!r}{looked_in(path)}; check the pattern")
         return found
     try:
         near = did_you_mean(path.name, sorted(entry.name for entry in path.parent.iterdir()))
     except OSError:
         near = ""
-    policy.bad("missing file", f"there is no file {name!r} (looked in {Path.cwd()}){near}; check the name")
+    policy.bad("missing file", f"there is no file {name!r}{looked_in(path)}{near}; check the name")
     return []
 
 
@@ -222,11 +225,6 @@ def _opened(source: Source, stack: contextlib.ExitStack) -> tuple[BinaryIO, Bina
     """The decompressed file, and the file on disk, whose position is the progress; None for pipes, which have none."""
     if source.path is None:
         return standard_input(), None
-    raw: BinaryIO
-    if source.compression == ".zst":
-        raw = cast(BinaryIO, stack.enter_context(pa.OSFile(str(source.path), "rb")))
-        text = cast(BinaryIO, stack.enter_context(pa.CompressedInputStream(raw, "zstd")))
-        return text, raw if raw.seekable() else None
     raw = stack.enter_context(source.path.open("rb", buffering=0))
     opener = _OPENERS.get(source.compression)
     text = raw if opener is None else cast(BinaryIO, stack.enter_context(opener(raw)))

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertkit.data.counter_random import Int64, UInt64, below, bits, uniform
+from bertkit.data.counter_random import UInt64, below, bits, uniform
 from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.ragged import Flags, Ids, Ints
 from bertkit.tokenization import BertTokenizer
-
-Int32 = NDArray[np.int32]
-Bool = NDArray[np.bool_]
 
 #: ``token``: single word pieces (BERT). ``whole-word``: all pieces of a word (BERT's later release). ``span``: spans of
 #: words (SpanBERT, Joshi et al. 2019).
@@ -79,8 +76,8 @@ class MaskVocabulary:
     cls_id: int
     sep_id: int
     mask_id: int
-    continues: Bool
-    replacements: Int32
+    continues: Flags
+    replacements: Ids
 
     @classmethod
     def of_tokenizer(cls, tokenizer: BertTokenizer) -> MaskVocabulary:
@@ -127,17 +124,17 @@ class _Rows:
     counter: number of each token's first draw, by its position in its row ``(T,)``.
     """
 
-    ids: Int64
-    special: Bool
-    row: Int64
+    ids: Ints
+    special: Flags
+    row: Ints
     key: UInt64
-    counter: Int64
-    wanted: Int64
+    counter: Ints
+    wanted: Ints
 
 
 def mask_rows(
-    ids: Int64, boundaries: Int64, special: Bool, keys: UInt64, masking: Masking, vocabulary: MaskVocabulary
-) -> tuple[Int64, Int64]:
+    ids: Ints, boundaries: Ints, special: Flags, keys: UInt64, masking: Masking, vocabulary: MaskVocabulary
+) -> tuple[Ints, Ints]:
     """Input ids and labels of concatenated rows, both int64 ``(T,)``; a label is the original token, or -100.
 
     ids, special: ``(T,)``; special tokens, the added [CLS] and [SEP], are never targets, and each row begins with one.
@@ -178,14 +175,14 @@ def mask_rows(
     return inputs, labels
 
 
-def _in_random_order(batch: _Rows, at: Int64) -> Int64:
+def _in_random_order(batch: _Rows, at: Ints) -> Ints:
     """Shuffle the tokens ``at`` within each row: indices into ``at``, those of row 0 first."""
     draw = bits(batch.key[at], batch.counter[at] + _ORDER) >> np.uint64(64 - _ORDER_BITS)
     # A fixed number of bits, so that the order within a row does not depend on its number.
     return np.argsort((batch.row[at].astype(np.uint64) << np.uint64(_ORDER_BITS)) | draw, kind="stable")
 
 
-def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple[Int64, Int64]:
+def _choose_words(batch: _Rows, unit: Unit, vocabulary: MaskVocabulary) -> tuple[Ints, Ints]:
     """Whole words in random order, each with the following ones of its span, as long as there is room.
 
     A word that no longer fits is skipped for a shorter one, as in the original. A span ends early at a [SEP], at a word

@@ -2,8 +2,8 @@
 
 The algorithm and the order of the calls of ``random.Random`` are those of ``create_pretraining_data.py`` of
 google-research/bert (Devlin et al. 2019, sections 3.1 and A.2): the same seed, vocabulary and input give the same
-examples, so that old results can be reproduced. Everything is in memory and in plain Python; :mod:`bertkit.data` is for
-corpora of any size and has none of the weaknesses kept here:
+examples, so that old results can be reproduced. Everything is in memory and in plain Python;
+:mod:`bertkit.data.examples.pairs` is for corpora of any size and has none of the weaknesses kept here:
 
 * a "random" second segment comes from the document itself when ten draws in a row hit it (always, where there is only
   one document), and is labelled random all the same;

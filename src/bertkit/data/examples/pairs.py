@@ -26,9 +26,10 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.data.counter_random import Int64, below, stream, uniform
-from bertkit.data.examples.masking import Int32, Masking
+from bertkit.data.counter_random import below, stream, uniform
+from bertkit.data.examples.masking import Masking
 from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.ragged import Flags, Ids, Ints
 
 #: ``mlm+nsp``: pairs, B follows A or is from another document (BERT). ``mlm``: one segment of whole sentences that may
 #: continue into the next document (RoBERTa's FULL-SENTENCES). ``mlm+sop``: A and B in order or swapped (ALBERT).
@@ -50,12 +51,12 @@ class SentenceTokens(Protocol):
     """
 
     @property
-    def sentence_boundaries(self) -> Int64: ...
+    def sentence_boundaries(self) -> Ints: ...
 
     @property
-    def document_boundaries(self) -> Int64: ...
+    def document_boundaries(self) -> Ints: ...
 
-    def tokens(self, first_sentence: int, end_sentence: int) -> Int32:
+    def tokens(self, first_sentence: int, end_sentence: int) -> Ids:
         """Ids of consecutive sentences, possibly of several documents."""
         ...
 
@@ -68,8 +69,8 @@ class Sentences:
     documents: int64 ``(D + 1,)``, sentence numbers.
     """
 
-    bounds: Int64
-    documents: Int64
+    bounds: Ints
+    documents: Ints
 
     @classmethod
     def of(cls, tokens: SentenceTokens) -> Sentences:
@@ -79,11 +80,11 @@ class Sentences:
             raise DataError("the token store has no token at all; prepare it again from a corpus with text")
         return found
 
-    def document_of(self, sentences: Int64) -> Int64:
+    def document_of(self, sentences: Ints) -> Ints:
         """Number of the document of each given sentence: int64 ``(N,)``."""
         return np.searchsorted(self.documents, sentences, side="right") - 1
 
-    def document_start(self, documents: Int64) -> Int64:
+    def document_start(self, documents: Ints) -> Ints:
         """Token offset where each given document begins (for D: where the last ends): int64 ``(N,)``."""
         return self.bounds[self.documents[documents]]
 
@@ -99,22 +100,22 @@ class ExampleSpans:
     label: int8 ``(N,)``, 0 = B follows A, 1 = it does not (a random B, or A and B swapped); always 0 for ``mlm``.
     """
 
-    first_start: Int64
-    first_length: Int32
-    second_start: Int64
-    second_length: Int32
-    num_separators: Int32
+    first_start: Ints
+    first_length: NDArray[np.int32]
+    second_start: Ints
+    second_length: NDArray[np.int32]
+    num_separators: NDArray[np.int32]
     label: NDArray[np.int8]
 
     def __len__(self) -> int:
         return len(self.first_start)
 
     @property
-    def lengths(self) -> Int64:
+    def lengths(self) -> Ints:
         """Tokens of each example, special ones included: int64 ``(N,)``."""
         return 1 + self.first_length.astype(np.int64) + self.second_length + self.num_separators
 
-    def take(self, order: Int64) -> ExampleSpans:
+    def take(self, order: Ints) -> ExampleSpans:
         """The examples with the given numbers."""
         return ExampleSpans(*(getattr(self, name)[order] for name in self.__slots__))
 
@@ -158,13 +159,13 @@ class Rules:
         """Key of one of the epoch's random streams."""
         return stream(self.seed, name, self.epoch)
 
-    def target(self, places: Int64) -> Int64:
+    def target(self, places: Ints) -> Ints:
         """Target lengths of the examples that begin at ``places``: int64 ``(N,)``."""
         short = uniform(self.key("short"), places) < self.short_seq_prob
         return np.where(short, 2 + below(self.key("target"), places, self.room - 1), self.room)
 
 
-def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tuple[Int64, Int64]]:
+def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tuple[Ints, Ints]]:
     """Stretches of sentences that contain whole examples, from the front: first and end, int64 ``(L,)`` each.
 
     Pairs stay within a document; a segment of ``mlm`` may continue into the next one. ``at_once`` is how many documents
@@ -186,7 +187,7 @@ def stretches(sentences: Sentences, rules: Rules, at_once: int) -> Iterator[tupl
         yield start, np.minimum(start + LANE, documents[document + 1])
 
 
-def places_from(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -> Iterator[Int64]:
+def places_from(sentences: Sentences, rules: Rules, start: Ints, stop: Ints) -> Iterator[Ints]:
     """Token offsets where the examples of some stretches begin; the n-th of all stretches together."""
     bounds = sentences.bounds
     if rules.objective == "mlm":
@@ -208,7 +209,7 @@ def places_from(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -
         start, stop = start[more], stop[more]
 
 
-def examples_at(sentences: Sentences, rules: Rules, places: Int64) -> ExampleSpans:
+def examples_at(sentences: Sentences, rules: Rules, places: Ints) -> ExampleSpans:
     """The examples that begin at ``places``, which are from :func:`places_from`, in any order."""
     bounds, documents = sentences.bounds, sentences.documents
     if rules.objective == "mlm":
@@ -235,14 +236,14 @@ class _Chunks:
     target: its target length. is_random: bool, B comes from elsewhere, and the rest of the chunk is used again.
     """
 
-    start: Int64
-    split: Int64
-    stop: Int64
-    target: Int64
-    is_random: NDArray[np.bool_]
+    start: Ints
+    split: Ints
+    stop: Ints
+    target: Ints
+    is_random: Flags
 
 
-def _chunks(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -> _Chunks:
+def _chunks(sentences: Sentences, rules: Rules, start: Ints, stop: Ints) -> _Chunks:
     """The chunks that begin with the sentences ``start`` and end before the sentences ``stop`` at the latest."""
     bounds = sentences.bounds
     wanted = rules.target(start)
@@ -254,12 +255,12 @@ def _chunks(sentences: Sentences, rules: Rules, start: Int64, stop: Int64) -> _C
     return _Chunks(start, split, end, wanted, is_random)
 
 
-def _far_enough(bounds: Int64, start: Int64, wanted: Int64, stop: Int64) -> Int64:
+def _far_enough(bounds: Ints, start: Ints, wanted: Ints, stop: Ints) -> Ints:
     """The first sentence boundaries after ``start`` with ``wanted`` tokens in between, at most ``stop``."""
     return np.minimum(_last_within(bounds, start, stop, bounds[start] + wanted - 1) + 1, stop)
 
 
-def _last_within(bounds: Int64, start: Int64, stop: Int64, goal: Int64) -> Int64:
+def _last_within(bounds: Ints, start: Ints, stop: Ints, goal: Ints) -> Ints:
     """The last of the sentence boundaries ``start`` to ``stop`` that is at most the token offset ``goal``.
 
     Searched near ``start``: a binary search over all boundaries would miss the cache 20 times.
@@ -273,7 +274,7 @@ def _last_within(bounds: Int64, start: Int64, stop: Int64, goal: Int64) -> Int64
     return low
 
 
-def _next_sentence(sentences: Sentences, rules: Rules, chunks: _Chunks, document: Int64) -> ExampleSpans:
+def _next_sentence(sentences: Sentences, rules: Rules, chunks: _Chunks, document: Ints) -> ExampleSpans:
     """Pairs as in the paper; ``document`` is that of each chunk."""
     bounds, documents = sentences.bounds, sentences.documents
     first_start, first_end = bounds[chunks.start], bounds[chunks.split]
@@ -306,7 +307,7 @@ def _sentence_order(sentences: Sentences, rules: Rules, chunks: _Chunks) -> Exam
 
 
 def _cut_pairs(
-    first_start: Int64, first_end: Int64, second_start: Int64, second_end: Int64, room: int, label: NDArray[np.bool_]
+    first_start: Ints, first_end: Ints, second_start: Ints, second_end: Ints, room: int, label: Flags
 ) -> ExampleSpans:
     """Shorten the longer segment, then both, to ``room`` tokens together, never at the inner ends."""
     first, second = first_end - first_start, second_end - second_start
@@ -322,9 +323,7 @@ def _cut_pairs(
     )
 
 
-def _segments(
-    sentences: Sentences, rules: Rules, start: Int64, sentence: Int64, stop: Int64
-) -> tuple[Int64, Int64, Int64]:
+def _segments(sentences: Sentences, rules: Rules, start: Ints, sentence: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
     """Segments of whole sentences with a [SEP] between documents (Liu et al. 2019, section 4.2, FULL-SENTENCES).
 
     A sentence longer than a segment is divided; no token is lost. Segments begin at the token offsets ``start`` in the

@@ -27,8 +27,8 @@ import torch
 from numpy.typing import NDArray
 
 from bertkit.batch import Batch, Layout, positions_of, split_by_budget
-from bertkit.data.counter_random import Int64, UInt64, bits, counters_of, stream
-from bertkit.data.examples.masking import Int32, MaskVocabulary, mask_rows
+from bertkit.data.counter_random import UInt64, bits, counters_of, stream
+from bertkit.data.examples.masking import MaskVocabulary, mask_rows
 from bertkit.data.examples.pairs import (
     ExampleSpans,
     Rules,
@@ -40,7 +40,7 @@ from bertkit.data.examples.pairs import (
 )
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError, InputError
-from bertkit.ragged import boundaries_of
+from bertkit.ragged import Flags, Ids, Ints, boundaries_of
 from bertkit.system.console import Progress
 
 #: Documents processed together. Fewer need less memory while an index is built; far fewer need more time, because a
@@ -69,7 +69,7 @@ class ExampleIndex:
     def __len__(self) -> int:
         return len(self.places)
 
-    def take(self, numbers: Int64) -> ExampleSpans:
+    def take(self, numbers: Ints) -> ExampleSpans:
         """The spans of the examples with the given numbers."""
         places = self.places[numbers].astype(np.int64)
         order = np.argsort(places)  # neighbouring positions are found together
@@ -78,18 +78,20 @@ class ExampleIndex:
         return examples_at(self.sentences, self.rules, places[order]).take(back)
 
 
-def build_index(sentences: Sentences, rules: Rules, *, documents_at_once: int = DOCUMENTS_AT_ONCE) -> ExampleIndex:
+def build_index(
+    sentences: Sentences, rules: Rules, *, documents_at_once: int = DOCUMENTS_AT_ONCE, name: str = "the token store"
+) -> ExampleIndex:
     """The examples of an epoch, shuffled: a pure function of its arguments.
 
     Every sentence is in the first segment, or the true second one, of one example; random second segments come on top.
     Sentences at the outer ends of a pair that is too long may be cut off.
 
-    The result does not depend on ``documents_at_once``, which limits memory.
+    The result does not depend on ``documents_at_once``, which limits memory, nor on ``name``, which is for messages.
     """
     if rules.objective == "mlm+nsp" and len(sentences.documents) < 3:
         raise DataError(
             "objective 'mlm+nsp' needs at least 2 documents with text, because a random next sentence comes from "
-            "another document, and the token store has 1. Separate documents by blank lines, or use 'mlm' or 'mlm+sop'"
+            f"another document, and {name} has 1. Separate documents by blank lines, or use 'mlm' or 'mlm+sop'"
         )
     # The order is that of a number drawn at each position. No two positions draw the same, so the sorted numbers can be
     # converted back into positions: neither these nor a permutation need to be stored as well.
@@ -107,7 +109,7 @@ def build_index(sentences: Sentences, rules: Rules, *, documents_at_once: int = 
             shown.advance(int(stop[-1] - start[0]))
     order.resize(count, refcheck=False)
     if len(order) == 0:
-        raise DataError(f"the token store is too small for one example of objective {rules.objective!r}")
+        raise DataError(f"{name} is too small for one example of objective {rules.objective!r}")
     order.sort()
     # Back to positions, block by block; those of a very large corpus overwrite the numbers.
     is_small = sentences.bounds[-1] <= 1 << 32
@@ -169,7 +171,8 @@ class PretrainData:
         self.steps_per_epoch = max(1, round(len(self._latest[0]) / batch_size))
 
     def _build(self, epoch: int) -> ExampleIndex:
-        return build_index(self._sentences, replace(self.rules, epoch=epoch))
+        name = f"the token store {self.tokens.path}" if isinstance(self.tokens, TokenStore) else "the token store"
+        return build_index(self._sentences, replace(self.rules, epoch=epoch), name=name)
 
     def index(self, epoch: int) -> ExampleIndex:
         """The examples of an epoch. Two epochs are kept, because steps of the next are prefetched."""
@@ -215,7 +218,7 @@ class PretrainData:
             raise InputError(f"rows must be some of the {len(index):,} examples of epoch {epoch}, got {list(rows)[:5]}")
         return self._pack(numbers, index.take(numbers), epoch)
 
-    def _pack(self, numbers: Int64, chosen: ExampleSpans, epoch: int) -> Batch:
+    def _pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
         """The examples with the given numbers, whose spans are ``chosen``."""
         ids, types, special = self._assemble(chosen)
         boundaries = boundaries_of(chosen.lengths)
@@ -223,7 +226,7 @@ class PretrainData:
         inputs, labels = mask_rows(ids, boundaries, special, keys, self.rules.masking, self.vocabulary)
         return packed_examples(inputs, types, labels, chosen.lengths, chosen.label if self._has_pairs else None)
 
-    def _assemble(self, chosen: ExampleSpans) -> tuple[Int64, Int64, NDArray[np.bool_]]:
+    def _assemble(self, chosen: ExampleSpans) -> tuple[Ints, Ints, Flags]:
         """[CLS] piece [SEP] piece [SEP] ...: ids, segments, and which tokens are special, all ``(T,)``."""
         starts, ends = self._pieces(chosen)
         num_tokens = int(chosen.lengths.sum())
@@ -250,7 +253,7 @@ class PretrainData:
             types = np.cumsum(change[:-1])
         return ids, types, special
 
-    def _pieces(self, chosen: ExampleSpans) -> tuple[Int64, Int64]:
+    def _pieces(self, chosen: ExampleSpans) -> tuple[Ints, Ints]:
         """Token offsets, start and end, of every part that is followed by a [SEP], row by row."""
         first_end = chosen.first_start + chosen.first_length
         if self._has_pairs:
@@ -268,7 +271,7 @@ class PretrainData:
         starts = np.where(turn == 0, chosen.first_start[owner], sentences.document_start(cut - 1))
         return starts, np.minimum(sentences.document_start(cut), first_end[owner])
 
-    def _read(self, starts: Int64, ends: Int64) -> Int32:
+    def _read(self, starts: Ints, ends: Ints) -> Ids:
         """Concatenated ids of the spans with the token offsets ``starts`` to ``ends`` - 1."""
         bounds = self._sentences.bounds
         first = np.searchsorted(bounds, starts, side="right") - 1
@@ -279,7 +282,7 @@ class PretrainData:
 
 
 def packed_examples(
-    inputs: Int64, types: Int64, labels: Int64, lengths: Int64, next_sentence: NDArray[np.int8] | None
+    inputs: Ints, types: Ints, labels: Ints, lengths: Ints, next_sentence: NDArray[np.int8] | None
 ) -> Batch:
     """Examples of given lengths ``(B,)`` as a batch; inputs, types (segments) and labels (or -100): ``(T,)``.
 

@@ -40,8 +40,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertkit.errors import DataError, ResourceError
+from bertkit.ragged import Ints
 from bertkit.system.atomic_files import disk_guard, sync_file, sync_folder, try_lock
 from bertkit.system.console import Progress, say
+from bertkit.system.paths import cache_root
 
 NAME = "mapped.ids"
 #: Seconds between two attempts to get a lock that another process holds.
@@ -51,7 +53,7 @@ _FORMAT = 1
 _END = struct.Struct("<8sII")
 _MARK = b"bertkit\n"
 #: Token ids as a store holds them: uint16 or uint32.
-Ids = NDArray[np.unsignedinteger]
+StoredIds = NDArray[np.unsignedinteger]
 _PARTS = ("sentence_boundaries", "document_boundaries", "blocks", "checksums")
 
 
@@ -86,9 +88,9 @@ class Content:
     manifest: str
     id_type: str
     blocks: Sequence[int]
-    ids_of: Callable[[int], Ids]
-    sentence_boundaries: NDArray[np.int64]
-    document_boundaries: NDArray[np.int64]
+    ids_of: Callable[[int], StoredIds]
+    sentence_boundaries: Ints
+    document_boundaries: Ints
 
     @property
     def num_bytes(self) -> int:
@@ -124,14 +126,14 @@ class MappedStore:
                 raise DataError(f"{path} is damaged ({error})") from None
         if not is_ours:
             raise DataError(f"{path} belongs to another store, or was written by another version of bertkit")
-        self._ids: Ids = arrays["ids"]
-        self.sentence_boundaries: NDArray[np.int64] = arrays["sentence_boundaries"]
-        self.document_boundaries: NDArray[np.int64] = arrays["document_boundaries"]
+        self._ids: StoredIds = arrays["ids"]
+        self.sentence_boundaries: Ints = arrays["sentence_boundaries"]
+        self.document_boundaries: Ints = arrays["document_boundaries"]
         self._blocks: list[int] = arrays["blocks"].tolist()
         self._checksums: list[int] = arrays["checksums"].tolist()
         self._is_checked = np.zeros(len(self._checksums), bool)
 
-    def read(self, start: int, end: int) -> Ids:
+    def read(self, start: int, end: int) -> StoredIds:
         """Ids at token offsets ``start`` to ``end`` - 1, a read-only view; DataError where the file is damaged."""
         block = bisect_right(self._blocks, start) - 1
         while block < len(self._checksums) and self._blocks[block] < end:
@@ -152,9 +154,8 @@ class MappedStore:
 
 def copies_of(store: Path) -> list[Path]:
     """Where the mapped copy of a store may be: in its folder, or else in the user's cache folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     name = hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:16]
-    return [store / NAME, cache / "bertkit" / "stores" / f"{name}.ids"]
+    return [store / NAME, cache_root() / "stores" / f"{name}.ids"]
 
 
 def find_mapped(paths: Sequence[Path], manifest: str) -> MappedStore | None:
@@ -168,7 +169,7 @@ def find_mapped(paths: Sequence[Path], manifest: str) -> MappedStore | None:
 def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
     """Find the copy, or write it to the first of ``paths`` that can be written, replacing an old copy there.
 
-    Of several processes one writes and the others wait. None, after a message, if there is room for it nowhere.
+    Of several processes one writes and the others wait. None, after a message, if it can be written nowhere.
     """
     found = find_mapped(paths, content.manifest)
     reasons = []
@@ -189,8 +190,8 @@ def make_mapped(paths: Sequence[Path], content: Content) -> MappedStore | None:
     if found is None:
         say(
             "the token store is larger than its cache and is read the slow way, decoding parts of it again and again: "
-            f"there is no disk space for its {content.num_bytes / 1e9:,.1f} GB ({'; '.join(reasons)}). Free some, or "
-            "set XDG_CACHE_HOME to a folder with enough"
+            f"its decoded copy of {content.num_bytes / 1e9:,.1f} GB could be written nowhere ({'; '.join(reasons)}). "
+            "Free some space, or set XDG_CACHE_HOME to a writable folder with enough"
         )
     return found
 
@@ -214,7 +215,7 @@ def _write(path: Path, content: Content) -> None:
     num_tokens = content.blocks[-1]
     say(f"writing {num_tokens:,} ids once to {path} ({content.num_bytes / 1e9:,.1f} GB), to read them in any order")
     try:
-        with disk_guard(path.parent, content.num_bytes, what=path.name), temporary.open("wb") as file:
+        with disk_guard(path.parent, content.num_bytes, what=path.name, advice=None), temporary.open("wb") as file:
             checksums = np.zeros(len(content.blocks) - 1, np.uint32)
             with Progress(num_tokens, label="writing ids", unit="tokens") as shown:
                 for block in range(len(checksums)):
@@ -227,7 +228,7 @@ def _write(path: Path, content: Content) -> None:
             crc32: dict[str, int] = {}
             blocks = np.array(content.blocks, np.int64)
             boundaries = content.sentence_boundaries, content.document_boundaries
-            arrays: tuple[NDArray[np.int64] | NDArray[np.uint32], ...] = (*boundaries, blocks, checksums)
+            arrays: tuple[Ints | NDArray[np.uint32], ...] = (*boundaries, blocks, checksums)
             for name, array in zip(_PARTS, arrays, strict=True):
                 file.write(bytes(-file.tell() % 8))
                 parts[name] = {"kind": array.dtype.str, "offset": file.tell(), "count": len(array)}

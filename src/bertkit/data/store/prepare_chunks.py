@@ -138,7 +138,7 @@ class ChunkTokenizer:
         forget_words()
         texts = [sentence for row in rows for sentence in row]
         whole = "\n".join(texts)
-        text_bytes = len(whole.encode("utf-8", "surrogatepass")) + 1  # JSON may contain lone surrogates
+        text_bytes = len(whole.encode("utf-8", "surrogatepass")) + 1  # a dump may contain half a pair: &#xD800;
         if self._special.search(whole):
             texts = [self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", one) for one in texts]
         del whole  # a megabyte or several, when the tokenizer needs most memory

@@ -128,6 +128,9 @@ def read_manifest(folder: Path) -> StoreManifest:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise DataError(f"{path} is damaged at {where}: {first['msg']}, got {first['input']!r:.80}") from None
+    # The defaults of DedupReport are for one that is still being filled.
+    if (found := manifest.duplicates) is not None and (missing := asdict(found).keys() - values["duplicates"].keys()):
+        raise DataError(f"{path} is damaged at duplicates: {', '.join(sorted(missing))} missing")
     if Counts.total(shard.counts for shard in manifest.shards) != manifest.counts:
         raise DataError(f"{path} is damaged: its counts are not the sums over its shards")
     return manifest

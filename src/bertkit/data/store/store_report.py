@@ -41,7 +41,7 @@ class Histogram:
 
     def lines(self, what: str) -> list[str]:
         """The histogram as text."""
-        head = f"tokens a {what}: mean {self.mean:,.1f}, median {self.median:,.0f}, longest {self.longest:,}"
+        head = f"tokens per {what}: mean {self.mean:,.1f}, median {self.median:,.0f}, longest {self.longest:,}"
         names = [f"<= {bound:,}" for bound in self.bounds] + [f"> {self.bounds[-1]:,}"]
         scale = _BAR_WIDTH / max(self.counts)
         return [head] + [
@@ -98,8 +98,8 @@ class StoreReport:
             "sentences": f"{counts.num_sentences:,}",
             "tokens": f"{counts.num_tokens:,} ({manifest.id_type})",
             "[UNK]": f"{counts.num_unknown:,} ({counts.num_unknown / counts.num_tokens:.3%} of tokens)",
-            "text": f"{counts.text_bytes:,} bytes, {counts.text_bytes / counts.num_tokens:.2f} a token",
-            "on disk": f"{size}, {self.bytes_on_disk / counts.text_bytes:.2f} a byte of text",
+            "text": f"{counts.text_bytes:,} bytes, {counts.text_bytes / counts.num_tokens:.2f} per token",
+            "on disk": f"{size}, {self.bytes_on_disk / counts.text_bytes:.2f} per byte of text",
             "tokenizer": ", ".join(f"{key} {value}" for key, value in manifest.tokenizer.model_dump().items()),
             "settings": ", ".join(f"{key} {value}" for key, value in manifest.settings.items()),
         }
@@ -112,9 +112,11 @@ class StoreReport:
         return "\n".join(lines)
 
 
-def inspect_store(folder: str | Path, *, num_samples: int = 3) -> StoreReport:
-    """Describe a token store, with ``num_samples`` documents spread evenly over it."""
+def inspect_store(folder: str | Path, *, num_samples: int = 3, verify: bool = False) -> StoreReport:
+    """Describe a token store, with ``num_samples`` documents spread evenly over it; ``verify`` hashes every shard."""
     store = TokenStore(folder)
+    if verify:
+        store.verify()
     starts = store.sentence_boundaries[store.document_boundaries]
     tokenizer = store.tokenizer()
     chosen = np.unique(np.linspace(0, len(store) - 1, min(num_samples, len(store))).astype(int)).tolist()

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertkit.data.corpus.near_duplicates import DedupReport
-from bertkit.data.store.mapped_ids import Ids
+from bertkit.data.store.mapped_ids import StoredIds
 from bertkit.data.store.store_manifest import (
     MANIFEST,
     PROGRESS,
@@ -42,6 +42,7 @@ from bertkit.errors import ConfigError, DataError, ResourceError
 from bertkit.ragged import boundaries_of
 from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, replace_file, sha256_file, sync_file
 from bertkit.system.json_files import printable
+from bertkit.system.paths import user_path
 from bertkit.tokenization import BertTokenizer
 
 #: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
@@ -65,7 +66,7 @@ class TokenizedChunk:
     num_read: documents of the corpus that it came from, including those without any token.
     """
 
-    ids: Ids
+    ids: StoredIds
     sentence_lengths: NDArray[np.int32]
     document_lengths: NDArray[np.int32]
     sources: list[str]
@@ -101,7 +102,7 @@ class StoreWriter:
         resume: bool = True,
         shard_text_bytes: int = SHARD_TEXT_BYTES,
     ) -> None:
-        self.path = Path(folder).expanduser()
+        self.path = user_path(folder)
         if printable(self.path) != str(self.path):
             raise ConfigError(
                 f"{printable(self.path)}: a store lies in Parquet files, whose paths must be UTF-8; choose another "

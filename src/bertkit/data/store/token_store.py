@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bertkit.data.store.mapped_ids import Content, Ids, MappedStore, copies_of, find_mapped, make_mapped
+from bertkit.data.store.mapped_ids import Content, MappedStore, StoredIds, copies_of, find_mapped, make_mapped
 from bertkit.data.store.store_manifest import (
     MANIFEST,
     TOKENIZER,
@@ -33,12 +33,11 @@ from bertkit.data.store.store_manifest import (
     tokenizer_digest,
 )
 from bertkit.errors import DataError, InputError
+from bertkit.ragged import Ids, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
+from bertkit.system.paths import user_path
 from bertkit.tokenization import BertTokenizer
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 #: Memory for decoded ids: about 500 million of them in uint16.
 CACHE_BYTES = 1 << 30
@@ -60,15 +59,15 @@ class TokenStore:
     """
 
     manifest: StoreManifest
-    sentence_boundaries: Int64
-    document_boundaries: Int64
+    sentence_boundaries: Ints
+    document_boundaries: Ints
 
     def __init__(self, folder: str | Path, *, cache_bytes: int = CACHE_BYTES) -> None:
-        self.path = Path(folder).expanduser()
+        self.path = user_path(folder)
         self.manifest = read_manifest(self.path)
         self.cache_bytes = cache_bytes
         self._lock = Lock()
-        self._cache: OrderedDict[int, Ids] = OrderedDict()
+        self._cache: OrderedDict[int, StoredIds] = OrderedDict()
         self._cached_bytes = 0
         self._mapping = Lock()
         self._mapped: MappedStore | None = None
@@ -100,7 +99,7 @@ class TokenStore:
         return f"{type(self).__name__}({str(self.path)!r}, {size})"
 
     @cached_property
-    def sentence_lengths(self) -> Int32:
+    def sentence_lengths(self) -> NDArray[np.int32]:
         """Tokens of each sentence of the store, int32 ``(num_sentences,)``, at least 1; computed on first use."""
         lengths = np.empty(len(self.sentence_boundaries) - 1, np.int32)
         np.subtract(self.sentence_boundaries[1:], self.sentence_boundaries[:-1], out=lengths, casting="same_kind")
@@ -113,7 +112,7 @@ class TokenStore:
         A store that fits into ``cache_bytes`` needs nothing. Of a larger one, decoded ids and boundaries are mapped
         from a file in its folder or, if that cannot be written, in ``$XDG_CACHE_HOME/bertkit/stores``. If the file is
         missing, damaged or of another store, it is written once for all processes: 2 or 4 bytes per token and 8 per
-        sentence. Returns False, after a message, if there was no room for it; groups are decoded as before.
+        sentence. Returns False, after a message, if it could be written nowhere; groups are decoded as before.
         """
         if self._fits_cache:
             return True
@@ -122,7 +121,7 @@ class TokenStore:
                 self._mapped = self._make_mapped()
             return self._mapped is not None
 
-    def tokens(self, first_sentence: int, end_sentence: int) -> Int32:
+    def tokens(self, first_sentence: int, end_sentence: int) -> Ids:
         """Ids of sentences ``first_sentence : end_sentence``, possibly of several documents: int32 ``(T,)``, a copy."""
         if not 0 <= first_sentence <= end_sentence < len(self.sentence_boundaries):
             raise InputError(
@@ -148,7 +147,7 @@ class TokenStore:
             start, group = stop, group + 1
         return np.concatenate(parts, dtype=np.int32, casting="same_kind")
 
-    def tokens_of(self, document: int) -> Int32:
+    def tokens_of(self, document: int) -> Ids:
         """Ids of one document, without special tokens: int32 ``(T,)``, a copy."""
         return self.tokens(*self._sentences_of(document))
 
@@ -265,7 +264,7 @@ class TokenStore:
         for array in (sentences, documents):
             array.setflags(write=False)
 
-    def _group(self, group: int) -> Ids:
+    def _group(self, group: int) -> StoredIds:
         """Ids of a row group, cached."""
         with self._lock:
             if group in self._cache:
@@ -281,7 +280,7 @@ class TokenStore:
                 self._cached_bytes -= self._cache.popitem(last=False)[1].nbytes
         return ids
 
-    def _decode(self, group: int) -> Ids:
+    def _decode(self, group: int) -> StoredIds:
         kind: np.dtype[np.unsignedinteger] = np.dtype(self.manifest.id_type)
         ids = numbers_of(self._read_group(group, "tokens").flatten(), kind)
         shard, _ = self._groups[group]

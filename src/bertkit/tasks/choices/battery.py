@@ -15,7 +15,7 @@ from bertkit.tasks.examples import Split
 class ChoiceBattery(Battery[ChoiceTask, ChoiceExample]):
     """Questions with choices."""
 
-    cut_told = f"cut to {CUT_LENGTH} tokens, no answer is lost silently"
+    cut_passed = f"cut to {CUT_LENGTH} tokens, no answer is lost silently"
 
     def check_rows(self, rows: Sequence[ChoiceExample], split: Split) -> None:
         for row in rows:

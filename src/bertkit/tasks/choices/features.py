@@ -57,9 +57,8 @@ def _pairs_that_fit(first: list[str], second: list[str], tokenizer: PreTrainedTo
     if not len(long):
         return whole
     texts, choices = [first[row] for row in long], [second[row] for row in long]
-    of_first = tokenizer.encode_ragged(texts, add_special_tokens=False).num_tokens_before
     of_choice = tokenizer.encode_ragged(choices, add_special_tokens=False).num_tokens_before
-    num_specials = int(whole.num_tokens_before[long[0]] - of_first[0] - of_choice[0])
+    num_specials = tokenizer.template.num_special(paired=True)
     if limit <= num_specials:
         raise ConfigError(f"max_length={limit} leaves no room for text beside the {num_specials} special tokens")
     choice_fits = of_choice + num_specials < limit

@@ -24,7 +24,7 @@ from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import JsonTable, Table, names_of, open_table
+from bertkit.tasks.reading.tables import JsonTable, Table, columns_to_search, names_of, open_table
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
 STARTS = ("sent2", "ctx_b", "start", "question")
@@ -61,7 +61,8 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
     """
     bad = BadRows(on_error, gather=True)
     table = _open(path, bad)
-    columns = find_columns(path, table.columns, split)
+    searched = columns_to_search(table, LABELS) if split == "test" else table.columns
+    columns = find_columns(path, searched, split)
     names = [columns.context, *columns.choices]
     names += [name for name in (columns.start, columns.label) if name is not None]
     reader = _Rows(path, columns, split)

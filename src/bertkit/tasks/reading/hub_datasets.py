@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -20,9 +19,10 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TypedDict
 
-from bertkit.errors import BertkitError, CheckpointError, DataError, ResourceError, counted, did_you_mean, shorten
+from bertkit.errors import CheckpointError, DataError, ResourceError, counted, did_you_mean, shorten
 from bertkit.system.console import say
 from bertkit.system.model_sources import hub_errors
+from bertkit.system.paths import cache_root
 
 #: Prefix of a name on the Hub, so that names and paths are never confused.
 PREFIX = "hub:"
@@ -104,7 +104,7 @@ def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
 
 def cache_folder() -> Path:
     """Where downloaded datasets are cached."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bertkit" / "datasets"
+    return cache_root() / "datasets"
 
 
 def splits_by_subset(files: Sequence[str]) -> dict[str, dict[str, list[str]]]:
@@ -143,10 +143,10 @@ def _list_files(wanted: HubData) -> tuple[str, list[str]]:
         with contextlib.suppress(CheckpointError):  # nothing was converted
             commit, files = _list_revision(wanted, CONVERTED)
     if not files:
-        raise DataError(
-            f"the Hub dataset {wanted.name!r} has no Parquet files, and the Hub has not converted it ({CONVERTED}). "
-            "Download its files and give their folder"
-        )
+        why = f", and the Hub has not converted it ({CONVERTED}). Download its files and give their folder"
+        if wanted.revision is not None:
+            why = f" at revision {wanted.revision!r}. Leave it out, or download its files and give their folder"
+        raise DataError(f"the Hub dataset {wanted.name!r} has no Parquet files{why}")
     return commit, files
 
 
@@ -193,8 +193,8 @@ def _fetch(source: _Source, folder: Path) -> None:
     from huggingface_hub import hf_hub_download
 
     name, commit, splits = source["repository"], source["commit"], source["splits"]
-    files_told = counted(sum(map(len, splits.values())), "file")
-    say(f"downloading {name} ({', '.join(splits)}; {files_told}) from the Hub")
+    num_files = sum(map(len, splits.values()))
+    say(f"downloading {name} ({', '.join(splits)}; {counted(num_files, 'file')}) from the Hub")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as unfinished:
@@ -250,6 +250,6 @@ def label_names(path: Path, column: str) -> tuple[str, ...] | None:
         notes = pq.read_schema(path).metadata or {}
         feature = json.loads(notes[b"huggingface"])["info"]["features"][column]
         names = feature.get("names") or feature["feature"]["names"]
-    except (BertkitError, OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None

@@ -55,9 +55,10 @@ def _explain(error: UnicodeDecodeError, encoding: str, start: int) -> str:
     utf8 = encoding.startswith("utf-8")
     name = "UTF-8" if utf8 else encoding
     advice = "its encoding, often cp1252 for a file from Excel:" if utf8 else "another encoding, such as"
+    other = "latin-1" if codecs.lookup(encoding).name == "cp1252" else "cp1252"
     return (
         f"byte {error.start - start + 1} of the line, 0x{error.object[error.start]:02x}, is not {name}. Give {advice} "
-        "encoding='cp1252' (--encoding cp1252)"
+        f"encoding='{other}' (--encoding {other})"
     )
 
 

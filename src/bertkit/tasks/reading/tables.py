@@ -17,7 +17,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from bertkit.errors import DataError, counted, did_you_mean, shorten
+from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
@@ -89,16 +89,20 @@ def names_of(columns: Sequence[str]) -> str:
     return str(list(columns)) if len(columns) <= SHOWN_COLUMNS else shorten(columns, limit=SHOWN_COLUMNS)
 
 
-def find_column(path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, option: str) -> str:
-    """The first of ``wanted`` that the file has; else a DataError lists the file's columns and the nearest one."""
+def columns_to_search(table: Table, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The table's columns; those of JSON are the first row's, so that where none is wanted a later row may have one."""
+    missing = isinstance(table, JsonTable) and not any(name in table.columns for name in wanted)
+    return (*table.columns, *wanted[:1]) if missing else table.columns
+
+
+def find_column(path: Path, columns: Sequence[str], wanted: Sequence[str], what: str, advice: str) -> str:
+    """The first of ``wanted`` that the file has; else a DataError lists the file's columns, the nearest one, advice."""
     for name in wanted:
         if name in columns:
             return name
     near = next((hint for hint in (did_you_mean(name, columns[:1000]) for name in wanted) if hint), "")
     sought = " or ".join(repr(name) for name in wanted[:3])
-    raise DataError(
-        f"{path}: no {what} column {sought}{near}. The columns are {names_of(columns)}; choose one with {option}"
-    )
+    raise DataError(f"{path}: no {what} column {sought}{near}. The columns are {names_of(columns)}; {advice}")
 
 
 class DelimitedTable:
@@ -167,7 +171,13 @@ class DelimitedTable:
 
     def _quoted_records(self, lines: Lines) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(max(MAX_FIELD, csv.field_size_limit()))  # the default refuses texts over 128 KiB
-        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        try:
+            reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        except (TypeError, ValueError):  # ValueError: some characters, in later versions of Python
+            raise ConfigError(
+                f"delimiter={self.delimiter!r} cannot separate fields that may be quoted; give one other character, or "
+                "treat quotes as plain characters (quoting='none', --quoting none)"
+            ) from None
         while True:
             start = reader.line_num + 1
             try:
@@ -318,8 +328,8 @@ class ParquetTable:
                 for values in zip(*columns, strict=True):
                     row += 1
                     yield row, values
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{self.path}: damaged after row {row}: {error}") from None
+        except (pa.ArrowException, ValueError, OSError) as error:  # ValueError: wrong UTF-8, times too fine for Python
+            raise DataError(f"{self.path}: cannot read the rows after row {row}: {error}") from None
 
 
 class ExcelTable:
@@ -351,15 +361,16 @@ class ExcelTable:
         from openpyxl import load_workbook
         from openpyxl.utils.exceptions import InvalidFileException
 
-        row, source = 0, _source(self.path)
+        row, found = 0, False
         try:
-            book = load_workbook(source, read_only=True, data_only=True)
+            book = load_workbook(_source(self.path), read_only=True, data_only=True)
             try:
                 for sheet in book.worksheets:
                     for row, values in enumerate(sheet.iter_rows(values_only=True), start=1):
                         if any(value is not None for value in values):
+                            found = True
                             yield row, [_text(value) for value in values]
-                    if row:
+                    if found:
                         return
             finally:
                 book.close()

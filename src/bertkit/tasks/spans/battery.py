@@ -16,7 +16,7 @@ from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 class SpanBattery(Battery[SpanTask, SpanExample]):
     """Questions about contexts."""
 
-    cut_told = f"cut to {CUT_LENGTH} tokens, no answer is lost silently"
+    cut_passed = f"cut to {CUT_LENGTH} tokens, no answer is lost silently"
 
     def check_rows(self, rows: Sequence[SpanExample], split: Split) -> None:
         for row in rows:

@@ -6,7 +6,7 @@ the window that shows most of its surroundings (the original's *max context*), s
 
 **Probabilities** are joint: ``exp(score)`` over the sum of it over all spans of all windows, and over "no answer" where
 that is possible. They are comparable between short and long contexts and never sum to more than 1. The original
-normalises over its n best spans only, ``transformers`` over starts and ends of each window by themselves.
+normalizes over its n best spans only, ``transformers`` over starts and ends of each window by themselves.
 """
 
 from __future__ import annotations

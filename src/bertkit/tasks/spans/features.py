@@ -2,7 +2,7 @@
 
 A context that does not fit is read in several windows. Each begins ``doc_stride`` tokens after the one before, as in
 the original code (google-research/bert ``run_squad.py``); nothing of a context is ever left out. A context that many
-questions share, as in SQuAD, is tokenised once.
+questions share, as in SQuAD, is tokenized once.
 """
 
 from __future__ import annotations

@@ -19,12 +19,14 @@ from bertkit.tasks.examples import Columns, Examples, Halves, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, shuffled, take_groups
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, text_in
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
-from bertkit.tasks.reading.tables import HALF_PAIR, find_column, open_table, read_json
+from bertkit.tasks.reading.tables import HALF_PAIR, JsonTable, find_column, open_table, read_json
 from bertkit.tasks.spans.task import Answer, SpanExample, SpanTask
 
 #: Kinds of file that can be read.
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
 VERSIONS = ("1.1", "2.0")
+#: Columns of a table of questions that it may do without.
+OPTIONAL = ("answers", "is_impossible", "title")
 
 
 class Raw(NamedTuple):
@@ -104,8 +106,10 @@ def _list_of(parent: Json, key: str, place: str, path: Path, beside: str) -> tup
 
 def _row_questions(path: Path, bad: BadRows) -> Iterator[Raw]:
     table = open_table(path, Columns(text=("question",)), bad)
-    names = [find_column(path, table.columns, (name,), name, name) for name in ("id", "question", "context")]
-    names += [name for name in ("answers", "is_impossible", "title") if name in table.columns]
+    advice = "rename the column that holds it"
+    names = [find_column(path, table.columns, [name], name, advice) for name in ("id", "question", "context")]
+    there = OPTIONAL if isinstance(table, JsonTable) else table.columns  # JSON's columns are those of the first row
+    names += [name for name in OPTIONAL if name in there]
     for row, values in table.rows(names):
         fields = dict(zip(names, values, strict=True))
         yield Raw(row, "the question", fields.get("title"), fields["context"], fields)
@@ -212,7 +216,7 @@ def hold_out(examples: Examples[SpanExample], share: float, seed: int) -> Halves
         groups = _groups(examples, by_title=False)
     if len(groups) < 2:
         raise DataError(f"{len(examples):,} questions about one context: none can be held out for evaluation")
-    return part(examples, take_groups(shuffled(groups, seed), share, first_always=True))
+    return part(examples, take_groups(shuffled(groups, seed), share))
 
 
 def _groups(examples: Sequence[SpanExample], *, by_title: bool) -> list[list[int]]:

@@ -32,17 +32,17 @@ def _split_facts(rows: Sequence[SpanExample], windows: SpanWindows) -> SplitFact
     contexts, articles = len({example.context for example in rows}), len({example.title for example in rows})
     places = f" about {counted(contexts, 'context')} of {counted(articles, 'article')}"
     facts = SplitFacts(rows, "question", places)
-    facts.tell("", contexts=contexts, articles=articles)
+    facts.add("", contexts=contexts, articles=articles)
     unanswered = sum(example.answers == () for example in rows)
     share = f"without an answer: {unanswered:,} ({100 * unanswered / max(1, len(rows)):.1f} %)"
-    facts.tell(share if unanswered else "", without_answer=unanswered)
+    facts.add(share if unanswered else "", without_answer=unanswered)
     answered = [len(example.answers) for example in rows if example.answers]
     mean = float(np.mean(answered)) if answered else 0.0
-    told = f"right answers of a question: {mean:.1f} on average; the first is learned, all of them count"
-    facts.tell(told if mean > 1 else "", answers=mean)
+    line = f"right answers of a question: {mean:.1f} on average; the first is learned, all of them count"
+    facts.add(line if mean > 1 else "", answers=mean)
     counts, longest = np.diff(windows.first_rows), int(windows.lengths.max())
     several = int((counts > 1).sum())
-    facts.tell(
+    facts.add(
         f"windows: {int(counts.sum()):,} of up to {longest} tokens; {counted(several, 'question')} with more than one",
         windows=int(counts.sum()),
         longest=longest,
@@ -50,10 +50,10 @@ def _split_facts(rows: Sequence[SpanExample], windows: SpanWindows) -> SplitFact
     )
     cut = int(windows.truncated[windows.first_rows[:-1]].sum())
     facts.count("cut_questions", cut, "question", "cut at the end (max_query_length)", mark="CUT")
-    facts.count("lost_answers", len(windows.lost), "answer", "whole in no window (max_length, doc_stride)", mark="LOST")
-    facts.count(
-        "long_answers", len(windows.too_long), "answer", "longer than any given (max_answer_length)", mark="TOO LONG"
-    )
+    nowhere = "not whole in any window (max_length, doc_stride)"
+    facts.count("lost_answers", len(windows.lost), "answer", nowhere, mark="LOST")
+    unreachable = "with more tokens than max_answer_length, so never predicted"
+    facts.count("long_answers", len(windows.too_long), "answer", unreachable, mark="TOO LONG")
     repeated = len(rows) - len({_key(example) for example in rows})
     facts.count("repeated", repeated, "question", "with the words and context of an earlier one", mark="duplicates")
     return facts

@@ -250,7 +250,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return answer_points(final, references, no_answers=self.task.no_answers)
 
     def _n_best(self, example: SpanExample, found: Answers) -> list[Row]:
-        told: list[Row] = [
+        rows: list[Row] = [
             {
                 "text": example.context[span.start : span.end],
                 "start": span.start,
@@ -262,8 +262,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         ]
         if self.task.no_answers:
             null = {"probability": found.null_probability, "score": found.null_score}
-            told.append({"text": "", "start": 0, "end": 0, **null})
-        return told
+            rows.append({"text": "", "start": 0, "end": 0, **null})
+        return rows
 
 
 def span_loss_of(windows: SpanWindows, logits: Floats) -> float:

@@ -16,7 +16,7 @@ from bertkit.tasks.text.task import TextTask, score
 class TextBattery(Battery[TextTask, Example]):
     """Texts and pairs of texts."""
 
-    rows_told = "rows; labels round-trip through their names"
+    rows_passed = "rows; labels round-trip through their names"
 
     def check_rows(self, rows: Sequence[Example], split: Split) -> None:
         task = self.task

@@ -93,9 +93,7 @@ def csv_task(
     table = open_table(file, columns, bad)
     flags: tuple[str, ...] = ()
     if label is not None and not isinstance(label, str):
-        if len(set(label)) < 2:
-            raise ConfigError(f"label={list(label)}: several labels need two columns or more; one is named by a str")
-        flags = tuple(find_column(file, table.columns, [name], "label", "--label") for name in label)
+        flags = _flag_columns(file, table, tuple(label), labels, problem)
         label = flags[0]
     chosen, notes = _choose_columns(file, table.columns, text, text_pair, label, flags)
     if isinstance(table, DelimitedTable) and delimiter is None and table.delimiter == ";":
@@ -126,6 +124,20 @@ def csv_task(
     if bad.skipped and on_error == "raise":
         read_examples(task, file, split_of(file) or "train")  # names these rows together with those of other faults
     return task
+
+
+def _flag_columns(
+    file: Path, table: Table, given: tuple[str, ...], labels: Sequence[str] | None, problem: Problem | None
+) -> tuple[str, ...]:
+    """The columns of labels with one each."""
+    if problem not in (None, "multi_label") or tuple(labels or given) != given:
+        raise ConfigError(
+            f"label={list(given)}: each of several columns is one label, so that problem= is 'multi_label', not "
+            f"{problem!r}, and labels= the same names, not {labels}; leave both out, or name one column"
+        )
+    if len(set(given)) < 2:
+        raise ConfigError(f"label={list(given)}: several labels need two columns or more; one is named by a str")
+    return tuple(find_column(file, table.columns, [name], "label", "choose one with --label") for name in given)
 
 
 def _make_task(
@@ -169,7 +181,7 @@ def _choose_columns(
 
     def find(what: str, given: str | None, option: str, usual: Sequence[str] = ()) -> str:
         if given is not None:
-            return find_column(file, columns, [given], what, option)
+            return find_column(file, columns, [given], what, f"choose one with {option}")
         guessed.add(what)
         for name in usual:
             if name in known:

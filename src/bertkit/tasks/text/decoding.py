@@ -185,7 +185,7 @@ def with_texts(rows: Iterable[Row], texts: Sequence[str], pairs: Sequence[str] |
 
 def with_examples(rows: Iterable[Row], examples: Sequence[Example], names: Mapping[int, str]) -> list[Row]:
     """The rows with line number, text and ``gold`` (label name or names, score, or None) in front."""
-    told = []
+    found = []
     for row, example in zip(rows, examples, strict=True):
         gold: Fact = example.label
         if isinstance(example.label, tuple):
@@ -193,5 +193,5 @@ def with_examples(rows: Iterable[Row], examples: Sequence[Example], names: Mappi
         elif isinstance(example.label, int) and "probabilities" in row:
             gold = names[example.label]
         pair = {} if example.text_pair is None else {"text_pair": example.text_pair}
-        told.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
-    return told
+        found.append({"row": example.row, "text": example.text, **pair, "gold": gold, **row})
+    return found

@@ -38,7 +38,7 @@ def featurize_texts(
     if not texts:
         raise InputError("no texts to turn into features")
     limit = tokenizer.model_max_length if max_length is None else max_length
-    specials = 2 if text_pairs is None else 3
+    specials = tokenizer.template.num_special(paired=text_pairs is not None)
     if limit <= specials:
         raise ConfigError(f"max_length={limit} leaves no room for text beside the {specials} special tokens")
     if truncation == "head_tail" and text_pairs is not None:
@@ -73,8 +73,6 @@ def featurize_windows(
     if not texts:
         raise InputError("no texts to turn into features")
     whole = tokenizer.encode_ragged(texts)
-    if whole.boundaries[-1] == 0:
-        raise InputError("the tokenizer made no token of these texts")
     limit = tokenizer.model_max_length if max_length is None else max_length
     room = limit - 2
     if room < 1:

@@ -118,7 +118,6 @@ DIAGNOSTIC = _glue_task(
     columns=MNLI.columns,
     folders=("AX", "diagnostic"),
 )
-GLUE_TASKS = (COLA, SST2, MRPC, STSB, QQP, RTE, WNLI, QNLI)
 #: All nine, in the order of the GLUE paper's tables.
 WHOLE_GLUE = (COLA, SST2, MRPC, STSB, QQP, MNLI, QNLI, RTE, WNLI)
 IMDB = TextTask(

@@ -9,7 +9,7 @@ from bertkit.errors import DataError
 from bertkit.tasks.examples import Example, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, looks_missing, text_in
 from bertkit.tasks.reading.splits import split_path
-from bertkit.tasks.reading.tables import Table, find_column, names_of, open_table
+from bertkit.tasks.reading.tables import Table, columns_to_search, find_column, names_of, open_table
 from bertkit.tasks.text.task import TextTask
 
 
@@ -61,13 +61,16 @@ def read_examples(task: TextTask, path: Path, split: Split, *, on_error: OnError
 def _columns_of(task: TextTask, path: Path, table: Table, split: Split) -> tuple[list[str], bool]:
     """Names of the columns to read, first the texts, then the labels; and whether there are labels."""
     layout = task.columns
-    names = [find_column(path, table.columns, layout.text, "text", "--text")]
+    names = [find_column(path, table.columns, layout.text, "text", "choose one with --text")]
     if layout.text_pair:
-        names.append(find_column(path, table.columns, layout.text_pair, "second text", "--text-pair"))
+        names.append(find_column(path, table.columns, layout.text_pair, "second text", "choose one with --text-pair"))
     wanted: Sequence[Sequence[str]] = [[name] for name in layout.label_columns] or [layout.label]
-    has_label = split != "test" or any(name in table.columns for group in wanted for name in group)
+    there = table.columns
+    if split == "test" and not layout.label_columns:
+        there = columns_to_search(table, layout.label)
+    has_label = split != "test" or any(name in there for group in wanted for name in group)
     if has_label:
-        names += [find_column(path, table.columns, group, "label", "--label") for group in wanted]
+        names += [find_column(path, there, group, "label", "choose one with --label") for group in wanted]
     return names, has_label
 
 

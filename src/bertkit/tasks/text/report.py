@@ -39,9 +39,9 @@ def data_report(
             pairs = [row.text_pair or "" for row in rows] if task.is_pair else None
             tokens = tokenizer.encode_ragged([row.text for row in rows], pairs).num_tokens_before
         reports[name] = facts = SplitFacts(rows, "row")
-        _tell_labels(facts, task, rows)
+        _add_labels(facts, task, rows)
         if tokens is not None and len(tokens):
-            _tell_lengths(facts, tokens, max_length)
+            _add_lengths(facts, tokens, max_length)
         meaning = "scores" if task.is_regression else "labels"
         facts.count_repeats([text_key(row) for row in rows], [row.label for row in rows], ("text", meaning))
     train = splits.get("train", ())
@@ -50,34 +50,34 @@ def data_report(
     def agreeing(name: str) -> str:
         shared = [(row, labels_of[text_key(row)]) for row in splits[name] if text_key(row) in labels_of]
         agrees = sum(found == {row.label} for row, found in shared)
-        reports[name].tell("", overlap_agrees=agrees)
+        reports[name].add("", overlap_agrees=agrees)
         return f", {agrees:,} with the same label" if shared else ""
 
     overlap, leaks = find_leaks(splits, text_key, "row", agreeing)
     return DataReport(task.name, reports, overlap, leaks, (*task.notes, *label_warnings(task.labels or ())))
 
 
-def _tell_labels(facts: SplitFacts, task: TextTask, rows: Sequence[Example]) -> None:
+def _add_labels(facts: SplitFacts, task: TextTask, rows: Sequence[Example]) -> None:
     given = [row.label for row in rows if row.label is not None]
     if task.labels is None:
         numbers = np.asarray(given, dtype=np.float64)
         scores = (float(numbers.min()), float(numbers.mean()), float(numbers.max())) if given else None
-        facts.tell(f"scores: {scores[0]:g} to {scores[2]:g}, mean {scores[1]:.3g}" if scores else "", scores=scores)
+        facts.add(f"scores: {scores[0]:g} to {scores[2]:g}, mean {scores[1]:.3g}" if scores else "", scores=scores)
     else:
         found = Counter(number for label in given for number in (label if isinstance(label, tuple) else (label,)))
         counts = {label: found[number] for number, label in enumerate(task.labels)}
-        facts.tell(f"labels: {shares(counts)}" if found else "", labels=counts)
+        facts.add(f"labels: {shares(counts)}" if found else "", labels=counts)
         absent = [label for label, count in counts.items() if not count]
-        facts.tell(f"NO ROW has label {', '.join(map(repr, absent[:5]))}" if found and absent else "")
+        facts.add(f"NO ROW has label {', '.join(map(repr, absent[:5]))}" if found and absent else "")
     facts.count("unlabelled", len(rows) - len(given), "row", "without a label")
 
 
-def _tell_lengths(facts: SplitFacts, tokens: Ints, max_length: int | None) -> None:
+def _add_lengths(facts: SplitFacts, tokens: Ints, max_length: int | None) -> None:
     lowest, highest, cut = int(tokens.min()), int(tokens.max()), 0.0
     median, p95 = float(np.median(tokens)), float(np.percentile(tokens, 95))
     line = f"word pieces: {lowest} to {highest:,}, median {median:g}, 95 % up to {p95:.0f}"
     if max_length is not None:
         cut = float(np.mean(tokens > max_length))
-        line += f"; {100 * cut:.1f} % of rows cut at {max_length}"
+        line += f"; {100 * cut:.1f} % cut at {max_length}"
     lengths = {"minimum": lowest, "median": median, "p95": p95, "maximum": highest, "truncated": cut}
-    facts.tell(line, lengths=lengths)
+    facts.add(line, lengths=lengths)

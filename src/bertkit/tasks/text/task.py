@@ -85,7 +85,7 @@ class TextTask:
 
     @property
     def kind(self) -> Literal["classification", "regression", "multi_label"]:
-        """The word :func:`bertkit.tasks.text.features.collate` takes."""
+        """What is predicted: one label, a score, or any number of labels."""
         if self.multi_label:
             return "multi_label"
         return "regression" if self.labels is None else "classification"

@@ -22,8 +22,8 @@ from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
-from bertkit.tasks import DataReport, Example, Examples, Split, TextTask, data_report, diagnose, load_split, score
-from bertkit.tasks.examples import Halves, Row
+from bertkit.tasks.data_report import DataReport
+from bertkit.tasks.examples import Example, Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
@@ -38,6 +38,8 @@ from bertkit.tasks.text.decoding import (
 )
 from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_windows
 from bertkit.tasks.text.reading import read_examples
+from bertkit.tasks.text.report import data_report
+from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow, logits_of
 from bertkit.tokenization import PreTrainedTokenizer
 
@@ -77,7 +79,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def read_more(self, data: str | Path, *, on_error: OnError = "raise") -> dict[str, Examples[Example]]:
         files = {name: beside(self.task, data, "dev", name) for name in self.task.more_dev}
         there = {name: path for name, path in files.items() if path is not None}
-        return {name: load_split(self.task, path, "dev", on_error=on_error) for name, path in there.items()}
+        return {name: self.read_file(path, "dev", on_error=on_error) for name, path in there.items()}
 
     def texts_of(self, example: Example) -> Sequence[str]:
         return (example.text,) if not example.text_pair else (example.text, example.text_pair)
@@ -94,7 +96,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def train_fault(self, train: Examples[Example]) -> str:
         if len({example.label for example in train}) > 1:
             return ""
-        return f"all {len(train):,} training rows have the same label; training needs at least two labels"
+        what = "score" if self.task.is_regression else "label"
+        return f"all {len(train):,} training rows have the same {what}; training needs at least two {what}s"
 
     def report(
         self, splits: Mapping[str, Examples[Example]], encoded: Mapping[str, TextRows], settings: ReadingSettings
@@ -155,8 +158,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
                 "fitted": self._labels(replace(given, decision=decision)),
                 "cross_fitted": cross_fitted_labels(given.outputs, labels, metric) if len(labels) > 1 else None,
             }
-            told = {name: score(self.task, found, labels)[metric] for name, found in ways.items() if found is not None}
-            decision = {**decision, "tuned": {"metric": metric, **told}}
+            scores = {name: score(self.task, way, labels)[metric] for name, way in ways.items() if way is not None}
+            decision = {**decision, "tuned": {"metric": metric, **scores}}
         return {**reading, **decision}
 
     def notes_on(self, decision: Decision) -> list[str]:

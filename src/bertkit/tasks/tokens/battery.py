@@ -14,7 +14,7 @@ from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 class TokenBattery(Battery[TokenTask, TaggedExample]):
     """Tagged words."""
 
-    cut_told = f"cut to {CUT_LENGTH} tokens, no word loses its label"
+    cut_passed = f"cut to {CUT_LENGTH} tokens, no word loses its label"
 
     def check_rows(self, rows: Sequence[TaggedExample], split: Split) -> None:
         names = self.task.labels

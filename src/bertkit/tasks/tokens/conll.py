@@ -163,10 +163,11 @@ class _Parser:
                 )
         places = {self._place(number) % self._width for number in wanted.values()}
         if len(places) < len(wanted):
-            raise DataError(
-                f"{self._path}:{line}: one column only, where a word and its tag are expected. Separate them with a "
-                "tab or a blank, or name the columns (--word-column, --tag-column)"
-            )
+            why = "one column only, where a word and its tag are expected. Separate them with a tab or a blank"
+            if self._width > 1:
+                same = f"column {places.pop() + 1} of {self._width} is named for the word and for the tag"
+                why = f"{same}; name two different ones (--word-column, --tag-column)"
+            raise DataError(f"{self._path}:{line}: {why}")
 
     def _report(self, line: int, kind: str, message: str) -> None:
         self._bad.report(self._path, line, kind, message)

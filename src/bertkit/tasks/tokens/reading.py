@@ -18,7 +18,7 @@ from bertkit.tasks.hold_out import check_share, group_rows, part, plain_text, sh
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import FileRules, kind_of, splits_of
-from bertkit.tasks.reading.tables import JsonTable, names_of, open_table
+from bertkit.tasks.reading.tables import columns_to_search, find_column, open_table
 from bertkit.tasks.tokens.conll import RUNNING_TEXT, ConllColumns, Sentence, read_conll
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask
 
@@ -27,6 +27,7 @@ MANY_TYPES = 200
 #: Names of the two columns of a table, the first one present is taken.
 WORDS = ("tokens", "words")
 TAGS = ("ner_tags", "tags", "labels", "ner")
+RENAME = "rename the column that holds them"
 #: Kinds of file that hold rows and not lines of words.
 TABLES = (".jsonl", ".ndjson", ".parquet")
 RULES = FileRules(
@@ -149,11 +150,10 @@ def _sentences(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool 
 
 def _read_rows(path: Path, columns: ConllColumns, bad: BadRows, *, tagged: bool | None) -> Iterator[Sentence]:
     table = open_table(path, Columns(text=WORDS, encoding=columns.encoding), bad)
-    words = _find(path, table.columns, WORDS, "words")
-    # The columns of JSON lines are those of the first; a later one may still have tags.
-    there = (*table.columns, TAGS[0]) if tagged is None and isinstance(table, JsonTable) else table.columns
+    words = find_column(path, table.columns, WORDS, "words", RENAME)
+    there = columns_to_search(table, TAGS) if tagged is None else table.columns
     has_tags = tagged is True or any(name in there for name in TAGS)
-    names = [words, _find(path, there, TAGS, "tags")] if has_tags else [words]
+    names = [words, find_column(path, there, TAGS, "tags", RENAME)] if has_tags else [words]
     known = label_names(path, names[1]) if has_tags and kind_of(path) == ".parquet" else None
     first: dict[bool, int] = {}  # the line of the first sentence without tags, and with them
     for line, values in table.rows(names):
@@ -202,13 +202,6 @@ def _is_list_of(value: object, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
-def _find(path: Path, columns: Sequence[str], wanted: Sequence[str], what: str) -> str:
-    for name in wanted:
-        if name in columns:
-            return name
-    raise DataError(f"{path}: no column of {what}: looked for {shorten(wanted)}; the columns are {names_of(columns)}")
-
-
 def _described(spelling: Spelling) -> str:
     words = {
         "bare": "types without B- and I-, where neighbours of one type are one entity",
@@ -230,8 +223,8 @@ def hold_out_sentences(train: Examples[TaggedExample], share: float, seed: int) 
     """Hold out a part of the sentences, for a data set that has no dev file.
 
     Whole documents where the file has 20 or more, because the names of one return all over it; else sentences, and
-    equal ones stay on one side. Both parts keep the order of the file, and have an entity where the file has two or
-    more in different groups. A pure function of its arguments.
+    equal ones stay on one side. Both parts keep the order of the file; the part held out has an entity where two groups
+    or more have one. A pure function of its arguments.
     """
     check_share(share)
     if any(example.entities is None for example in train):
@@ -242,14 +235,10 @@ def hold_out_sentences(train: Examples[TaggedExample], share: float, seed: int) 
         groups = group_rows(plain_text(" ".join(example.words)) for example in train)
     if len(groups) < 2:
         raise DataError(f"{len(train)} sentences are too few to hold any out: they are one group or one text")
-    held = take_groups(shuffled(groups, seed), share)
-    if not any(train[row].entities for row in held):
-        # A dev part without an entity could not be scored: the smallest group that has one comes along.
-        with_entities = [rows for rows in groups if any(train[row].entities for row in rows)]
-        if len(with_entities) > 1:
-            smallest: list[int] = min(with_entities, key=len)
-            held.update(smallest)
-    if not held:
-        least: list[int] = min(groups, key=len)
-        held.update(least)
-    return part(train, held)
+    held = take_groups(shuffled(groups, seed), share, or_smallest=False)
+    if any(train[row].entities for row in held):
+        return part(train, held)
+    # A dev part without an entity could not be scored: the smallest group that has one comes along.
+    with_entities = [rows for rows in groups if any(train[row].entities for row in rows)]
+    more: list[int] = min(with_entities, key=len) if len(with_entities) > 1 else [] if held else min(groups, key=len)
+    return part(train, held.union(more))

@@ -30,42 +30,43 @@ def tagged_report(
         documents = len({row.document for row in rows} - {0})
         about = f", {counted(words, 'word')}" + (f" in {counted(documents, 'document')}" if documents else "")
         reports[name] = facts = SplitFacts(rows, "sentence", about)
-        facts.tell("", words=words, documents=documents)
-        _tell_entities(facts, task, rows)
-        _tell_pieces(facts, len(rows), encoded[name], max_length)
+        facts.add("", words=words, documents=documents)
+        _add_entities(facts, task, rows)
+        _add_pieces(facts, len(rows), encoded[name], max_length)
         found = _names(rows)
         unseen = sum(entity not in known for entity in found) / len(found) if found and name != "train" else None
-        facts.tell("" if unseen is None else f"{100 * unseen:.1f} % of the entities are not in train", unseen=unseen)
+        facts.add("" if unseen is None else f"{100 * unseen:.1f} % of the entities are not in train", unseen=unseen)
         facts.count_repeats([_key(row) for row in rows], [row.entities for row in rows], ("words", "sets of entities"))
     overlap, leaks = find_leaks(splits, _key, "sentence")
     return DataReport(task.name, reports, overlap, leaks, (*task.notes, *label_warnings(task.types)))
 
 
-def _tell_entities(facts: SplitFacts, task: TokenTask, rows: Sequence[TaggedExample]) -> None:
+def _add_entities(facts: SplitFacts, task: TokenTask, rows: Sequence[TaggedExample]) -> None:
     found = Counter(entity.type for row in rows for entity in row.entities or ())
     entities = {kind: found[kind] for kind in task.types}
-    facts.tell(f"entities: {shares(entities)}" if found else "", entities=entities)
+    facts.add(f"entities: {shares(entities)}" if found else "", entities=entities)
     untagged = sum(row.entities is None for row in rows)
     absent = [kind for kind, count in entities.items() if not count]
-    facts.tell(f"NO ENTITY of type {', '.join(map(repr, absent[:5]))}" if absent and not untagged else "")
+    facts.add(f"NO ENTITY of type {', '.join(map(repr, absent[:5]))}" if absent and not untagged else "")
     facts.count("untagged", untagged, "sentence", "without tags")
     spelling = rows.spelling if isinstance(rows, TaggedExamples) else None
     scheme, repaired = ("", 0) if spelling is None else (spelling.scheme, spelling.repaired)
-    facts.tell("", scheme=scheme)
+    facts.add("", scheme=scheme)
     facts.count("repaired", repaired, "tag", f"outside the scheme {scheme}", mark="REPAIRED")
 
 
-def _tell_pieces(facts: SplitFacts, num_sentences: int, windows: TokenWindows, max_length: int) -> None:
+def _add_pieces(facts: SplitFacts, num_sentences: int, windows: TokenWindows, max_length: int) -> None:
     assert windows.first_pieces is not None, "windows were made with words"
     tokens = np.diff(windows.pieces.boundaries) + 2
     shortest, median, longest = int(tokens.min()), float(np.median(tokens)), int(tokens.max())
     line = f"word pieces of a sentence: {shortest} to {longest:,}, median {median:g}"
     if len(windows) != num_sentences:
         line += f"; windows of {max_length} make {len(windows):,} rows"
-    facts.tell(line, tokens=(shortest, median, longest), windows=len(windows))
+    facts.add(line, tokens=(shortest, median, longest), windows=len(windows))
     without, shared = int((windows.first_pieces < 0).sum()), int(shares_piece(windows.first_pieces).sum())
-    facts.count("words_without", without, "word", "without a word piece: O, or what is around")
-    facts.count("words_shared", shared, "word", "in the piece of the word before, with its entity")
+    facts.count("words_without", without, "word", "without a word piece; predicted O, or as the entity around it")
+    together = "beginning in the same word piece as the word before, and sharing its label"
+    facts.count("words_shared", shared, "word", together)
 
 
 def _names(rows: Sequence[TaggedExample]) -> list[tuple[str, str]]:

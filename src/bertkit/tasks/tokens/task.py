@@ -105,6 +105,8 @@ class TokenTask:
         unknown = [name for name in (*self.metrics, self.main_metric) if name not in METRICS]
         if unknown:
             raise ConfigError(f"task {self.name}: unknown metric {unknown[0]!r}{did_you_mean(unknown[0], METRICS)}")
+        if self.main_metric not in self.metrics:
+            raise ConfigError(f"task {self.name}: main_metric {self.main_metric!r} is not one of {self.metrics}")
 
     @property
     def labels(self) -> tuple[str, ...]:

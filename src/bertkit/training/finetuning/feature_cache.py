@@ -18,14 +18,14 @@ from bertkit.ragged import Floats
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import printable
+from bertkit.system.paths import cache_root
 
 CACHE_BYTES = 2_000_000_000
 
 
 def cache_folder() -> Path:
     """``$XDG_CACHE_HOME/bertkit/features``, by default below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "bertkit" / "features"
+    return cache_root() / "features"
 
 
 def describe_cache() -> dict[str, str | int]:

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.number_formats import Precision
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.errors import ConfigError
 
@@ -71,7 +72,7 @@ class FinetuneConfig(ReadingSettings):
     restarts: int = Field(
         3, ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"
     )
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
+    precision: Precision = Field(
         "fp32", description="number format of the products in training; weights and every evaluation stay fp32"
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")

@@ -33,8 +33,8 @@ from bertkit.training.finetuning.frozen_encoder import (
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop import LoopOptions, Progression, Trainer
-from bertkit.training.trainer.loop_options import Record
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions, Progression, Record
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02

@@ -17,6 +17,7 @@ from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
 from bertkit.system.json_files import printable, write_json
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import DataReport
 from bertkit.tasks.run_rows import Rows, Scored, score_set
@@ -142,7 +143,7 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
     if (finished := job.run.seed_result(seed)) is not None:
         return finished
     label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
-    with RunLog(job.run.seed(seed) / LOG) as log:
+    with RunLog(job.run.seed(seed) / LOG, job.run.how_to_resume) as log:
         options = FitOptions(
             folder=job.run.seed(seed) / CHECKPOINTS,
             resume=resume,
@@ -230,7 +231,7 @@ def protocol_block(job: Job, seeds: Sequence[int], search: dict[str, Json] | Non
     assert config.max_length is not None, "settings must be resolved"
     original = config.protocol == "original"
     best = f"epoch with the best dev {task.main_metric} (if equal, the lowest dev loss), of each seed"
-    start = Path(job.start_name).expanduser()
+    start = user_path(job.start_name)
     local = start.exists()
     trained = "all parameters"
     if config.freeze_encoder:

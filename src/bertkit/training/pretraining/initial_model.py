@@ -279,8 +279,8 @@ def _new_words(path: Path, store: TokenStore) -> NewWords | None:
     """What the store's tokenizer adds to the checkpoint's; None if they are equal or cannot be compared."""
     try:
         tokenizer = BertTokenizer.from_pretrained(path)
-    except BertkitError:
-        say(f"{path} has no tokenizer to compare with that of the token store; only their sizes are compared")
+    except BertkitError as error:
+        say(f"only the sizes of the tokenizers of {path} and of the token store are compared: {error}")
         return None
     if tokenizer_digest(tokenizer) == store.manifest.tokenizer.sha256:
         return None

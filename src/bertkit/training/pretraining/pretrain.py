@@ -44,8 +44,10 @@ from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, Pretra
 from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.batch_plan import Plan, Prefetched
 from bertkit.training.trainer.generators import seeded
-from bertkit.training.trainer.loop import Evaluate, LoopOptions, Progression, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Progression
 from bertkit.training.trainer.parallel import Parallel, parallel_from_environment
+from bertkit.training.trainer.precision import DTYPES
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 from bertkit.training.trainer.snapshot import step_folders
 
@@ -54,11 +56,11 @@ class PretrainFolder(RunFolder):
     """The folder of a pre-training run, which is resumed unless ``--no-resume`` is given::
 
     RUN/
-    model/           the model and its tokenizer: load RUN/model like any checkpoint
-    pretrain.json    settings, data and start of the run
-    metrics.json     settings and scores; written last
-    log.jsonl        one line per step and per evaluation
-    checkpoints/     training state while the run is unfinished
+        model/           the model and its tokenizer: load RUN/model like any checkpoint
+        pretrain.json    settings, data and start of the run
+        metrics.json     settings and scores; written last
+        log.jsonl        one line per step and per evaluation
+        checkpoints/     training state while the run is unfinished
     """
 
     settings_file, states, how_to_resume = "pretrain.json", CHECKPOINTS, "leave out --no-resume to resume"
@@ -68,16 +70,13 @@ class PretrainFolder(RunFolder):
         self.model, self.checkpoints = self.path / "model", self.path / CHECKPOINTS
 
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
 @dataclass(frozen=True, slots=True)
 class PretrainResult:
     """A finished run.
 
     model: folder of the model and its tokenizer.
     progression: steps, seconds, evaluations.
-    scores: of the last evaluation on held-out text; empty without held-out text.
+    scores: of the last evaluation on held-out text, those that are finite; empty without held-out text.
     unigram_entropy: of the training text, in nats: the masked-LM loss of a model that knows word frequencies only.
     speed: ``tokens_per_s`` and ``peak_share``, medians over the last steps.
     new_parts: parts of the model that the initial checkpoint did not have.
@@ -155,7 +154,7 @@ def pretrain(
         held.enter_context(seeded(config.seed))
         floor = parallel.on_first(lambda: unigram_entropy(store))
         say(f"unigram entropy of the training text: {floor:.3f} nats, the loss of knowing only word frequencies")
-        report = Report(run.path, floor, curve=config.curve, tensorboard=config.tensorboard)
+        report = Report(run, floor, curve=config.curve, tensorboard=config.tensorboard)
         trainer = _trainer(network, ahead, config, run, report, identity, evaluate, parallel)
         parallel.on_first(lambda: run.begin(identity))  # every check of the settings has passed
         _run(trainer, report)
@@ -175,7 +174,7 @@ def _trainer(
     parallel: Parallel,
 ) -> Trainer[Batch]:
     """The trainer that the settings ask for; it may refuse them."""
-    peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=_DTYPES[config.precision])
+    peak = matmul_peak(network.config, rows=config.max_tokens, device=parallel.device, dtype=DTYPES[config.precision])
     plan = MeasuredPlan(data, network.config, peak, parallel.num_ranks)
     optimizer = OPTIMIZERS[config.optimizer](
         parameter_groups(network, weight_decay=config.weight_decay),
@@ -313,10 +312,11 @@ def _read_result(run: PretrainFolder) -> PretrainResult:
     told = read_json(path, dict[str, Any])
     start = parsed(told.get("start"), dict[str, Any], f"{path}: start")
     new_words = parsed(start.get("new_words") or {}, dict[str, int | str], f"{path}: start.new_words")
+    scores = parsed(told.get("dev"), dict[str, float | None], f"{path}: dev")  # None: the score was not finite
     values = {
         "model": run.model,
         **{name: told.get(name) for name in ("progression", "unigram_entropy", "speed")},
-        "scores": told.get("dev"),
+        "scores": {name: score for name, score in scores.items() if score is not None},
         "new_parts": start.get("new_parts"),
         "num_new_words": new_words.get("count", 0),
     }

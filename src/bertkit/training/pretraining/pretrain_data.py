@@ -25,8 +25,7 @@ from bertkit.model.models import BertForPreTraining
 from bertkit.training.pretraining.original_examples import original_plan
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
 from bertkit.training.trainer.batch_plan import Plan
-from bertkit.training.trainer.loop import Evaluate
-from bertkit.training.trainer.loop_options import BatchT
+from bertkit.training.trainer.loop_options import BatchT, Evaluate
 
 #: Held-out examples do not depend on a run's seed or batch size, so that runs can be compared.
 DEV_SEED, DEV_BATCH_SIZE = 0, 64

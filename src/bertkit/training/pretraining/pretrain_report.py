@@ -8,7 +8,6 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +19,7 @@ from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.system.console import say
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.loop_options import Record
-from bertkit.training.trainer.run_folder import LOG, RunLog, read_log
+from bertkit.training.trainer.run_folder import LOG, RunFolder, RunLog, read_log
 from bertkit.visualize.pictures import pretrain_curve
 
 if TYPE_CHECKING:
@@ -156,9 +155,9 @@ class Report:
     message. ``floor`` is :func:`~bertkit.training.pretraining.word_statistics.unigram_entropy` of the training text.
     """
 
-    def __init__(self, folder: Path, floor: float, *, curve: bool, tensorboard: bool) -> None:
-        self.folder, self.floor, self.curve = folder, floor, curve
-        self.log = RunLog(folder / LOG)
+    def __init__(self, run: RunFolder, floor: float, *, curve: bool, tensorboard: bool) -> None:
+        self.folder, self.floor, self.curve = run.path, floor, curve
+        self.log = RunLog(run.path / LOG, run.how_to_resume)
         self._steps, self._evaluations = Points(), Points()
         self._timed: deque[Record] = deque(maxlen=_TIMED_STEPS)
         self._drawn_at = time.monotonic()

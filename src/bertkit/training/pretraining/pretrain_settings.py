@@ -16,10 +16,12 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.number_formats import Precision
 from bertkit.config.presets import preset
 from bertkit.data.examples.masking import Unit
 from bertkit.data.examples.pairs import Objective
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 
@@ -110,9 +112,7 @@ class PretrainConfig(Settings):
     dropout: float | None = Field(
         None, ge=0, lt=1, description="of hidden vectors and attention; default: that of the model"
     )
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
-        "fp32", description="number format of matrix products; weights stay fp32"
-    )
+    precision: Precision = Field("fp32", description="number format of matrix products; weights stay fp32")
     gradient_checkpointing: bool = Field(
         False, description="recompute layers for the backward pass: less memory, more time, same result"
     )
@@ -213,7 +213,7 @@ def recipe_names() -> tuple[str, ...]:
 def load_recipe(name_or_path: str | Path) -> Recipe:
     """A recipe of the package by name, or any file. An error names the file, and the key where one is to blame."""
     name, names = str(name_or_path), recipe_names()
-    path = FOLDER / f"{name}.toml" if name in names else Path(name).expanduser()
+    path = FOLDER / f"{name}.toml" if name in names else user_path(name)
     if not path.is_file():
         near = did_you_mean(name, names)
         raise ConfigError(f"there is no recipe {name!r}{near}: give a TOML file, or one of {', '.join(names)}")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from bertkit.data.store.token_store import TokenStore
+from bertkit.ragged import Floats
 from bertkit.system.console import progress
 from bertkit.training.trainer.generators import seeded
 
@@ -32,8 +33,6 @@ _SMOOTHING = 0.75
 _OVERSAMPLING, _ROUNDS = 24, 3
 #: Rows of the pair table processed at a time.
 _BLOCK = 1024
-
-Floats = npt.NDArray[np.float32]
 
 
 def unigram_counts(store: TokenStore) -> npt.NDArray[np.int64]:

@@ -17,7 +17,7 @@ from torch import nn
 from bertkit.errors import ConfigError
 from bertkit.model.encoder import EncoderLayer
 
-_PART = "_after_attention"
+_PART = EncoderLayer.after_attention.__name__
 
 
 @contextmanager

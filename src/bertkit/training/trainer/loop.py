@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_
 from torch.optim import Optimizer
 
-from bertkit.errors import TrainingError
+from bertkit.errors import ResourceError, TrainingError
 from bertkit.optim import Schedule, set_learning_rate
 from bertkit.system.console import Progress, clock, say
 from bertkit.system.interrupts import Interrupted, Interrupts
@@ -29,7 +29,6 @@ from bertkit.training.trainer.loop_options import (
     BatchT,
     Evaluate,
     LoopOptions,
-    Loss,
     Progression,
     Record,
     StepResult,
@@ -50,8 +49,6 @@ from bertkit.training.trainer.snapshot import (
     take_snapshot,
     trained_parameters,
 )
-
-__all__ = ["Evaluate", "LoopOptions", "Loss", "Progression", "StepResult", "Trainable", "Trainer"]
 
 
 class Trainer(Generic[BatchT]):
@@ -262,7 +259,11 @@ class Trainer(Generic[BatchT]):
     def _refuse(self, result: StepResult, batches: Sequence[BatchT]) -> None:
         rows = self.plan.rows(result.step)
         self.optimizer.zero_grad(set_to_none=True)
-        where = self.folder and save_failed_batch(self.folder, result, rows, batches, self.parallel.rank)
+        where = None
+        try:
+            where = self.folder and save_failed_batch(self.folder, result, rows, batches, self.parallel.rank)
+        except (ResourceError, OSError) as error:
+            say(f"the failed batch could not be saved: {error}")
         position = self.options.position(result.step + 1, self.at.seconds)
         raise TrainingError(f"step {position}: {explain_failure(result, rows, where)}")
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 
+from bertkit.config.number_formats import Precision
 from bertkit.errors import CheckpointError
 from bertkit.model.losses import LossTerm
 from bertkit.system.console import clock
@@ -63,6 +64,7 @@ class LoopOptions:
     identity: settings and data; a checkpoint with another identity is refused on resume.
     checkpoint_every_s: seconds between checkpoints.
     keep: number of checkpoints; older ones are deleted once a newer one is on disk.
+    label: what the run is called in messages and progress.
     max_seconds: time budget of the whole run, compared with :attr:`Progression.seconds` after each step; None: none.
     evaluate_every_steps: evaluate every so many steps; None: after each epoch. The end of the run is always evaluated.
     compile: run a part of each encoder layer through ``torch.compile``, see :mod:`bertkit.training.trainer.compiling`.
@@ -84,7 +86,7 @@ class LoopOptions:
     evaluate_every_steps: int | None = None
     compile: bool = False
     how_to_resume: str = "Run the same command with --resume to continue"
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "fp32"
 
     def time_is_up(self, seconds: float) -> bool:
         """Whether a run that has trained for ``seconds`` has used up its budget."""
@@ -162,7 +164,7 @@ class Progression:
         )
         if self.best_step is not None and ours <= best:
             self.num_stale += 1
-            self.stopped_early = patience is not None and self.num_stale >= patience
+            self.stopped_early |= patience is not None and self.num_stale >= patience
             return False
         self.best_step, self.num_stale = self.step, 0
         self.best_score = score if math.isfinite(score) else None

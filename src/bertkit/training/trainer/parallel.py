@@ -30,6 +30,7 @@ from torch.optim import Optimizer
 from bertkit.errors import BertkitError, ConfigError, TrainingError
 from bertkit.optim.groups import GroupOptimizer
 from bertkit.system.console import set_quiet
+from bertkit.system.device import find_device
 from bertkit.training.trainer.generators import seed_generators
 
 Mode = Literal["ddp", "fsdp"]
@@ -236,12 +237,13 @@ def parallel_from_environment(
     """Join the run that ``torchrun`` started this process for; without ``torchrun``, a run of one process.
 
     Ranks communicate by gloo on the CPU, by NCCL between GPUs; rank r of a machine gets GPU r. Ranks other than 0
-    are quiet: :func:`bertkit.system.console.say` and progress show nothing. ``device`` None means ``cpu``, ``mode``
-    None ``ddp``; a rank waits ``timeout_s`` for the others.
+    are quiet: :func:`bertkit.system.console.say` and progress show nothing. ``device`` is that of
+    :func:`~bertkit.system.device.find_device`, but None means ``cpu``; ``mode`` None means ``ddp``; a rank waits
+    ``timeout_s`` for the others.
     """
     if mode not in (None, "ddp", "fsdp"):
         raise ConfigError(f"mode must be ddp or fsdp, got {mode!r}")
-    wanted = torch.device(device or "cpu")
+    wanted = find_device("cpu" if device is None else device)
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         if mode is not None:
             raise ConfigError(

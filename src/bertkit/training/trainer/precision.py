@@ -12,17 +12,16 @@ the loop needs anyway and which is the same on every rank, also with sharded gra
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import nn
 
+from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
 from bertkit.training.trainer.loop_options import Progression
 
-Precision = Literal["fp32", "bf16", "fp16"]
-
-_FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: The type of the numbers in matrix products.
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 #: Steps without overflow after which the scale is doubled.
 GROWTH_INTERVAL = 2000
 #: Below this, the scale cannot be the reason for an overflow.
@@ -33,12 +32,12 @@ def autocast(precision: Precision, device: torch.device) -> torch.autocast:
     """The context for a forward pass in ``precision``; a ConfigError if the device cannot compute in it."""
     if precision == "fp32":
         return torch.autocast(device.type, enabled=False)
-    if precision not in _FORMATS:
+    if precision not in DTYPES:
         raise ConfigError(f"precision must be fp32, bf16 or fp16, got {precision!r}")
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name(device)
         raise ConfigError(f"{name} has no bf16 arithmetic; use precision fp16 or fp32")
-    return torch.autocast(device.type, _FORMATS[precision])
+    return torch.autocast(device.type, DTYPES[precision])
 
 
 def loss_scale(at: Progression, precision: Precision) -> float:

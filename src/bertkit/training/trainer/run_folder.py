@@ -10,8 +10,9 @@ from typing import ClassVar, TextIO
 
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
-from bertkit.system.atomic_files import held_lock, make_folder, write_atomically
+from bertkit.system.atomic_files import held_lock, is_full_disk, make_folder, write_atomically
 from bertkit.system.json_files import as_stored, read_json, read_lines, write_json
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.training.trainer.loop_options import Record
 from bertkit.training.trainer.snapshot import remove_remains
@@ -20,10 +21,13 @@ LOG = "log.jsonl"
 
 
 class RunLog:
-    """Appends to a log, one JSON object per optimizer step and per evaluation; flushed after every line."""
+    """Appends to a log, one JSON object per optimizer step and per evaluation; flushed after every line.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    ``how_to_resume`` is that of the :class:`RunFolder`.
+    """
+
+    def __init__(self, path: Path, how_to_resume: str) -> None:
+        self.path, self.how_to_resume = path, how_to_resume
         self._file: TextIO | None = None
 
     def __call__(self, record: Record) -> None:
@@ -33,9 +37,10 @@ class RunLog:
                 self._file = self.path.open("a", encoding="utf-8", buffering=1)
             self._file.write(json.dumps(record, allow_nan=False) + "\n")
         except OSError as error:
+            first = "Free some disk space, then run" if is_full_disk(error) else "Run"
             raise ResourceError(
-                f"cannot write {self.path}: {error.strerror or error}. Free some disk space and run the same command "
-                "again (finetune: with --resume) to continue from the last checkpoint"
+                f"cannot write {self.path}: {error.strerror or error}. {first} the same command again to continue from "
+                f"the last checkpoint ({self.how_to_resume})"
             ) from error
 
     def drop_after(self, step: int, evaluated_step: int) -> None:
@@ -91,7 +96,7 @@ class RunFolder:
     how_to_resume: ClassVar[str]
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = user_path(path)
 
     @property
     def is_finished(self) -> bool:

@@ -184,7 +184,7 @@ def take_snapshot(
 ) -> Snapshot:
     """Weights, optimizer state, random generators and plain values; ``best``: weights that are not the current ones.
 
-    Call it on every rank. Rank 0 gets everything, with the generators of all ranks; the others get no tensors.
+    Call it on every rank. Rank 0 gets everything; the others get the generators of all ranks only.
     Parameters are copied by reference (sharded ones are gathered).
     """
     tensors: dict[str, Tensor] = {}

@@ -99,7 +99,8 @@ def test_empty_files(name: str, content: bytes, message: str, tmp_path: Path) ->
 def test_missing_files(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_bytes(GOOD)
     check(tmp_path / "corpsu.txt", r"no file '.*corpsu\.txt'.*did you mean 'corpus\.txt'", "missing file", [])
-    check(str(tmp_path / "*.jsonl"), r"no file matches '.*\*\.jsonl'", "missing file", [])
+    check(str(tmp_path / "*.jsonl"), r"no file matches '.*\*\.jsonl'; check", "missing file", [])
+    check("~typo/a.txt", r"no file '~typo/a.txt' \(looked in /.*\); check", "missing file", [])
     (tmp_path / "empty").mkdir()
     advice = r"name its files one by one: .* as plain text, or skip it"
     check(tmp_path / "empty", rf"folder .*empty has no file that ends in \.txt.*; {advice}", "empty folder", [])

@@ -23,7 +23,8 @@ from bertkit.model.models import BertForMaskedLM, BertForPreTraining
 from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.generators import seed_generators
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 from pretrain_helpers import CLS, FIRST, SEP, SPECIALS, ToyTokens, pretrain_data, random_tokens, write_store
 from training_helpers import TINY
 

@@ -245,6 +245,7 @@ def test_no_place_at_all(store: Path, cache: Path, capfd: pytest.CaptureFixture[
     said = capfd.readouterr().err
     assert "is read the slow way" in said
     assert "set XDG_CACHE_HOME" in said
+    assert "space for its" not in said
 
 
 def run_worker(store: Path, limit: int = 0) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -266,11 +267,15 @@ def test_duplicates_are_left_out_and_told_of(
     for dropped, kept in found.examples:
         one, other = (lines[int(source.rpartition(":")[2]) - 1].lower() for source in (dropped, kept))
         assert one == other or (dedup == "near" and (one == f"{other} indeed" or not one.endswith(" indeed")))
-    assert found == TokenStore(tmp_path / "one").manifest.duplicates
+    path = tmp_path / "one" / "manifest.json"
+    assert found == TokenStore(path.parent).manifest.duplicates
     assert (
-        f"{found.examples[0][0]} dropped, the same as {found.examples[0][1]}"
+        f"{found.examples[0][0]} dropped, a duplicate of {found.examples[0][1]}"
         in inspect_store(tmp_path / "one").render()
     )
+    path.write_text(re.sub(r'"exact": \d+,', "", path.read_text()))
+    with pytest.raises(DataError, match=r"damaged at duplicates: .*exact missing"):
+        TokenStore(path.parent)
 
 
 def test_duplicates_of_a_stopped_preparation(

@@ -239,6 +239,11 @@ def test_a_test_file_has_labels_throughout_or_not_at_all(tmp_path: Path) -> None
     path = write(tmp_path / "test.jsonl", *map(json.dumps, records))
     with pytest.raises(DataError, match=r":1: no label, but other rows have it \(1 of 2\)"):
         workflow_of(SWAG).read(path, "test")
+    later = write(
+        tmp_path / "test.jsonl", *(json.dumps(row) for row in ({"question": "q", "options": ["a", "b"]}, records[1]))
+    )
+    with pytest.raises(DataError, match=r":1: no label, but other rows have it \(1 of 2\)"):
+        workflow_of(SWAG).read(later, "test")
     hidden = write(tmp_path / "test.jsonl", json.dumps(records[0]))
     assert workflow_of(SWAG).read(hidden, "test")[0].label is None
     with pytest.raises(DataError, match="is not a choice"):

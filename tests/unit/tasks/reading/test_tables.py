@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import time
 from datetime import date
@@ -11,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from openpyxl import Workbook
+from openpyxl import Workbook, load_workbook
+from openpyxl.styles import Font
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.predict_files import read_texts
@@ -61,6 +65,9 @@ def test_an_encoding_is_suggested_where_the_file_is_not_utf8(tmp_path: Path) -> 
         csv_task(path)
     with pytest.raises(DataError, match=r":2: byte 4 of the line, 0xeb, is not ascii"):
         csv_task(write(path, ",", "cp1252"), encoding="ascii")
+    path.write_bytes(b"text,label\na\x81,1\n")
+    with pytest.raises(DataError, match=r"0x81, is not cp1252.*--encoding latin-1"):
+        csv_task(path, encoding="cp1252", text="text", label="label")
     with pytest.raises(ConfigError, match=r"unknown encoding 'cp-1252x' \(did you mean 'cp1252'\?\)"):
         csv_task(path, encoding="cp-1252x")
 
@@ -104,6 +111,24 @@ def test_a_damaged_workbook_is_refused(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"train\.xlsx: not a readable Excel workbook"):
         load_split(IMDB, path, "train")
+
+
+@pytest.mark.parametrize("suffix", [".xz", ".gz", ".bz2"])
+def test_a_workbook_that_cannot_be_unpacked_is_refused(suffix: str, tmp_path: Path) -> None:
+    pack = {".xz": lzma.compress, ".gz": gzip.compress, ".bz2": bz2.compress}[suffix]
+    path = tmp_path / f"train.xlsx{suffix}"
+    for content in (pack(b"PK" * 1000)[:-9], b"no archive"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"train\.xlsx.*: not a readable Excel workbook"):
+            load_split(IMDB, path, "train")
+
+
+def test_a_sheet_of_cells_without_values_is_no_data(tmp_path: Path) -> None:
+    path = workbook(tmp_path / "train.xlsx", ("text", "label"), ("good", 1))
+    book = load_workbook(path)
+    book["empty"]["B3"].font = Font(bold=True)
+    book.save(path)
+    assert [(row.text, row.row) for row in load_split(IMDB, path, "train")] == [("good", 2)]
 
 
 def test_bad_rows_of_a_workbook(tmp_path: Path) -> None:
@@ -203,3 +228,19 @@ def test_bad_rows_are_counted_once_where_no_row_is_good(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_bytes(b"text,label\n" + "caf\u00e9,good\n".encode("cp1252") * 3)
     with pytest.raises(DataError, match="no row can be used; the first of 3: "):
         csv_task(tmp_path / "train.csv")
+
+
+def test_a_parquet_file_of_texts_that_are_not_utf8(tmp_path: Path) -> None:
+    values = pa.array([b"good", b"caf\xe9"]).cast(pa.binary())
+    damaged = pa.StringArray.from_buffers(2, *values.buffers()[1:])
+    pq.write_table(pa.table({"text": damaged, "label": [1, 0]}), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match=r"train\.parquet: cannot read the rows after row 0: .*utf-8"):
+        load_split(IMDB, tmp_path / "train.parquet", "train")
+
+
+def test_a_delimiter_of_several_characters_is_for_fields_without_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("text||label\ngood||1\nbad||0\n")
+    assert load_split(csv_task(path, delimiter="||", quoting="none"), path, "train")[0].text == "good"
+    with pytest.raises(ConfigError, match=r"delimiter='\|\|' cannot separate fields that may be quoted"):
+        csv_task(path, delimiter="||")

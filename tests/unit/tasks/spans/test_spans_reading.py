@@ -196,6 +196,20 @@ def test_a_test_file_may_be_without_answers_but_not_half(tmp_path):
         workflow_of(SQUAD).read(path, "test")
 
 
+def test_rows_may_have_answers_that_the_first_does_not(tmp_path):
+    rows = [{"id": str(n), "question": "Who?", "context": CONTEXT} for n in range(2)]
+    rows[1] |= {"answers": question(1)["answers"], "title": "T"}
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"jsonl:1.*: no 'answers', but other rows have it \(1 of 2\)"):
+        read_questions(SQUAD, path, "test")
+    (example,) = read_questions(SQUAD, path, "train", on_error="skip")
+    assert (example.answers[0].text, example.title) == ("Gustave Eiffel", "T")
+    path.write_text('{"id": "1", "question": "Who?"}\n')
+    with pytest.raises(DataError, match=r"no context column 'context'.*; rename the column that holds it"):
+        read_questions(SQUAD, path, "train")
+
+
 @pytest.mark.parametrize("hidden", [[], {"text": [], "answer_start": []}])
 def test_hidden_answers_may_be_empty_lists_where_each_question_has_one(tmp_path, hidden):
     path = write(tmp_path / "test.json", squad_json(question(1, answers=hidden), question(2, answers=hidden)))
@@ -242,6 +256,14 @@ def test_held_out_questions_are_whole_articles():
         hold_out(rows, 0.7, seed=0)
 
 
+def test_no_large_article_is_held_out_where_small_ones_are():
+    sizes = {"a": 900, "b": 50, "c": 50}
+    rows = [SpanExample(f"{a}{n}", "?", a, (), title=a) for a, size in sizes.items() for n in range(size)]
+    for seed in range(6):
+        assert len(hold_out(Examples(rows), 0.1, seed)[1]) in (50, 100)
+    assert len(hold_out(Examples(rows[-51:]), 0.1, 0)[1]) == 1, "the smallest, where each is too large"
+
+
 def test_no_context_is_split_by_titles_and_rows_without_title_are_no_article():
     rows = examples_of(12, 3)
     shared_context = Examples(
@@ -279,8 +301,8 @@ def test_the_report_says_what_should_make_a_reader_stop(minilm):
         "train: 7 questions about 4 contexts of 4 articles",
         "1 question with more than one",
         "CUT: 1 question cut at the end",
-        "LOST: 1 answer whole in no window",
-        "TOO LONG: 1 answer longer than any given (max_answer_length)",
+        "LOST: 1 answer not whole in any window",
+        "TOO LONG: 1 answer with more tokens than max_answer_length, so never predicted",
         "LEAK: 1 of 2 dev questions (50.0 %) are also in train; the context of 2 is in train",
         "without an answer: 1 (50.0 %)",
     ):

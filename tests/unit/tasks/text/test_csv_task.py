@@ -175,6 +175,11 @@ def test_labels_of_an_earlier_run(tmp_path: Path) -> None:
         load_split(csv_task(file, labels=["x", "z"]), file, "train")
     with pytest.raises(ConfigError, match="listed twice"):
         csv_task(file, labels=["x", "x"])
+    flags = write(tmp_path / "flags.csv", "text,p,q\na,1,0\nb,0,1\n")
+    assert csv_task(flags, label=["p", "q"], labels=["p", "q"], problem="multi_label").labels == ("p", "q")
+    for wrong in ({"labels": ["P", "Q"]}, {"problem": "regression"}):
+        with pytest.raises(ConfigError, match="each of several columns is one label, so that problem= is"):
+            csv_task(flags, label=["p", "q"], **wrong)  # type: ignore[arg-type]
 
 
 def test_an_unseen_label_in_dev(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from bertkit.errors import ConfigError, InputError
 from bertkit.tasks import TASKS, load_split
 from bertkit.tasks.text.features import featurize_texts
 from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization.templates import ROBERTA
 
 WORDS = "the film was good and long but not too long to be dull".split()
 
@@ -99,3 +101,7 @@ def test_settings_are_checked(tokenizer: BertTokenizer) -> None:
         featurize_texts(["good"], None, tokenizer, truncation="longest")
     with pytest.raises(ConfigError, match="max_length=2 leaves no room for text beside the 2 special tokens"):
         featurize_texts(["good"], None, tokenizer, max_length=2)
+    roberta = copy.copy(tokenizer)
+    roberta.template = ROBERTA
+    with pytest.raises(ConfigError, match="max_length=4 leaves no room for text beside the 4 special tokens"):
+        featurize_texts(["good"], ["film"], roberta, max_length=4)

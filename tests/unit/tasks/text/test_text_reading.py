@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertkit.errors import DataError
-from bertkit.tasks import TASKS, load_split, splits_of
+from bertkit.tasks import TASKS, get_task, load_split, splits_of
 
 TEXTS = {
     "cola": ("sentence", None, "label"),
@@ -181,3 +181,14 @@ def test_an_empty_second_question_is_part_of_qqp(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(header + "1\t1\t2\t\tHow?\t0\n")
     with pytest.raises(DataError, match="'question1' is empty"):
         load_split(TASKS["qqp"], tmp_path, "train")
+
+
+def test_labels_that_the_first_row_of_a_json_test_file_lacks_are_not_lost(tmp_path: Path) -> None:
+    file = tmp_path / "test.jsonl"
+    file.write_text('{"text": "a"}\n{"text": "b", "sentiment": "positive"}\n')
+    with pytest.raises(DataError, match=r":1: no label in column 'sentiment', but other rows .*\(1 of 2\)"):
+        load_split(TASKS["tweets"], file, "test")
+    file.write_text('{"text": "a"}\n{"text": "b"}\n')
+    assert [row.label for row in load_split(TASKS["tweets"], file, "test")] == [None, None]
+    file.write_text('{"sentence1": "a", "sentence2": "b", "label": "neutral"}\n')
+    assert load_split(get_task("mnli"), file, "test")[0].label == 1

@@ -49,7 +49,7 @@ def test_report_counts() -> None:
     text = report.render()
     assert "LEAK: 3 of 4 dev rows (75.0 %) are also in train, 1 with the same label" in text
     assert "CONTRADICTIONS: 2 rows with the same text but several labels" in text
-    assert "20.0 % of rows cut at 8" in text
+    assert "20.0 % cut at 8" in text
     assert json.loads(json.dumps(report.to_dict()))["splits"]["train"]["duplicates"] == 2
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.errors import CheckpointError, ConfigError, DataError, InputError
 from bertkit.metrics.tags import Entity, notation_of, read_entities, read_strictly, spelling_of, write_tags
 from bertkit.ragged import Ragged, boundaries_of
 from bertkit.tasks.examples import Examples
@@ -124,6 +124,8 @@ def test_rows_of_words_and_tags(tmp_path: Path) -> None:
     assert [(example.entities, example.row) for example in read(named, task)] == [(ANN, 1), (ANN, 2)]
     test = write(tmp_path / "test.jsonl", '{"tokens": ["Ann", "spoke"]}\n')
     assert workflow_of(TASK).read(test, "test")[0].entities is None
+    tagged = write(tmp_path / "test.jsonl", '{"tokens": ["Ann"], "tags": ["B-PER"]}\n')
+    assert workflow_of(TASK).read(tagged, "test")[0].entities == (Entity("PER", 0, 1),)
 
 
 def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ def test_rows_without_tags_are_all_or_none(tmp_path: Path) -> None:
         ),
         ('{"tokens": "a b", "tags": ["O"]}\n', r":1: column 'tokens' holds 'a b', expected a list of words"),
         ('{"tokens": ["a"], "tags": [1]}\n', r":1: .*numbers, and the file does not name them"),
-        ('{"text": "a", "tags": ["O"]}\n', r"no column of words: looked for 'tokens', 'words'; the columns are"),
-        ('{"tokens": ["a"], "x": ["O"]}\n', r"no column of tags: looked for 'ner_tags'"),
+        ('{"text": "a", "tags": ["O"]}\n', r"no words column 'tokens' or 'words'.*rename the column that holds them"),
+        ('{"tokens": ["a"], "x": ["O"]}\n', r"no tags column 'ner_tags'"),
         ('{"tokens": [], "tags": []}\n', r"has no sentence in column tokens or words"),
         ('{"tokens": ["a"], "tags": ["B-TOWN"]}\n', r":1: tag 'B-TOWN' is of no known type"),
     ],
@@ -171,7 +173,7 @@ def test_numbers_of_no_tag_are_named(tmp_path: Path) -> None:
         ("Ann\tB-PER\nBee I-PER\n", r":2: the line has 1 column, the file began with 2 \(separated by tabs\)"),
         ("Ann B-PER\nRome B-LOK\n", r":2: tag 'B-LOK' is of no known type \(did you mean 'LOC'\?\); the types are"),
         ("Ann\tB-PER\nRome\t\n", r":2: no tag in column -1"),
-        ("Ann\nBee\n", r":1: one column only, where a word and its tag are expected.*--tag-column"),
+        ("Ann\nBee\n", r":1: one column only, where a word and its tag are expected. Separate them"),
         (b"Ann B-PER\ncaf\xe9 O\n", r":2: byte 4 of the line, 0xe9, is not UTF-8"),
         (b"Ann B-PER\na\0b O\n", r":2: a NUL byte"),
         ("", "is empty: expected one word and its tag a line"),
@@ -183,6 +185,12 @@ def test_a_bad_line_is_named(text: str | bytes, said: str, tmp_path: Path) -> No
     with pytest.raises(DataError, match=said) as caught:
         read(path)
     assert str(path) in str(caught.value)
+
+
+def test_one_column_is_not_both(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.conll", "Ann NNP B-PER\n")
+    with pytest.raises(DataError, match=r":1: column 3 of 3 is named for the word and for the tag; name two"):
+        ner_task(path, word_column=3)
 
 
 def test_skipping_leaves_out_the_sentence_of_a_bad_line_and_lists_the_line(tmp_path: Path) -> None:
@@ -238,6 +246,8 @@ def test_the_wrong_column_is_noticed(tmp_path: Path) -> None:
         (["de-train.tsv", "valid.txt", "README.md"], ["de-train.tsv", "valid.txt"]),
         (["fin5_train.conll.xz", "fin3_test.conll"], ["fin5_train.conll.xz", "fin3_test.conll"]),
         (["wikigold.conll.txt", "LICENSE"], ["wikigold.conll.txt"]),
+        (["nertrain.txt", "nerdev.txt", "ner2test.txt", "latest.txt"], ["nertrain.txt", "nerdev.txt", "ner2test.txt"]),
+        (["contest.txt"], ["contest.txt"]),
     ],
 )
 def test_names_tell_the_split(names: list[str], expected: list[str], tmp_path: Path) -> None:
@@ -286,6 +296,10 @@ def test_a_task_survives_json_and_has_bio_labels(tmp_path: Path) -> None:
         TokenTask("x", ())
     with pytest.raises(ConfigError, match="unknown metric 'f2'"):
         TokenTask("x", ("A",), metrics=("f2",))
+    with pytest.raises(ConfigError, match="main_metric 'f1' is not one of"):
+        TokenTask("x", ("A",), metrics=("precision",))
+    with pytest.raises(CheckpointError, match=r"a task's fields do not fit each other: .*main_metric 'f1' is not"):
+        task_from_dict({**task_to_dict(task), "metrics": ["precision"]})
 
 
 def test_without_blanks_between_words_the_text_has_none(tmp_path: Path) -> None:
@@ -486,8 +500,8 @@ def test_the_report_tells_what_should_make_a_reader_stop() -> None:
     for line in (
         "train: 2 sentences, 4 words from train.conll",
         "NO ENTITY of type 'PER'",
-        "1 word without a word piece: O, or what is around",
-        "2 words in the piece of the word before, with its entity",
+        "1 word without a word piece; predicted O, or as the entity around it",
+        "2 words beginning in the same word piece as the word before, and sharing its label",
         "duplicates: 1 sentence with the words of an earlier one",
         "CONTRADICTIONS: 2 sentences with the same words but several sets of entities",
         "word pieces of a sentence: 4 to 40, median 22; windows of 24 make 3 rows",

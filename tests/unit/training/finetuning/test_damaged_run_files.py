@@ -201,7 +201,7 @@ LINES = {"a list": "[]", "nested": "[" * 100_000, "no step": "{}", "null": '{"st
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
-@pytest.mark.parametrize("use", [lambda path: list(read_log(path)), lambda path: RunLog(path).drop_after(1, 1)])
+@pytest.mark.parametrize("use", [lambda path: list(read_log(path)), lambda path: RunLog(path, "").drop_after(1, 1)])
 def test_a_damaged_line_of_a_log(tmp_path: Path, use: Callable[[Path], Any], line: str) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1}\n' + line + "\n")

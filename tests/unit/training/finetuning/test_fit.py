@@ -83,8 +83,8 @@ def test_the_original_protocol_has_the_original_optimizer() -> None:
 class Follower(Callback):
     """Notes every call; ends the run after ``stop_after`` epochs."""
 
-    def __init__(self, stop_after: int = 1000) -> None:
-        self.stop_after = stop_after
+    def __init__(self, stop_after: int = 1000, stop_at_step: int = 0) -> None:
+        self.stop_after, self.stop_at_step = stop_after, stop_at_step
         self.calls: list[str] = []
         self.records: list[dict[str, Any]] = []
         self.trainers: list[Trainer[Any]] = []
@@ -96,6 +96,8 @@ class Follower(Callback):
     def on_step(self, trainer: Trainer[Any], record: dict[str, Any]) -> None:
         self.calls.append("step")
         assert trainer.at.step == record["step"]
+        if trainer.at.step == self.stop_at_step:
+            trainer.stop()
 
     def on_epoch(self, trainer: Trainer[Any], record: dict[str, Any]) -> None:
         self.calls.append("epoch")
@@ -116,6 +118,14 @@ def test_callbacks_follow_a_run_and_may_end_it() -> None:
     assert [record["epoch"] for record in seen.records] == [1, 2]
     assert {"train_loss", "dev_loss", "dev_accuracy"} <= seen.records[0].keys()
     assert len(done.progression.epochs) == 2
+
+
+def test_a_run_that_is_stopped_between_evaluations_stays_stopped_when_the_last_is_no_better() -> None:
+    seen = Follower(stop_at_step=12)
+    options = {"callbacks": [seen]}
+    config = toy_config(epochs=5, learning_rate=1e-12)  # the second evaluation is no better than the first
+    done = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, config, seed=0, **options)
+    assert (done.progression.step, done.progression.best_step) == (12, 8)
 
 
 def test_a_run_stops_early_by_default_and_with_patience_0_it_does_not() -> None:

@@ -189,6 +189,11 @@ def test_a_finished_run_says_so(stores, tmp_path, capsys) -> None:
     assert "is finished; nothing to do" in capsys.readouterr().err
     assert again == first
     assert (first.model / "model.safetensors").stat() == model
+    told = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    told["dev"]["masked_lm_loss"] = None  # what is written when it is not finite
+    (tmp_path / "run" / "metrics.json").write_text(json.dumps(told))
+    again = pretrain(stores[0], tmp_path / "run", brief, model=SHAPE, dev=stores[1])
+    assert again.scores.keys() == first.scores.keys() - {"masked_lm_loss"}
     with pytest.raises(ConfigError, match="already holds a run: leave out --no-resume"):
         pretrain(stores[0], tmp_path / "run", brief, model=SHAPE, dev=stores[1], resume=False)
     with pytest.raises(CheckpointError, match="max_steps was 1, now 2"):

@@ -18,7 +18,7 @@ from bertkit.model.models import BertForPreTraining
 from bertkit.system.interrupts import Interrupted
 from bertkit.training.pretraining import pretrain_report as module
 from bertkit.training.pretraining import word_statistics as pretrain_unigram
-from bertkit.training.pretraining.pretrain import pretrain
+from bertkit.training.pretraining.pretrain import PretrainFolder, pretrain
 from bertkit.training.pretraining.pretrain_data import training_data
 from bertkit.training.pretraining.pretrain_report import (
     MeasuredPlan,
@@ -165,12 +165,12 @@ def test_the_log_is_read_once(stores, tmp_path) -> None:
     """Curve and speed of a long run come from what was told since, and from what a resumed run found."""
     folder = tmp_path / "run"
     told = {"step": 1, "loss": 3.0, "tokens_per_s": 10}
-    first = Report(folder, 6.0, curve=True, tensorboard=False)
+    first = Report(PretrainFolder(folder), 6.0, curve=True, tensorboard=False)
     first.begin(0, 0)
     for step in (1, 2, 3):
         first({**told, "step": step, "tokens_per_s": 10 * step})
     first.close()
-    again = Report(folder, 6.0, curve=True, tensorboard=False)
+    again = Report(PretrainFolder(folder), 6.0, curve=True, tensorboard=False)
     again.begin(2, 0)
     (folder / "log.jsonl").unlink()
     (folder / "loss.png").unlink()

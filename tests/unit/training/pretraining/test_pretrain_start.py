@@ -146,10 +146,14 @@ def test_another_tokenizer_is_refused(stores, saved, tmp_path, capsys) -> None:
     BertTokenizer(vocab_file=tmp_path / "vocab.txt").save_pretrained(path)
     with pytest.raises(DataError, match=r"bertkit prepare CORPUS --tokenizer .*start"):
         make_network(path, stores[0], SETTINGS)
+    (path / "tokenizer.json").write_text("{")
+    make_network(path, stores[0], SETTINGS)
+    assert "tokenizer.json:1 is not JSON" in capsys.readouterr().err
     for file in [*path.glob("*token*"), *path.glob("vocab*")]:
         file.unlink()
     make_network(path, stores[0], SETTINGS)
-    assert "no tokenizer to compare" in capsys.readouterr().err
+    assert "sizes of the tokenizers" in (said := capsys.readouterr().err)
+    assert "has no vocab.txt" in said
 
 
 def test_dropout_changes_the_rates_and_no_weight(stores, saved) -> None:

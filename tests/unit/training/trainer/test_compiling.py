@@ -37,7 +37,7 @@ def test_nothing_stays_on_the_model() -> None:
     model = tiny_model()
     before = [dict(layer.__dict__) for layer in model.bert.encoder.layer]
     with compiled(model, enabled=True):
-        assert all("_after_attention" in layer.__dict__ for layer in model.bert.encoder.layer)
+        assert all("after_attention" in layer.__dict__ for layer in model.bert.encoder.layer)
     assert [dict(layer.__dict__) for layer in model.bert.encoder.layer] == before
     copy.deepcopy(model)
 

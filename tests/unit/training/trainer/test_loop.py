@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from bertkit.errors import CheckpointError, ResourceError, TrainingError
 from bertkit.system.interrupts import Interrupted
-from bertkit.training.trainer.loop import Progression, StepResult
+from bertkit.training.trainer.loop_options import Progression, StepResult
 from bertkit.training.trainer.run_folder import RunLog, read_log
 from bertkit.training.trainer.snapshot import check
 from disk_helpers import largest_file
@@ -137,6 +137,18 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(tmp_path: Path, bad: fl
     assert torch.equal(kept["0/targets.labels"], trainer.plan.micro_batches(1)[0].targets["labels"])
 
 
+def test_a_batch_that_cannot_be_saved_does_not_hide_why_training_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tiny_model()
+    trainer = toy_trainer(model, DATA, folder=tmp_path)
+    model.classifier.register_forward_hook(lambda module, args, out: out * math.nan)
+    with largest_file(10), pytest.raises(TrainingError, match="the loss is nan") as caught:
+        trainer.train_step()
+    assert "The batch is saved" not in str(caught.value)
+    assert "the failed batch could not be saved: no room for failed-step-00000001" in capsys.readouterr().err
+
+
 def test_a_gradient_that_is_not_finite_stops_too() -> None:
     model = tiny_model()
     trainer = toy_trainer(model, DATA)
@@ -207,7 +219,7 @@ def test_resume_without_the_generators_would_differ(tmp_path: Path) -> None:
 def test_an_evaluation_that_is_made_again_is_in_the_log_once(tmp_path: Path) -> None:
     """Killed after an evaluation and before the next saved state: that state is from before the evaluation."""
     first = toy_trainer(tiny_model(), DATA, folder=tmp_path / "states", checkpoint_every_s=0.0)
-    first.log, step = RunLog(tmp_path / "log.jsonl"), first.train_step
+    first.log, step = RunLog(tmp_path / "log.jsonl", "repeat it"), first.train_step
     last = first.plan.steps_per_epoch
 
     def killed() -> StepResult:
@@ -220,7 +232,7 @@ def test_an_evaluation_that_is_made_again_is_in_the_log_once(tmp_path: Path) -> 
         first.run()
     assert "event" in list(read_log(tmp_path / "log.jsonl"))[-1]
     second = toy_trainer(tiny_model(), DATA, folder=tmp_path / "states")
-    second.log = log = RunLog(tmp_path / "log.jsonl")
+    second.log = log = RunLog(tmp_path / "log.jsonl", "repeat it")
     assert second.resume()
     assert (second.at.step, second.at.evaluated_step) == (last, 0)
     log.drop_after(second.at.step, second.at.evaluated_step)

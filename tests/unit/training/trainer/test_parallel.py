@@ -197,6 +197,9 @@ def test_without_torchrun_a_run_is_of_one_process(no_torchrun: pytest.MonkeyPatc
         parallel_from_environment("cpu", "fsdp")
     with pytest.raises(ConfigError, match="ddp or fsdp, got 'dp'"):
         parallel_from_environment("cpu", "dp")  # type: ignore[arg-type]
+    assert parallel_from_environment("auto").device.type in ("cpu", "cuda")
+    with pytest.raises(ConfigError, match="unknown device 'gpu'"):
+        parallel_from_environment("gpu")
 
 
 def test_torchrun_with_one_process_needs_no_others(no_torchrun: pytest.MonkeyPatch) -> None:

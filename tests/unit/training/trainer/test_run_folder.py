@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.run_files import METRICS
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.json_files import read_json
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.pretraining.pretrain import PretrainFolder
 from bertkit.training.trainer.run_folder import RunFolder, RunLog
+from disk_helpers import largest_file
 
 SETTINGS = {"data": "store", "config": {"seed": 0, "learning_rate": 1e-4, "keep": 2}, "shape": (1, 2)}
 
@@ -28,7 +29,7 @@ def begun(run: RunFolder) -> None:
     with run.claimed():
         run.check(SETTINGS, resume=False)
         run.begin(SETTINGS)
-        log = RunLog(log_of(run))
+        log = RunLog(log_of(run), run.how_to_resume)
         log({"step": 1})
         log.close()
 
@@ -50,6 +51,20 @@ def test_a_run_goes_on_only_when_told_and_with_the_same_settings(kind: type[RunF
         with pytest.raises(CheckpointError, match="data was 'store', now 'elsewhere'"):
             run.check({**SETTINGS, "data": "elsewhere"}, resume=True)
     assert read_json(run.path / kind.settings_file, dict)["shape"] == [1, 2]
+
+
+@each_kind
+def test_a_log_that_cannot_be_written_says_how_the_run_goes_on(kind: type[RunFolder], tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log.jsonl", kind.how_to_resume)
+    with (
+        largest_file(10),
+        pytest.raises(ResourceError, match=r"File too large\. Free some disk space, then run") as full,
+    ):
+        log({"step": 1})
+    assert str(full.value).endswith(f"from the last checkpoint ({kind.how_to_resume})")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ResourceError, match=r"Is a directory\. Run the same command again"):
+        RunLog(tmp_path / "folder", kind.how_to_resume)({"step": 1})
 
 
 @each_kind

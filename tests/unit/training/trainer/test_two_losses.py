@@ -12,7 +12,8 @@ from bertkit.batch import Batch, pack
 from bertkit.model.loading import load_model
 from bertkit.model.models import BertForPreTraining
 from bertkit.optim import adamw, linear_schedule, parameter_groups
-from bertkit.training.trainer.loop import LoopOptions, Trainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import LoopOptions
 
 SEQUENCES, VOCAB = 12, 60
 
