@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,7 @@ from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import sync_file, sync_folder
-from bertkit.system.untrusted_files import Json, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
 if TYPE_CHECKING:
@@ -163,12 +163,7 @@ def _few(names: Iterable[str]) -> str:
 
 def read_weight_map(index: Path, ending: str) -> dict[str, str]:
     """The file of each tensor, from the ``.index.json`` of a sharded checkpoint; files end in ``ending``."""
-    text = read_regular(index, max_bytes=MAX_INDEX_BYTES)
-    try:
-        content = strict_json(text)
-    except ValueError as error:
-        raise CheckpointError(f"{index} is not a readable JSON file: {error}") from None
-    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    weight_map = read_object(index, max_bytes=MAX_INDEX_BYTES).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no weight_map that names the file of each tensor")
     for name, shard in weight_map.items():
@@ -208,13 +203,7 @@ def saved_pooling(folder: Path) -> Pooling | None:
     file = folder / _POOLING
     if not file.exists():
         return None
-    text = read_regular(file, max_bytes=_MAX_POOLING_BYTES)
-    try:
-        values = strict_json(text)
-    except ValueError as error:
-        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{file} holds a {type(values).__name__}, expected an object of settings")
+    values = read_object(file, max_bytes=_MAX_POOLING_BYTES)
     chosen = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
     if not chosen:  # the short form of newer releases
         return next((mode for mode in _POOLING_MODES.values() if mode == values.get("pooling_mode")), None)
@@ -223,10 +212,7 @@ def saved_pooling(folder: Path) -> Pooling | None:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyFile:
-    """A vocabulary file: the highest id plus one, and the content of ``tokenizer_config.json`` (empty without one).
-
-    The size is None for a SentencePiece ``.model``, which would take long to count.
-    """
+    """A file, its highest id plus one (None: not counted), the content of ``tokenizer_config.json`` (empty without)."""
 
     file: Path
     size: int | None
@@ -234,11 +220,12 @@ class VocabularyFile:
 
 
 def find_vocabulary(folder: Path) -> VocabularyFile | None:
-    """Count the tokens in the vocabulary file of a folder, the first that there is; None without any."""
+    """The vocabulary file of a folder, its tokens counted unless it is a SentencePiece model; None without any."""
     settings = read_json_if_there(folder / "tokenizer_config.json")
-    for name, count in _COUNTS.items():
-        if (folder / name).exists():
-            return VocabularyFile(folder / name, count and count(folder / name), settings)
+    counts = {"vocab.txt": count_lines, "tokenizer.json": _highest_id, "vocab.json": _highest_id}
+    for name in (*counts, "spiece.model", "sentencepiece.bpe.model"):
+        if (file := folder / name).exists():
+            return VocabularyFile(file, counts[name](file) if name in counts else None, settings)
     return None
 
 
@@ -264,30 +251,15 @@ def _bound(file: Path) -> float:
 
 
 def _highest_id(file: Path) -> int:
-    """The highest id in a ``tokenizer.json``, plus one."""
+    """The highest id in a ``tokenizer.json`` or ``vocab.json``, plus one."""
     content: Any = read_json(file)
+    content = {"model": {"vocab": content}} if file.name == "vocab.json" else content
     try:
         vocab = content["model"]["vocab"]  # of unigram models a list, in the order of the ids
         ids = range(len(vocab)) if isinstance(vocab, list) else vocab.values()
         return int(max([*ids, *(added["id"] for added in content.get("added_tokens") or ())])) + 1
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise CheckpointError(f"{file} has no vocabulary of tokens and their ids (model.vocab)") from None
-
-
-def _highest_number(file: Path) -> int:
-    """The highest id in a ``vocab.json``, plus one."""
-    numbers = [number for number in read_json(file).values() if isinstance(number, int)]
-    return max(numbers, default=-1) + 1
-
-
-#: How the vocabulary files are counted, in the order in which they are looked for.
-_COUNTS: Mapping[str, Callable[[Path], int] | None] = {
-    "vocab.txt": count_lines,
-    "tokenizer.json": _highest_id,
-    "vocab.json": _highest_number,
-    "spiece.model": None,
-    "sentencepiece.bpe.model": None,
-}
+        raise CheckpointError(f"{file} has no vocabulary of tokens and their ids") from None
 
 
 def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:

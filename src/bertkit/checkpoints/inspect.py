@@ -244,9 +244,7 @@ def _table(rows: Iterable[Row]) -> list[str]:
     layers: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         number = layer_number(row.ours or row.theirs[0])
-        # A copy is shown alone: its note names the original.
-        theirs = _together(row.theirs[:1] if row.status is Status.TIED else row.theirs)
-        ours = row.ours or "-"
+        ours, theirs = row.ours or "-", _together(row.theirs[: 1 if row.status is Status.TIED else None])
         if number is not None:
             ours, theirs = (text.replace(f".{number}.", ".{#}.") for text in (ours, theirs))
         key = (row.status.value, ours, theirs, " x ".join(map(str, row.shape)), row.dtype or "-", row.note)

@@ -19,7 +19,7 @@ from bertkit.errors import CheckpointError, ConfigError, ResourceError, did_you_
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, read_object
 from bertkit.system.validated_settings import Settings
 
 #: The file of a checkpoint folder that holds the shape.
@@ -310,13 +310,7 @@ class BertConfig(Settings):
                 value; names the file.
         """
         path = Path(path)
-        text = read_regular(path, max_bytes=MAX_CONFIG_BYTES)
-        try:
-            values = strict_json(text)
-        except ValueError as error:
-            raise CheckpointError(f"{path} is not a readable JSON file: {error}") from None
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object of settings")
+        values = read_object(path, max_bytes=MAX_CONFIG_BYTES)
         try:
             config = cls.from_dict(values)
             config.check_heads()

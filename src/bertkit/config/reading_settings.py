@@ -7,16 +7,14 @@ alike.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from bertkit.system.atomic_files import write_atomically
-from bertkit.system.json_files import read_json
+from bertkit.system.json_files import read_json, write_json
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 
@@ -76,8 +74,7 @@ class ReadingSettings(Settings):
 def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
     """Save a decision in a model's folder; an empty one writes no file."""
     if decision:
-        text = json.dumps(decision, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(Path(os.path.expanduser(folder)) / DECISION, text)
+        write_json(user_path(folder) / DECISION, decision)
 
 
 def read_decision(folder: str | Path) -> dict[str, Json]:

@@ -117,12 +117,9 @@ def post_processors(
     only if the template has segments.
     """
     cls, sep = first[0], last[0]
-    for token in (cls, sep):
-        if ":" in token or token.startswith("$"):
-            raise CheckpointError(
-                f"the token {token[:80]!r} cannot stand before or behind a text: there the tokenizers package takes no "
-                "':' in it, and no '$' at its beginning; pass another cls_token or sep_token"
-            )
+    if wrong := next((token for token in (cls, sep) if ":" in token or token.startswith("$")), None):
+        said = "must have no ':' and not begin with '$', which the tokenizers package takes for its own signs"
+        raise CheckpointError(f"cls_token and sep_token {said}, got {wrong!r:.80}; choose another token")
     single = [f"{cls}:0", "$A:0", f"{sep}:0"]
     found: list[processors.PostProcessor] = [
         processors.TemplateProcessing(

@@ -256,7 +256,7 @@ def test_damaged_bpe_json(shared: Path, tmp_path: Path, edit: Callable[[Any], No
         ("merges.txt", "Ġ t\nzz q\n", r"merges.txt: merge 1 joins 'zz' and 'q', but 'zz' is not in .*vocab.json"),
         ("vocab.json", "[1]", "holds a list, expected an object"),
         ("vocab.json", '{"a": 0}', "must number its"),
-        ("vocab.json", '{"a": -1}', "whole numbers, 0 to .*, got 'a': -1"),
+        ("vocab.json", '{"a": -1}', "whole numbers, 0 to .*, got {'a': -1"),
         ("vocab.json", '{"a": 0, "a": 1}', "has 'a' more than once"),
     ],
 )

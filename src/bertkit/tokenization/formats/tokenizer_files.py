@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import replace_files
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import (
     MAX_TOKENS,
     MAX_VOCABULARY_BYTES,
@@ -139,7 +140,7 @@ def write_tokenizer_files(
         "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
         "special_tokens_map.json": json.dumps(vocabulary.special_tokens, indent=2, ensure_ascii=False) + "\n",
     }
-    folder = Path(os.path.expanduser(folder))
+    folder = user_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_files(folder, {name: data.encode() if isinstance(data, str) else data for name, data in files.items()})

@@ -139,15 +139,12 @@ class TokenizerJson:
 
 def ids_of(vocab: Json, where: str) -> dict[str, int]:
     """A vocabulary with ids, not empty."""
-    if not isinstance(vocab, dict) or not vocab:
-        raise CheckpointError(f"{where} must be an object of tokens and their whole numbers, got {str(vocab)[:80]}")
-    for token, number in vocab.items():
-        if type(number) is not int or not 0 <= number <= _MAX_ID:
-            found = f"{token[:80]!r}: {number!r:.80}"
-            raise CheckpointError(
-                f"{where} must be an object of tokens and their whole numbers, 0 to {_MAX_ID:,}, got {found}"
-            )
-    return vocab
+    pairs = vocab if isinstance(vocab, dict) else {}
+    wrong = {token: number for token, number in pairs.items() if type(number) is not int or not 0 <= number <= _MAX_ID}
+    if wrong or not pairs:
+        said = f"must be an object of tokens and their whole numbers, 0 to {_MAX_ID:,}"
+        raise CheckpointError(f"{where} {said}, got {str(wrong or vocab)[:80]}")
+    return pairs
 
 
 def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
@@ -158,8 +155,7 @@ def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
         raise CheckpointError(f"{where}: an added token must have a content, got {str(values)[:200]}")
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_ID:
         raise CheckpointError(
-            f"{where}: the added token {content[:80]!r} must have a whole number, 0 to {_MAX_ID:,}, as id, got "
-            f"{number!r:.80}"
+            f"{where}: the added token {content[:80]!r} must have an id from 0 to {_MAX_ID:,}, got {number!r:.80}"
         )
     return AddedToken(content, number, **{flag: bool(described.get(flag, flag == "special")) for flag in _FLAGS})
 
