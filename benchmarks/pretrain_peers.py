@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 import transformers
 from torch.nn import functional as F
@@ -50,6 +51,11 @@ class Examples(PretrainData):
         """Indices of the examples of a step, wrapping around after the last."""
         count = len(self.index(0))
         return [number % count for number in range(step * self.batch_size, (step + 1) * self.batch_size)]
+
+    def batch(self, rows: list[int]) -> Batch:
+        """The examples with the given numbers."""
+        numbers = np.asarray(rows, np.int64)
+        return self.pack(numbers, self.index(0).take(numbers), 0)
 
     def plain(self, steps: range) -> list[dict[str, Any]]:
         """The examples of the given steps one by one, as plain Python values."""

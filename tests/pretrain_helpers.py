@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bertkit.batch import Batch
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.data.examples.pairs import Rules, SentenceTokens
 from bertkit.data.examples.pretrain_batches import PretrainData
@@ -59,6 +61,12 @@ def pretrain_data(tokens: SentenceTokens, vocabulary: MaskVocabulary, **settings
     names = [field.name for field in fields(Rules)]
     rules = Rules(**{name: settings.pop(name) for name in names if name in settings})
     return PretrainData(tokens, vocabulary, rules, **settings)
+
+
+def batch_of(data: PretrainData, rows: Sequence[int], epoch: int = 0) -> Batch:
+    """The examples of an epoch with the given numbers, whatever steps they are in."""
+    numbers = np.asarray(rows, np.int64)
+    return data.pack(numbers, data.index(epoch).take(numbers), epoch)
 
 
 def random_tokens(seed: int, num_documents: int, *, max_sentences: int = 30, max_length: int = 40) -> ToyTokens:

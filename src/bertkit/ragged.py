@@ -41,7 +41,7 @@ class Ragged:
     token_type_ids: int8 ``(T,)``, the segment of each token: 1 in the second text of a BERT pair and its [SEP].
     num_tokens_before: int64 ``(B,)``, how many tokens each row had before truncation, special tokens included.
     seconds: int64 ``(B,)``, the place in ``ids`` behind the first [SEP] of a pair; None where there are no pairs.
-    labels: one a row: int64 ``(B,)`` label numbers, float32 ``(B,)`` scores, float32 ``(B, C)`` of 1 and 0; or None.
+    labels: one per row: int64 ``(B,)`` label numbers, float32 ``(B,)`` scores, float32 ``(B, C)`` of 1 and 0; or None.
     """
 
     ids: Ids
@@ -129,7 +129,7 @@ class GroupSet:
     groups: int64 ``(R + 1,)``; row r owns the sequences ``groups[r] : groups[r + 1]``.
     num_tokens_before: int64 ``(R,)``, tokens of each row before truncation.
     truncated: bool ``(R,)``, rows that lost tokens.
-    labels: as in :class:`Ragged`, one a row; or None.
+    labels: as in :class:`Ragged`, one per row; or None.
     """
 
     sequences: Ragged

@@ -13,6 +13,7 @@ import pytest
 from bertkit import pipeline
 from bertkit.cli import main
 from bertkit.inference.evaluate import evaluate_run
+from bertkit.inference.runs import open_run
 from bertkit.tasks import get_task
 from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.registry import task_from_dict
@@ -83,7 +84,8 @@ def test_the_run_folder_tells_all(run: Path) -> None:
 
 
 def test_evaluation_and_pipeline_say_the_same_as_the_run(run: Path, data: Path) -> None:
-    again = evaluate_run("swag", data, run, write=False)
+    again = evaluate_run("swag", data, open_run(run), device="meta", write=False)
+    assert again.protocol["hardware"]["device"] == "cpu"  # where the model is, whatever was asked for
     assert again.scores["accuracy"] == read(run / "metrics.json")["scores"]["accuracy"]
     questions = [
         {"context": row["context"], "start": row["start"], "choices": row["choices"]} for row in again.predictions

@@ -30,7 +30,7 @@ from bertkit.checkpoints.huggingface import check_vocabulary, config_path, find_
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
 from bertkit.checkpoints.zip_archive import unpack
 from bertkit.errors import BertkitError, CheckpointError
-from bertkit.model.convert import Wishes
+from bertkit.model.convert import Overrides
 from bertkit.model.convert_sources import TensorFlowSource
 from bertkit.tokenization import AlbertTokenizer, BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer
 from hostile_helpers import BYTES, JSON, REFUSED, SAME, STRUCTURE, TEXT, HangError, Mutation, bounded, in_header
@@ -131,7 +131,7 @@ def read_tensorflow(folder: Path) -> dict[str, bytes]:
     index = find_index(folder)
     if index is None:
         raise CheckpointError("as convert says where it finds no checkpoint")
-    source = TensorFlowSource(open_archive(index), Wishes(config=GOLDEN / "original" / "bert_config.json"))
+    source = TensorFlowSource(open_archive(index), Overrides(config=GOLDEN / "original" / "bert_config.json"))
     with source.opened:
         return {name: source.read(name).tobytes() for name in source.tensors}
 

@@ -98,9 +98,14 @@ def _read_weights(path: Path) -> Weights:
     return Weights(path.parent, (path,), read_header(path))
 
 
+def checkpoint_folder(path: Path) -> Path:
+    """The folder of a checkpoint: of a file the one it lies in."""
+    return path if path.is_dir() else path.parent
+
+
 def config_path(path: Path) -> Path:
     """The ``config.json`` of a checkpoint given as folder or file."""
-    return (path if path.is_dir() else path.parent) / CONFIG
+    return checkpoint_folder(path) / CONFIG
 
 
 def _pickle(path: Path) -> str:

@@ -10,12 +10,11 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import is_dataclass
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 #: Stands for a bare ``-`` (standard input or output) while the command line is parsed, where ``-`` would be an option.
 STANDARD_STREAM = "<standard stream>"
-#: Parameters of commands that may be ``-``.
-READS_STREAM = {"file", "context_file"}
+#: Parameters of commands that may be ``-``, and those that hold several values, of which one may be.
+READS_STREAM, READ_STREAM_AMONG = {"file", "context_file"}, {"text", "corpus"}
 
 HELP = """BERT, complete: pre-train, fine-tune, evaluate honestly, use.
 
@@ -110,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"{prefix}: {error}")
         return error.exit_code
     except MemoryError:
-        _tell(f"{prefix}: out of memory: use smaller inputs, or --truncate with a smaller --max-length")
+        _tell(f"{prefix}: out of memory: close other programs, or use smaller inputs or a smaller model")
         _silence(sys.stdout)  # what did not fit is not tried again at the end
         return 5
     except OSError as error:
@@ -175,7 +174,7 @@ def _run(tokens: list[str]) -> int:
     program = f"bertkit {name}".strip()
     try:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
-        _refuse_stream(bound.arguments)
+        _refuse_stream(bound.arguments, lambda: _options_of(app, name))
         result: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         error.verbose = False
@@ -198,13 +197,18 @@ def _options_of(app: App, name: str) -> list[str]:
     return [each for argument in arguments for each in argument.names if each.startswith("--")]
 
 
-def _refuse_stream(arguments: Mapping[str, Any]) -> None:
+def _refuse_stream(arguments: Mapping[str, Any], options: Callable[[], list[str]]) -> None:
     """``-`` means standard input for texts and files that are read, and nothing elsewhere."""
     for name, value in arguments.items():
-        if is_dataclass(value):
-            _refuse_stream(vars(value))
-        elif isinstance(value, str | Path) and str(value) == STANDARD_STREAM and name not in READS_STREAM:
+        several = isinstance(value, tuple | list)
+        if is_dataclass(value) or hasattr(value, "model_fields_set"):
+            _refuse_stream(vars(value), options)
+        elif name in (READ_STREAM_AMONG if several else READS_STREAM):
+            continue
+        elif STANDARD_STREAM in map(str, value if several else [value]):
             option = f"--{name.replace('_', '-')}"
+            if option not in options():
+                raise ConfigError(f"{name.upper()} cannot be '-'; for the character itself, write: -- -")
             raise ConfigError(f"{option} cannot be '-'; name a file or folder, or write {option}=- for the character")
 
 
@@ -217,7 +221,7 @@ def _tell(message: str) -> None:
     try:
         stream.write((message + "\n").encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except (OSError, ValueError):  # a full disk, a closed terminal: the exit code still tells
+    except (OSError, ValueError):  # a full disk, a closed terminal: the exit code still says it
         _silence(stream)
 
 

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Common, Model, answers, decode, write_json, write_line
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say, standard_input
 
@@ -97,7 +97,7 @@ def answer(
         model,
         common,
         questions,
-        top_k=top_k or 1,
+        top_k=1 if top_k is None else top_k,
         handle_impossible_answer=search.impossible,
         null_threshold=search.threshold,
         max_answer_len=search.max_answer_len,
@@ -123,14 +123,16 @@ def answer(
 
 
 def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
+    from bertkit.tasks.reading.lines import check_file
     from bertkit.tasks.spans.reading import read_questions
     from bertkit.tasks.spans.task import SQUAD2, SpanExample
 
     if where.file is not None:
         if questions or where.context is not None or where.context_file is not None:
             raise ConfigError("--file brings its own questions and contexts; leave out the others")
-        if not where.file.is_file():
-            raise DataError(f"{where.file} is not a file")
+        if str(where.file) == STANDARD_STREAM:
+            raise ConfigError("--file cannot be '-': name a file of questions with their contexts")
+        check_file(where.file)
         return list(read_questions(SQUAD2, where.file, "test", labelled=False))  # answers in it are not needed
     if (where.context is None) == (where.context_file is None):
         raise ConfigError("give the text to find the answers in: either --context TEXT or --context-file FILE")
@@ -142,12 +144,11 @@ def _questions(questions: tuple[str, ...], where: Context) -> list[SpanExample]:
 
 
 def _read_context(path: Path, encoding: str | None) -> str:
-    from bertkit.tasks.reading.lines import read_text
+    from bertkit.tasks.reading.lines import check_file, read_text
 
     if str(path) == STANDARD_STREAM:
         return decode(standard_input().read(), "standard input", encoding)
-    if not path.is_file():
-        raise DataError(f"{path} is not a file")
+    check_file(path)
     return read_text(path, encoding)
 
 

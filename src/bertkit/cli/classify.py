@@ -20,7 +20,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.errors import InputError
+from bertkit.errors import ConfigError, InputError
 
 
 def classify(
@@ -51,9 +51,12 @@ def classify(
         head -100 reviews.txt | bertkit classify --model run --json -
         bertkit classify --model rte-run --pairs "A man sleeps." "A man runs."
     """
+    if all_labels and top_k is not None:
+        raise ConfigError("--all shows every label, --top-k only some; give one of them")
     pipe = open_pipeline("text-classification", model, common)
     several = pipe.model.config.problem_type == "multi_label_classification"
-    ranked = None if all_labels else top_k or ("chosen" if several else "best")
+    usual = "chosen" if several else "best"
+    ranked = None if all_labels else usual if top_k is None else top_k
     limits = {**reading.limits, "truncation": reading.truncate or None}
 
     def run(items: Iterator[str | Pair]) -> Iterator[list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ import random
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar
@@ -46,7 +46,7 @@ Corpus = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Source:
-    """Where texts are that are no arguments."""
+    """Where texts come from that are not given as arguments."""
 
     file: Annotated[Path | None, Parameter(help="Read this file instead, one text per line.")] = None
     encoding: Annotated[str | None, Parameter(help="Encoding of --file or standard input; default: utf-8.")] = None
@@ -55,7 +55,7 @@ class Source:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Reading(Source):
-    """Where texts are that are no arguments, and how much of a text is read."""
+    """Where texts come from that are not given as arguments, and how much of a text is read."""
 
     truncate: Annotated[
         bool, Parameter(negative=(), help="Truncate texts that are too long, instead of refusing them.")
@@ -74,7 +74,7 @@ class Reading(Source):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PairReading(Reading):
-    """The same of pairs."""
+    """The same, for pairs."""
 
     file: Annotated[Path | None, Parameter(help="Read this file, one pair per line, separated by a tab.")] = None
 
@@ -82,7 +82,7 @@ class PairReading(Reading):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class OtherReading(Reading):
-    """The same of texts that one text is compared with."""
+    """The same, for texts that one text is compared with."""
 
     file: Annotated[Path | None, Parameter(help="Compare with each line of this file.")] = None
 
@@ -198,13 +198,10 @@ def decode(data: bytes, where: str, encoding: str | None) -> str:
 
 def _lines_of_file(path: Path, encoding: str | None) -> Iterator[str]:
     from bertkit.tasks.reading.bad_rows import BadRows
-    from bertkit.tasks.reading.lines import Lines
+    from bertkit.tasks.reading.lines import Lines, check_file
 
-    if not path.is_file():
-        raise DataError(f"{path} is not a file")
-    lines = Lines(path, BadRows(), encoding)
-    for line in lines:
-        lines.report_damage(lines.number, lines.number)
+    check_file(path)
+    for line in Lines(path, BadRows(), encoding):
         yield line.rstrip("\r\n")
 
 
@@ -233,6 +230,14 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
 
     for result in run(noted()):
         yield waiting.popleft(), result
+
+
+def check_format(out: Path, endings: Collection[str]) -> None:
+    """Raise ConfigError for an output whose name has none of the endings, or whose folder does not exist."""
+    if out.suffix not in endings:
+        raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(endings)}")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
 
 
 def paths_of(corpus: Sequence[str], purpose: str) -> list[str]:

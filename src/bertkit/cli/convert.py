@@ -13,7 +13,7 @@ from bertkit.cli.common_options import Common
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Missing:
+class Overrides:
     """What a checkpoint may not say of itself."""
 
     config: Annotated[
@@ -22,14 +22,14 @@ class Missing:
     vocab: Annotated[Path | None, Parameter(help="vocab.txt, likewise.")] = None
     model_class: Annotated[
         str | None,
-        Parameter(help="Model class, if variable names do not tell: BertForTokenClassification for a tagger."),
+        Parameter(help="Model class, if variable names do not say: BertForTokenClassification for a tagger."),
     ] = None
     lower_case: Annotated[
         bool | None, Parameter(help="Whether the tokenizer lower-cases; default: inferred from the vocabulary.")
     ] = None
 
 
-MISSING = Missing()
+OVERRIDES = Overrides()
 
 
 def convert(
@@ -46,7 +46,7 @@ def convert(
     trust_pickle: Annotated[
         bool, Parameter(negative=(), help="Open a pickle, with torch's restricted reader in a separate process.")
     ] = False,
-    missing: Missing = MISSING,
+    overrides: Overrides = OVERRIDES,
     revision: Annotated[str | None, Parameter(help="Branch, tag or commit on the Hub.")] = None,
     common: Common = Common(),
 ) -> None:
@@ -65,9 +65,9 @@ def convert(
             --config bert_config.json --model-class BertForTokenClassification
         bertkit convert --trust-pickle old-checkpoint new-checkpoint
     """
+    from bertkit.model import convert_sources
     from bertkit.model.convert import convert as convert_checkpoint
-    from bertkit.model.convert_sources import Overrides
 
     common.begin()
-    overrides = Overrides(**vars(missing))
-    common.report(convert_checkpoint(source, target, trust_pickle=trust_pickle, overrides=overrides, revision=revision))
+    given = convert_sources.Overrides(**vars(overrides))
+    common.report(convert_checkpoint(source, target, trust_pickle=trust_pickle, overrides=given, revision=revision))

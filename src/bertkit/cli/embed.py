@@ -18,11 +18,12 @@ from bertkit.cli.common_options import (
     Reading,
     Texts,
     answers,
+    check_format,
     read_texts,
     write_json,
     write_line,
 )
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import DataError
 from bertkit.system.console import say
 
 if TYPE_CHECKING:
@@ -61,10 +62,8 @@ def embed(
         bertkit embed --model DIR --file sentences.txt --normalize \
             --out vectors.npy
     """
-    if out is not None and out.suffix not in WRITERS:
-        raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(WRITERS)}")
-    if out is not None and not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
+    if out is not None:
+        check_format(out, WRITERS)
     rows = vectors(model, common, read_texts(text, reading), reading, pooling, normalize=normalize)
     if out is None:
         for asked, vector in rows:
@@ -88,10 +87,10 @@ def vectors(
     model: str, common: Common, texts: Iterable[str], reading: Reading, pooling: str | None, *, normalize: bool
 ) -> Iterator[Row]:
     """The texts with their vectors, lazily and in order."""
-    from bertkit.checkpoints.huggingface import saved_pooling
+    from bertkit.checkpoints.huggingface import checkpoint_folder, saved_pooling
     from bertkit.system.model_sources import resolve
 
-    pooling = pooling or saved_pooling(resolve(model)) or "mean"
+    pooling = pooling or saved_pooling(checkpoint_folder(resolve(model))) or "mean"
     return answers("feature-extraction", model, common, texts, pooling=pooling, normalize=normalize, **reading.limits)
 
 

@@ -65,9 +65,12 @@ def evaluate(
 
 def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error: OnError) -> AnyTask:
     """The task to score: for ``csv`` with the run's columns unless others are given, and always with its labels."""
+    from bertkit.tasks import TextTask
+
     known = run.task
     if known is not None and known.name == name and not columns.given(name):
-        if not _learned_from(data, run):  # by the encoding of another file UTF-8 would be misread without an error
+        if isinstance(known, TextTask) and not _learned_from(data, run):
+            # By the encoding of another file UTF-8 would be misread without an error.
             known = replace(known, columns=replace(known.columns, encoding=None))
         return in_encoding(known, columns.table.encoding)
     if name != "csv":

@@ -61,6 +61,6 @@ def export(
     write_line(f"{exported.model} in {exported.folder}, opset {exported.opset}")
     for name, facts in exported.variants.items():
         worst = facts["largest_difference"]
-        told = "not checked" if worst is None else f"largest difference from the model {worst:.1e}"
+        shown = "not checked" if worst is None else f"largest difference from the model {worst:.1e}"
         write_line(f"  {facts['file']:<18} {name}: {', '.join(facts['inputs'])} -> {', '.join(facts['outputs'])}")
-        write_line(f"  {'':<18} {told}")
+        write_line(f"  {'':<18} {shown}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Common, Source, read_texts, write_json, write_line
+from bertkit.cli.common_options import Common, Source, check_format, read_texts, write_json, write_line
 from bertkit.cli.task_options import TEXT_COLUMNS, TextColumns
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError
 from bertkit.system.console import say
 
 
@@ -41,18 +41,19 @@ def predict(
         cat lines.txt | bertkit predict --model run --json -
     """
     common.begin()
-    from bertkit.inference.predict_files import check_format, claimed, predict_file, write_table
+    from bertkit.inference.predict_files import FORMATS, claimed, predict_file, write_rows
     from bertkit.system.device import find_device
 
     device = str(find_device(common.device))
     if out is None:
-        for row in _predicted(file, model, columns, device):
-            _show(row, common)
+        taken, rows = _predicted(file, model, columns, device)
+        for row in rows:
+            _show(row, taken, common)
         return
-    check_format(out)
+    check_format(out, FORMATS)
     if str(file) == STANDARD_STREAM:
         with claimed(out):
-            count = write_table(_predicted(file, model, columns, device), out)
+            count = write_rows(_predicted(file, model, columns, device)[1], out)
     else:
         count = predict_file(model, file, out, columns.places, device=device)
     say(f"wrote {count:,} rows to {out}")
@@ -60,9 +61,11 @@ def predict(
         write_json({"out": str(out), "rows": count})
 
 
-def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Iterator[dict[str, Any]]:
-    """The rows, and at the end what is marked in them."""
-    from bertkit.inference.predict_files import predicted_rows, tell_marked
+def _predicted(
+    file: Path, model: str, columns: TextColumns, device: str
+) -> tuple[Collection[str], Iterator[dict[str, Any]]]:
+    """The columns beside which our fields stand, and the rows; at their end what is marked in them is reported."""
+    from bertkit.inference.predict_files import predicted_rows, report_marked
     from bertkit.inference.runs import Classifier, open_run, predict_run
 
     run = open_run(model, device=device)
@@ -71,26 +74,27 @@ def _predicted(file: Path, model: str, columns: TextColumns, device: str) -> Ite
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
         if replace(columns, encoding=None) != TEXT_COLUMNS:
             raise ConfigError("standard input holds one text per line and has no columns")
+        taken: Collection[str] = ()
         rows = predict_run(run, read_texts((STANDARD_STREAM,), Source(encoding=columns.encoding)))
-    elif not file.is_file():
-        raise DataError(f"{file} does not exist")
     else:
-        rows = predicted_rows(run, file, columns.places)
-    yield from tell_marked(rows, run.max_length)
+        taken, rows = predicted_rows(run, file, columns.places)
+    return taken, report_marked(rows, run.max_length, taken)
 
 
-def _show(row: dict[str, Any], common: Common) -> None:
+def _show(row: dict[str, Any], taken: Collection[str], common: Common) -> None:
+    from bertkit.inference.predict_files import own_name
+
     if common.json:
         write_json(row)
         return
-    if "truncated" not in row or "text" not in row:  # not a text with a label
+    fields = ("text", "text_pair", "predicted", "probabilities", "truncated", "empty")
+    text, pair, shown, shares, truncated, empty = (row.get(own_name(field, taken)) for field in fields)
+    if truncated is None or text is None:  # not a text with a label
         write_line(json.dumps(row, ensure_ascii=False))
         return
-    shown, shares = row["predicted"], row.get("probabilities")
     if isinstance(shown, list) and shares is not None:
         shown = "|".join(shown) + "\t" + "|".join(f"{shares[label]:.4f}" for label in shown)
     elif shares is not None:
         shown = f"{shown}\t{shares[shown]:.4f}"
-    texts = "\t".join(row[key] for key in ("text", "text_pair") if key in row)
-    notes = [note for note, key in (("(cut)", "truncated"), ("(empty)", "empty")) if row.get(key) is True]
-    write_line("\t".join([str(shown), texts, *notes]))
+    notes = [note for note, marked in (("(cut)", truncated), ("(empty)", empty)) if marked is True]
+    write_line("\t".join([str(shown), text, *([] if pair is None else [pair]), *notes]))

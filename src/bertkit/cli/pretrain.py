@@ -111,14 +111,14 @@ def _tell(result: PretrainResult, *, as_json: bool) -> None:
     last = steps[-1] if steps else {}
     losses = {f"train_{name}": value for name, value in last.items() if name.endswith("loss")}
     if as_json:
-        told = {
+        facts = {
             **losses,
             "unigram_entropy": result.unigram_entropy,
             **result.speed,
             "new_parts": list(result.new_parts),
             "num_new_words": result.num_new_words,
         }
-        write_json({"model": str(result.model), "steps": result.progression.step, **result.scores, **told})
+        write_json({"model": str(result.model), "steps": result.progression.step, **result.scores, **facts})
         return
     write_line(f"{result.progression.step:,} steps; the model is in {result.model}")
     if result.new_parts:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import Common, Model, OtherReading, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool, vectors
 from bertkit.errors import ConfigError
@@ -34,6 +35,8 @@ def similarity(
     """
     if not text:
         raise ConfigError("no text: give one text first, then those to compare with it")
+    if text[0] == STANDARD_STREAM:
+        raise ConfigError("the first text cannot be '-': give it as an argument; those to compare with it may be '-'")
     if top_k is not None and top_k < 1:
         raise ConfigError(f"--top-k must be at least 1, got {top_k}")
     source, others = text[0], read_texts(text[1:], reading)

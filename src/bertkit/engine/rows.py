@@ -140,7 +140,7 @@ def stream(
 
 
 def draw_windows(
-    items: Iterable[ItemT], size: WindowSize, *, weight: Callable[[ItemT], int] = lambda item: 0, lazy: bool = False
+    items: Iterable[ItemT], size: WindowSize, *, weight: Callable[[ItemT], int], lazy: bool = False
 ) -> Iterator[list[ItemT]]:
     """Items by windows, drawn as they are needed; see :func:`stream`."""
     source, count = iter(items), size.first if lazy else size.items

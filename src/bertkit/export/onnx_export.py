@@ -25,6 +25,7 @@ from torch.export import Dim
 
 from bertkit import __version__
 from bertkit.batch import pack
+from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.reading_settings import read_decision, write_decision
 from bertkit.engine.torch_backend import eval_view
@@ -176,7 +177,7 @@ def load_for_export(
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)
-    folder = path if path.is_dir() else path.parent
+    folder = checkpoint_folder(path)
     if task is None:
         # Our names: another class that ends in "Model", such as a decoder, is not a bare encoder.
         saved = (BertConfig.from_json_file(folder / CONFIG).architectures or [""])[0]

@@ -28,7 +28,7 @@ class Evaluation:
     """Scores on one split, with their protocol; ``predictions`` has a row for each example of the split.
 
     interval: of the main metric: 95 % of its values when examples are drawn with replacement; None where the kind of
-        task tells none.
+        task has none.
     table: more for people, such as scores by type; "" where there is no more.
     notes: what no score should hide, such as that all answers are the same.
     """
@@ -50,10 +50,10 @@ class Evaluation:
 
     def render(self) -> str:
         """A few lines a person can read."""
-        told = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
         file = self.protocol.get("file", "")
-        whole = self.split != "dev" and file and split_of(Path(file)) is None  # a file whose name tells no split
-        lines = [f"{self.task}, {file if whole else self.split} ({self.num_rows:,} rows)", f"  {told}"]
+        whole = self.split != "dev" and file and split_of(Path(file)) is None  # a file whose name says no split
+        lines = [f"{self.task}, {file if whole else self.split} ({self.num_rows:,} rows)", f"  {scores}"]
         if self.interval is not None:
             low, high = self.interval
             main = self.protocol["main_metric"]
@@ -82,7 +82,7 @@ def evaluate_run(
         run: the folder, or one that :func:`bertkit.inference.runs.open_run` returned.
         split: train, dev or test; or the name of a further labelled set of the task (``mismatched`` of MNLI). Where the
             task has no dev file and the run held dev out of these data, "dev" is those same rows again; of another file
-            whose name tells no split, "dev" is all of it.
+            whose name says no split, "dev" is all of it.
         device: ``"cpu"`` (default) or ``"cuda"``.
         revision: branch, tag or commit of a Hub checkpoint.
         write: keep ``evaluation-SPLIT.json``, ``evaluation-predictions-SPLIT.jsonl`` and
@@ -127,7 +127,7 @@ def evaluate_run(
             "truncated_share": round(float(encoded.truncated.mean()), 6),
             "decision": dict(scored.decision),
             "versions": versions(),
-            "hardware": hardware(device),
+            "hardware": hardware(loaded.model.device),
         },
         predictions=scored.rows,
         interval=interval_of(scored.bootstrap),
@@ -165,8 +165,8 @@ def _dev_of(workflow: AnyWorkflow, data: str | Path, loaded: Run, on_error: OnEr
     path = Path(data)
     if facts.get("dev_held_out_of_train") and Path(loaded.settings["data"]).resolve() == path.resolve():
         raise DataError(
-            f"{data} is not, or is not read as, what {loaded.path} was trained on, so the rows that it held out cannot "
-            "be told; give labelled rows that it has not seen, or ask for split train to score them all"
+            f"{data} is not, or is not read as, what {loaded.path} was trained on, so the rows that it held out "
+            "cannot be found; give labelled rows that it has not seen, or ask for split train to score them all"
         )
     if path.is_dir() or (path.is_file() and split_of(path) is not None):
         raise DataError(

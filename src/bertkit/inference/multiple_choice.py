@@ -21,7 +21,7 @@ from bertkit.tasks.choices.task import ChoiceExample
 #: Questions that are tokenised and sorted by length together.
 WINDOW = WindowSize(items=512, first=32, characters=8_000_000)
 
-#: A question as a caller may pass it, and what is told of it.
+#: A question as a caller may pass it, and what is returned for it.
 Question = Mapping[str, str | Sequence[str]] | ChoiceExample
 Choice = dict[str, str | int | float | list[float] | bool]
 

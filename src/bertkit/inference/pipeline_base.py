@@ -53,12 +53,14 @@ class Pipeline:
 
     * ``truncation``: False (default) refuses an input of more tokens than the model reads, True cuts it.
     * ``max_length``: most tokens of one input, special tokens included; at most (and by default) what the model reads.
-      A fine-tuned model of a run folder reads as many by default as it was trained on.
+      Classification, tagging and multiple choice read by default as many as the model was fine-tuned on.
     * ``progress``: None shows a bar on a terminal once the work takes longer than two seconds, True also writes lines
       where there is no terminal, False shows nothing.
     """
 
     task: ClassVar[str]
+    #: What ``truncation`` may be, for messages.
+    truncations: ClassVar[str] = "True or False"
     #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
     #: :mod:`bertkit.config.reading_settings`.
     decision: Mapping[str, Any] = MappingProxyType({})
@@ -150,7 +152,7 @@ class Pipeline:
 
     def _read_limits(self, truncation: bool | str, max_length: int | None) -> tuple[bool, int]:
         if truncation not in (True, False, "longest_first", "do_not_truncate"):
-            raise InputError(f"truncation must be True or False, got {truncation!r}")
+            raise InputError(f"truncation must be {self.truncations}, got {truncation!r}")
         if max_length is None:
             return truncation in (True, "longest_first"), self.max_length
         if not is_whole(max_length, 3, self.max_length):
@@ -209,10 +211,10 @@ def _check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
     too_long = np.flatnonzero(rows.truncated)
     if len(too_long):
         row, others = int(too_long[0]), len(too_long) - 1
-        told = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
+        more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
         raise InputError(
             f"text {first_index + row} (counted from 0) has {rows.num_tokens_before[row]:,} tokens, special tokens "
-            f"included; the limit is {limit:,}{told}. Shorten it, or pass truncation=True (on the command line: "
+            f"included; the limit is {limit:,}{more}. Shorten it, or pass truncation=True (on the command line: "
             "--truncate) to read only its beginning"
         )
 

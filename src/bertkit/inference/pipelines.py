@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import read_decision
 from bertkit.errors import InputError, did_you_mean, shorten
@@ -101,12 +102,13 @@ def pipeline(
     _check_options(options, pipeline_class)
     if isinstance(model, str | Path):
         place = find_device(device)
-        chosen = _load_tokenizer(model if tokenizer is None else tokenizer, revision)
+        folder = checkpoint_folder(resolve(model, revision=revision))
+        chosen = AutoTokenizer.from_pretrained(folder) if tokenizer is None else _load_tokenizer(tokenizer, revision)
         loaded = model_class.from_pretrained(model, revision=revision, device=place, dtype=dtype)
         if place.type == "cpu":
             loaded.prepack()  # nobody else holds this model, so the copy of its weights cannot go stale
         made = pipeline_class(loaded, chosen)
-        made.decision = read_decision(folder_of(model, revision))
+        made.decision = read_decision(folder)
     else:
         if not isinstance(model, PackedModel if model_class is BertModel else model_class):
             raise InputError(f"task {name!r} needs a {model_class.__name__}, got {type(model).__name__}")
@@ -122,22 +124,16 @@ def pipeline(
 def infer_task(model: str | Path | PackedModel, revision: str | None = None) -> str:
     """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``."""
     if isinstance(model, str | Path):
-        config = BertConfig.from_json_file(folder_of(model, revision) / "config.json")
+        config = BertConfig.from_json_file(config_path(resolve(model, revision=revision)))
         classes = list(config.architectures or ())
     else:
         classes = [type(model).__name__]
     by_class = {model_class.__name__: task for task, (_, model_class) in reversed(TASKS.items())}
     for name in classes:
-        if found := {**by_class, "BertForPreTraining": "fill-mask"}.get(name):
-            return found
-    told = f"is a {shorten(classes)}" if classes else "names no class in its config.json"
-    raise InputError(f"cannot infer the task: the model {told}; pass one of: {', '.join(TASKS)}")
-
-
-def folder_of(name_or_path: str | Path, revision: str | None = None) -> Path:
-    """The folder of a checkpoint: of a file the one it lies in."""
-    path = resolve(name_or_path, revision=revision)
-    return path if path.is_dir() else path.parent
+        if task := {**by_class, "BertForPreTraining": "fill-mask"}.get(name):
+            return task
+    found = f"is a {shorten(classes)}" if classes else "names no class in its config.json"
+    raise InputError(f"cannot infer the task: the model {found}; pass one of: {', '.join(TASKS)}")
 
 
 def _load_tokenizer(source: str | Path | PreTrainedTokenizer, revision: str | None) -> PreTrainedTokenizer:

@@ -7,9 +7,9 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,34 +31,39 @@ from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
-from bertkit.tasks.reading.lines import Lines
+from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import find_column, open_table, records
+from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, records
 from bertkit.tasks.run_rows import to_jsonl
 
-FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".tsv", ".parquet")
+FORMATS = (".jsonl", *TABLES)
 ROW_GROUP = 4096
 
 #: What a field of ours is called where the input has a column of its name.
 OWN = "bertkit_"
-_AT_THE_END = ("probabilities", "truncated", "empty")
 
 Row = dict[str, Json]
+
+NO_ROWS = "the input has no rows, so there is nothing to predict"
 
 #: Columns of which none is named.
 UNNAMED = Columns(text=())
 
 
-class TextRow(NamedTuple):
-    """A row of a file.
-
-    columns: all of its values. same: names of our fields that are columns of the file as well, with the same content.
-    """
+class FileRow(NamedTuple):
+    """A row of a file; ``columns`` has all of its values."""
 
     text: str
     pair: str | None
     columns: dict[str, Any]
-    same: tuple[str, ...] = ()
+
+
+def own_name(field: str, taken: Collection[str]) -> str:
+    """What a field of ours is called in rows that have the columns ``taken`` as well."""
+    while field in taken:
+        field = OWN + field
+    return field
 
 
 def predict_file(
@@ -80,7 +85,7 @@ def predict_file(
         source: ``.txt`` (one text a line), ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or another table, also
             compressed; of another kind of task a file as it was trained on.
         out: the file to write: ``.csv``, ``.tsv`` or ``.parquet``, see
-            :func:`write_table`; any other name gets JSON lines.
+            :func:`write_rows`; any other name gets JSON lines.
         columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for
             a model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
         device: ``"cpu"`` (default) or ``"cuda"``.
@@ -96,8 +101,7 @@ def predict_file(
         ResourceError: the disk is full; finished rows stay.
     """
     source, out = Path(source), Path(out)
-    if not source.is_file():
-        raise DataError(f"{source} does not exist")
+    check_file(source)
     make_folder(out.parent)
     partial, note = out.with_name(out.name + ".partial"), out.with_name(out.name + ".partial.json")
     with claimed(out):
@@ -112,8 +116,9 @@ def predict_file(
             **({"encoding": columns.encoding} if columns.encoding else {}),
         }
         done = _begin(partial, note, identity)
+        taken, parts = _predicted(loaded, source, places, done)
         with Interrupts() as signals, Progress(None, label="predicting", unit="rows", done=done) as shown:
-            for part in _predicted(loaded, source, places, done):
+            for part in parts:
                 _append(partial, part)
                 done += len(part)
                 shown.advance(len(part))
@@ -122,38 +127,47 @@ def predict_file(
                 except Interrupted as stop:
                     message = f"{stop} after {done:,} rows; run the same command to resume"
                     raise Interrupted(message, stop.signum) from None
-        _finish(partial, out, loaded.max_length)
+        if not done and out.suffix in TABLES:
+            raise DataError(NO_ROWS)
+        _finish(partial, out, loaded.max_length, taken)
         note.unlink(missing_ok=True)
     return done
 
 
-def predicted_rows(run: Run, source: Path, columns: Columns) -> Iterator[Row]:
-    """The rows that :func:`predict_file` writes, one by one."""
-    for rows in _predicted(run, source, columns_of(run, columns), 0):
-        yield from rows
+def predicted_rows(run: Run, source: Path, columns: Columns) -> tuple[Collection[str], Iterator[Row]]:
+    """The columns beside which our fields stand, and the rows that :func:`predict_file` writes, one by one."""
+    check_file(source)
+    taken, parts = _predicted(run, source, columns_of(run, columns), 0)
+    return taken, (row for part in parts for row in part)
 
 
-def _predicted(run: Run, source: Path, columns: Columns | None, done: int) -> Iterator[list[Row]]:
-    """The rows window by window, without the first ``done``."""
+def _predicted(
+    run: Run, source: Path, columns: Columns | None, done: int
+) -> tuple[Collection[str], Iterator[list[Row]]]:
+    """The columns beside which our fields stand, and the rows window by window, without the first ``done``."""
     if columns is None:
-        for examples in draw_windows(islice(run.workflow.read_file(source, "test"), done, None), QUESTIONS):
-            with quiet():
-                rows = run.answers(examples)
-            yield rows
-        return
+        return (), _answered(run, islice(run.workflow.read_file(source, "test"), done, None))
     assert isinstance(run, Classifier)
-    texts = islice(read_texts(source, columns), done, None)
+    taken, texts = read_texts(source, columns)
+    return taken, _labelled(run, islice(texts, done, None), taken)
+
+
+def _answered(run: Run, examples: Iterable[Any]) -> Iterator[list[Row]]:
+    texts_of = run.workflow.texts_of
+    for window in draw_windows(examples, QUESTIONS, weight=lambda example: sum(map(len, texts_of(example)))):
+        with quiet():
+            rows = run.answers(window)
+        yield rows
+
+
+def _labelled(run: Classifier, texts: Iterable[FileRow], taken: Collection[str]) -> Iterator[list[Row]]:
     for window in draw_windows(texts, TEXTS, weight=lambda row: len(row.text) + len(row.pair or "")):
         pairs = None if window[0].pair is None else [row.pair or "" for row in window]
-        answers = run.predict([row.text for row in window], pairs)
-        yield [_beside(row, answer) for row, answer in zip(window, answers, strict=True)]
-
-
-def _beside(row: TextRow, answer: Row) -> Row:
-    """A row's own columns, then our fields; one whose name is taken by another content is called ``bertkit_...``."""
-    taken = row.columns.keys() - set(row.same)
-    ours = {OWN + name if name in taken else name: value for name, value in answer.items()}
-    return {**{name: _plain(value) for name, value in row.columns.items()}, **ours}
+        rows = []
+        for row, answer in zip(window, run.predict([row.text for row in window], pairs), strict=True):
+            ours = {own_name(field, taken): value for field, value in answer.items()}
+            rows.append({**{name: _plain(value) for name, value in row.columns.items()}, **ours})
+        yield rows
 
 
 def _plain(value: Any) -> Json:
@@ -169,26 +183,31 @@ def _plain(value: Any) -> Json:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def read_texts(source: Path, columns: Columns) -> Iterator[TextRow]:
-    """The text, or the two texts, of each row of a file, as a stream."""
+def read_texts(source: Path, columns: Columns) -> tuple[Collection[str], Iterator[FileRow]]:
+    """The text, or the two texts, of each row of a file, as a stream; and the columns of other content than those."""
     if kind_of(source) is None:
-        for text in Lines(source, BadRows(), columns.encoding):
-            yield TextRow(text.removesuffix("\n").removesuffix("\r"), None, {})
-        return
+        lines = Lines(source, BadRows(), columns.encoding)
+        return (), (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}) for text in lines)
     table = open_table(source, columns, BadRows())
     names = [find_column(source, table.columns, columns.text, "text", "choose one with --text")]
     if columns.text_pair:
         names.append(
             find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
         )
-    fields = ("text", "text_pair")
-    same = tuple(field for column, field in zip(names, fields, strict=False) if column == field)
-    for line, record in records(table):
+    taken = set(table.columns)
+    if isinstance(table, JsonTable):  # an object may have more keys than the first one
+        taken.update(name for _, record in table.objects() for name in record)
+    same = {field for name, field in zip(names, ("text", "text_pair"), strict=False) if name == field}
+    return taken - same, _texts(source, records(table), names)
+
+
+def _texts(source: Path, rows: Iterable[tuple[int, dict[str, Json]]], names: Sequence[str]) -> Iterator[FileRow]:
+    for line, record in rows:
         texts = [record.get(name) for name in names]
         for column, value in zip(names, texts, strict=True):
             if not isinstance(value, str):
                 raise DataError(f"{source}:{line}: column {column!r} holds {value!r:.40}, expected a text")
-        yield TextRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record, same)
+        yield FileRow(str(texts[0]), str(texts[1]) if len(texts) == 2 else None, record)
 
 
 def columns_of(run: Run, given: Columns) -> Columns | None:
@@ -231,16 +250,14 @@ def _begin(partial: Path, note: Path, identity: dict[str, Any]) -> int:
     return done
 
 
-def _finish(partial: Path, out: Path, max_length: int) -> None:
+def _finish(partial: Path, out: Path, max_length: int, taken: Collection[str]) -> None:
     """Make the whole file of the finished rows."""
     sync_file(partial)
-    rows = tell_marked(read_table_lines(partial), max_length)
-    if out.suffix in (".csv", ".tsv", ".parquet"):
-        write_table(rows, out)
-        partial.unlink()
-    else:
-        deque(rows, maxlen=0)
-        partial.replace(out)
+    deque(report_marked(read_table_lines(partial), max_length, taken), maxlen=0)
+    try:
+        _publish(partial, out, taken)
+    except DataError as error:
+        raise DataError(f"{error}. The predicted rows are in {partial}, as JSON lines") from None
     sync_folder(out.parent)
 
 
@@ -251,13 +268,14 @@ def _append(partial: Path, rows: Sequence[Row]) -> None:
         file.write(lines)
 
 
-def tell_marked(rows: Iterable[Row], max_length: int) -> Iterator[Row]:
+def report_marked(rows: Iterable[Row], max_length: int, taken: Collection[str]) -> Iterator[Row]:
     """The rows unchanged, and at their end on stderr how many texts were truncated, and how many have no text."""
+    cut, blank = own_name("truncated", taken), own_name("empty", taken)
     count = truncated = empty = 0
     for row in rows:
         count += 1
-        truncated += row.get(OWN + "truncated", row.get("truncated")) is True
-        empty += row.get(OWN + "empty", row.get("empty")) is True
+        truncated += row.get(cut) is True
+        empty += row.get(blank) is True
         yield row
     if truncated:
         were = "was" if truncated == 1 else "were"
@@ -272,14 +290,6 @@ def tell_marked(rows: Iterable[Row], max_length: int) -> Iterator[Row]:
         )
 
 
-def check_format(out: Path) -> None:
-    """Raises ConfigError for a name whose ending is none of :data:`FORMATS`, or whose folder does not exist."""
-    if out.suffix not in FORMATS:
-        raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(FORMATS)}")
-    if not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
-
-
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
     """Held while a new file is made; ConfigError if it exists, or another process is making it."""
@@ -290,29 +300,45 @@ def claimed(out: Path) -> Iterator[None]:
         yield
 
 
-def write_table(rows: Iterable[Row], out: Path) -> int:
-    """Write predictions; the file appears when it is complete. Returns the number of rows.
-
-    Columns: those of the input, ``text``, ``text_pair`` (of pairs), ``predicted``, ``probability`` (of that label),
-    then one column ``p_LABEL`` for each label, ``truncated`` and ``empty``. JSON lines keep the rows as they are.
-    """
-    source = iter(rows)
-    first = next(source, None)
-    if first is None:
-        raise DataError("the input has no rows, so there is nothing to predict")
-    every = chain([first], source)
-    partial = out.with_name(f".{out.name}.table")
+def write_rows(rows: Iterable[Row], out: Path) -> int:
+    """Write predictions for texts that have no columns; the file appears when it is complete. Returns their number."""
+    lines, count = out.with_name(f".{out.name}.rows"), 0
     try:
-        if out.suffix == ".jsonl":
-            count = _write_jsonl(every, partial)
-        elif out.suffix == ".parquet":
-            count = _write_parquet(map(flat, every), partial)
+        with lines.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+                count += 1
+        if not count:
+            raise DataError(NO_ROWS)
+        _publish(lines, out, ())
+    finally:
+        lines.unlink(missing_ok=True)
+    return count
+
+
+def _publish(lines: Path, out: Path, taken: Collection[str]) -> None:
+    """Make ``out`` of a file of rows: JSON lines as they are, or by its name a table.
+
+    Columns of a table: those of the input, ``text``, ``text_pair`` (of pairs), ``predicted``, ``probability`` (of that
+    label), then one column ``p_LABEL`` for each label, ``truncated`` and ``empty``; last what the first row lacks.
+    """
+    if out.suffix not in TABLES:
+        lines.replace(out)
+        return
+    columns: dict[str, dict[type, Json]] = {}  # of all rows, because those of JSON lines may have different keys
+    for row in read_table_lines(lines):
+        for name, value in flat(row, taken).items():
+            columns.setdefault(name, {})[type(value)] = value
+    rows, partial = (flat(row, taken) for row in read_table_lines(lines)), out.with_name(f".{out.name}.table")
+    try:
+        if out.suffix == ".parquet":
+            _write_parquet(rows, partial, columns)
         else:
-            count = _write_delimited(map(flat, every), partial, "\t" if out.suffix == ".tsv" else ",")
+            _write_delimited(rows, partial, columns, "\t" if out.suffix == ".tsv" else ",")
         os.replace(partial, out)
     finally:
         partial.unlink(missing_ok=True)
-    return count
+    lines.unlink()
 
 
 def read_table_lines(path: Path) -> Iterator[Row]:
@@ -321,60 +347,51 @@ def read_table_lines(path: Path) -> Iterator[Row]:
         yield from map(json.loads, lines)
 
 
-def flat(row: dict[str, Any]) -> Row:
+def flat(row: dict[str, Any], taken: Collection[str] = ()) -> Row:
     """One prediction as the cells of a table row."""
-    ours = {name: key for key in row for name in (key.removeprefix(OWN),)}  # ours come last, under either name
-    cells = {key: _cell(value) for key, value in row.items() if key not in (ours.get(name) for name in _AT_THE_END)}
-    shares = row.get(ours.get("probabilities", ""))
+    last = shared, cut, blank = [own_name(field, taken) for field in ("probabilities", "truncated", "empty")]
+    cells = {key: _cell(value) for key, value in row.items() if key not in last}
+    shares = row.get(shared)
     if shares is not None:
-        predicted = row[ours["predicted"]]
+        predicted = row[own_name("predicted", taken)]
         several = isinstance(predicted, list)
-        cells["probability"] = "|".join(f"{shares[label]:.4f}" for label in predicted) if several else shares[predicted]
-        cells |= {f"p_{label}": share for label, share in shares.items()}
-    if "truncated" in ours:
-        cells[ours["truncated"]] = row[ours["truncated"]]
-    return {**cells, ours.get("empty", "empty"): bool(row.get(ours.get("empty", ""), False))}
+        shown = "|".join(f"{shares[label]:.4f}" for label in predicted) if several else shares[predicted]
+        cells[own_name("probability", taken)] = shown
+        cells |= {own_name(f"p_{label}", taken): share for label, share in shares.items()}
+    if cut in row:
+        cells[cut] = row[cut]
+    return {**cells, blank: bool(row.get(blank, False))}
 
 
 def _cell(value: Json) -> Json:
-    if isinstance(value, list):
-        texts = [part for part in value if isinstance(part, str)]
-        if len(texts) == len(value):
-            return "|".join(texts)
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "|".join(map(str, value))
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-def _write_jsonl(rows: Iterator[Row], path: Path) -> int:
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-            count += 1
-    return count
-
-
-def _write_delimited(rows: Iterator[Row], path: Path, delimiter: str) -> int:
-    first = next(rows)
-    count = 0
+def _write_delimited(rows: Iterable[Row], path: Path, columns: Iterable[str], delimiter: str) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(first), delimiter=delimiter, extrasaction="ignore")
+        writer = csv.DictWriter(file, list(columns), delimiter=delimiter)
         writer.writeheader()
-        for row in chain([first], rows):
-            writer.writerow(row)
-            count += 1
-    return count
+        writer.writerows(rows)
 
 
-def _write_parquet(rows: Iterator[Row], path: Path) -> int:
+def _write_parquet(rows: Iterator[Row], path: Path, columns: dict[str, dict[type, Json]]) -> None:
+    """``columns`` has of each column a value of each type that it holds."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    part = list(islice(rows, ROW_GROUP))
-    schema = pa.Table.from_pylist(part).schema
-    count = 0
-    with path.open("wb") as file, pq.ParquetWriter(file, schema) as writer:  # Arrow takes paths in UTF-8 only
-        while part:
-            writer.write_table(pa.Table.from_pylist(part, schema=schema))
-            count += len(part)
-            part = list(islice(rows, ROW_GROUP))
-    return count
+    name, types = "", {}
+    try:
+        for name, values in columns.items():
+            types[name] = pa.infer_type(list(values.values()))
+        with path.open("wb") as file, pq.ParquetWriter(file, pa.schema(types)) as writer:  # Arrow's paths are UTF-8
+            while part := list(islice(rows, ROW_GROUP)):
+                table = {}
+                for name, kind in types.items():
+                    table[name] = pa.array([row.get(name) for row in part], kind)
+                writer.write_table(pa.table(table))
+    except (pa.ArrowException, OverflowError) as error:
+        raise DataError(
+            f"column {name!r} does not fit into a .parquet file ({error}); choose a name that ends in .jsonl"
+        ) from None

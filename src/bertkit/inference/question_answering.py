@@ -36,9 +36,9 @@ class Asked:
     answers: None = None
 
 
-#: An answer as it is told, and a question as a caller may pass it.
-Told = dict[str, float | int | str | bool]
-Answer = Told | list[Told]
+#: An answer as it is returned, and a question as a caller may pass it.
+AnswerFields = dict[str, float | int | str | bool]
+Answer = AnswerFields | list[AnswerFields]
 Question = Asked | Mapping[str, str] | tuple[str, str] | list[str]
 
 
@@ -124,8 +124,8 @@ class QuestionAnsweringPipeline(Pipeline):
                 best = find_answers(windows, logits[:, 0], logits[:, 1], search)
                 for number, (asked, found) in enumerate(zip(questions, best, strict=True)):
                     note = {"truncated": bool(windows.truncated[windows.first_rows[number]])} if truncation else {}
-                    told = _present(asked, found, threshold if with_null else None, note, first + number)
-                    yield told[0] if top_k is None else told[:top_k]
+                    ranked = _present(asked, found, threshold if with_null else None, note, first + number)
+                    yield ranked[0] if top_k is None else ranked[:top_k]
 
             return windows.rows, answers
 
@@ -181,11 +181,13 @@ def _size(asked: Asked) -> int:
     return len(asked.context)
 
 
-def _present(asked: Asked, found: Answers, threshold: float | None, note: dict[str, bool], number: int) -> list[Told]:
+def _present(
+    asked: Asked, found: Answers, threshold: float | None, note: dict[str, bool], number: int
+) -> list[AnswerFields]:
     """The best answers and, with a threshold, "no answer": first if it wins, else where its score puts it."""
     if not found.spans and threshold is None:
         raise InputError(f"the context of question {number} (counted from 0) has no word piece: {asked.context!r:.40}")
-    told: list[Told] = [
+    ranked: list[AnswerFields] = [
         {
             "score": span.probability,
             "start": span.start,
@@ -196,10 +198,10 @@ def _present(asked: Asked, found: Answers, threshold: float | None, note: dict[s
         for span in found.spans
     ]
     if threshold is not None:
-        null: Told = {"score": found.null_probability, "start": 0, "end": 0, "answer": "", **note}
+        null: AnswerFields = {"score": found.null_probability, "start": 0, "end": 0, "answer": "", **note}
         better = sum(span.probability >= found.null_probability for span in found.spans)
-        told.insert(0 if found.is_null(threshold) else max(1, better), null)
-    return told
+        ranked.insert(0 if found.is_null(threshold) else max(1, better), null)
+    return ranked
 
 
 def _check_questions(windows: SpanWindows, settings: SpanSettings, first: int) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import config_path
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import ConfigError, InputError
+from bertkit.inference.pipeline_inputs import Text, num_characters
 from bertkit.inference.run_files import METRICS, SETTINGS, read_facts, read_settings, read_task
 from bertkit.system.console import quiet
 from bertkit.system.json_files import parsed
@@ -92,15 +92,15 @@ def open_run(
         CheckpointError: no model there, one without the head, or a damaged file of the run.
     """
     path = resolve(run, revision=revision)
-    folder = path if path.is_dir() else path.parent
+    folder = checkpoint_folder(path)
     shape = BertConfig.from_json_file(config_path(path))
     settings = read_settings(folder)
     workflow = workflow_of(read_task(folder) or task or _any_texts(shape))
     # The other settings of the run say how it was trained, which is of no interest here.
-    told = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
-    config = parsed(told, ReadingSettings, str(folder / SETTINGS))
+    saved = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
+    config = parsed(saved, ReadingSettings, str(folder / SETTINGS))
     longest = shape.max_input_length
-    if (folder / METRICS).exists():
+    if settings and (folder / METRICS).exists():  # of another trainer it says other things
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
     elif settings or not isinstance(workflow, TextWorkflow):
         longest = config.max_length or min(workflow.default_max_length, longest)
@@ -147,7 +147,7 @@ def ner_task_of(
     """
     path = resolve(run, revision=revision)
     shape = BertConfig.from_json_file(config_path(path))
-    known = read_task(path if path.is_dir() else path.parent)
+    known = read_task(checkpoint_folder(path))
     if isinstance(known, TokenTask):
         own = {"word_column": known.columns.word, "tag_column": known.columns.tag}
         columns = {**own, "delimiter": known.columns.delimiter, "joiner": known.joiner, **columns}
@@ -175,18 +175,18 @@ def predict_run(
     if isinstance(texts, str):
         raise InputError("texts must be a list or another iterable of texts, got one string: put it in a list")
     classifier = run if isinstance(run, Classifier) else load_run(run, device=device)
-    rest = iter(texts)
-    first = next(rest, None)
-    if first is None:
-        return
-    for window in draw_windows(chain([first], rest), TEXTS):
-        yield from classifier.predict(*_columns(window, pairs=not isinstance(first, str)), truncation)
+    for window in draw_windows(_checked(texts), TEXTS, weight=num_characters):
+        pairs = [second for _, second in window if second is not None]
+        yield from classifier.predict([first for first, _ in window], pairs or None, truncation)
 
 
-def _columns(window: Sequence[Any], *, pairs: bool) -> tuple[list[str], list[str] | None]:
-    for row in window:
-        parts = row if pairs and isinstance(row, (tuple, list)) else (row,)
-        if len(parts) != 1 + pairs or not all(isinstance(part, str) for part in parts):
-            expected = "a pair of texts" if pairs else "a text"
-            raise InputError(f"expected {expected}, as the first was, got {row!r:.80}")
-    return ([row[0] for row in window], [row[1] for row in window]) if pairs else (list(window), None)
+def _checked(rows: Iterable[Any]) -> Iterator[Text]:
+    """Texts or pairs in one form; all must be of the kind of the first."""
+    kinds = ("a text or a pair of texts", "a text, as the first was", "a pair of texts, as the first was")
+    first = 0
+    for number, row in enumerate(rows):
+        parts = row if isinstance(row, tuple | list) and len(row) == 2 else [row]
+        if not all(isinstance(part, str) for part in parts) or first not in (0, len(parts)):
+            raise InputError(f"text {number} (counted from 0): expected {kinds[first]}, got {row!r:.80}")
+        first = len(parts)
+        yield parts[0], parts[1] if first == 2 else None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bertkit.batch import Batch
-from bertkit.errors import InputError
+from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
 from bertkit.inference.pipeline_inputs import (
     Inputs,
@@ -50,6 +50,7 @@ class TextClassificationPipeline(Pipeline):
     """Labels with their probabilities: ``pipeline("text-classification", model=...)``."""
 
     task: ClassVar[str] = "text-classification"
+    truncations: ClassVar[str] = "True, False, 'head_tail' or 'windows'"
 
     def __call__(
         self,
@@ -99,11 +100,12 @@ class TextClassificationPipeline(Pipeline):
         several = self.model.config.problem_type == "multi_label_classification"
         tuned = self.decision.get("thresholds") is not None and not several
         by_threshold = top_k == "chosen" or (top_k == "best" and tuned)
-        decision = LabelDecision.of(self.decision, list(labels.values())) if by_threshold else None
+        stored = LabelDecision.of(self.decision, list(labels.values()))
+        decision = stored if by_threshold else None
         count = len(labels) if decision is not None or top_k is None else 1 if top_k == "best" else top_k
         if not is_whole(count):
             raise InputError(f"top_k must be a whole number from 1, or None for all labels, got {top_k!r}")
-        function = self._read_function(function_to_apply)
+        function = self._read_function(function_to_apply, stored.temperature)
 
         def present(logits: Floats, row: TextRow) -> Answer:
             note = {"truncated": row.truncated} if truncation else {}
@@ -118,7 +120,7 @@ class TextClassificationPipeline(Pipeline):
         inputs = join_pairs(inputs, text_pair)
         request = read_request(inputs, tuple_is_pair=True)
         limit, trained = self._trained_length(max_length), self.decision.get("long_texts")
-        results: Any  # of one text, for which a list of one label is told as well
+        results: Any  # of one text a single label, which is then put in a list
         if truncation == "windows" or (truncation is None and trained == "windows"):
             results = self._answer_in_windows(request, present, limit, overlap, progress)
         elif truncation == "head_tail" or (truncation is True and trained == "head_tail"):
@@ -141,6 +143,8 @@ class TextClassificationPipeline(Pipeline):
         _, limit = self._read_limits(True, max_length)
         common = self.decision.get("overlap") if overlap is None else overlap
         if common is not None and not is_whole(common, 0):
+            if overlap is None:
+                raise CheckpointError(f"decision.json of the model has overlap={common!r}; expected a number from 0")
             raise InputError(f"overlap must be a whole number from 0, got {common!r}")
 
         def encode(texts: list[Text], first: int) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Answer]]]:
@@ -152,9 +156,8 @@ class TextClassificationPipeline(Pipeline):
 
         return self._answer(request, encode, _logits, num_characters, progress=progress)
 
-    def _read_function(self, name: str | None) -> Callable[[Floats], Floats]:
-        config = self.model.config
-        temperature = float(self.decision.get("temperature", 1.0)) if name is None else 1.0
+    def _read_function(self, name: str | None, fitted: float) -> Callable[[Floats], Floats]:
+        config, temperature = self.model.config, fitted if name is None else 1.0
         if name is None:
             if config.problem_type == "regression":
                 name = "none"

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from bertkit.errors import ConfigError, ResourceError
 
-#: What the system says when a file finds no room -> the reason, where it is not the number of free bytes.
+#: The system's errors for a file without room -> the reason, where it is not the number of free bytes.
 _NO_SPACE = {
     errno.ENOSPC: None,
     errno.EDQUOT: "your disk quota is used up",
@@ -56,13 +56,7 @@ def replace_file(path: Path, data: bytes, temporary: Path) -> None:
 
     ``temporary``, in the same folder, is written first, and removed on failure. An OSError is as the system raises it.
     """
-    try:
-        _write(temporary, data)
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    _replace(path.parent, {path.name: data}, {path.name: temporary})
 
 
 def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -70,7 +64,10 @@ def replace_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
     An OSError is as the system raises it; if the disk was full all old files are kept.
     """
-    drafts = {name: _draft(folder / name) for name in contents}
+    _replace(folder, contents, {name: _draft(folder / name) for name in contents})
+
+
+def _replace(folder: Path, contents: Mapping[str, bytes], drafts: Mapping[str, Path]) -> None:
     try:
         for name, data in contents.items():
             _write(drafts[name], data)

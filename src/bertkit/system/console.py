@@ -96,7 +96,7 @@ class Progress:
         return self
 
     def advance(self, count: int = 1, *, note: str | None = None) -> None:
-        """Count ``count`` more finished units; ``note`` (for example the current loss) is shown beside the bar."""
+        """Count ``count`` more finished units; ``note`` (for example the current loss) is shown next to the bar."""
         self.done += count
         if note is not None:
             self.note = note

@@ -46,14 +46,14 @@ def _expected(kind: object) -> str:
 
 def explain_validation(error: ValidationError, fields: Iterable[str]) -> str:
     """Pydantic's findings, one clause each: field (or the nearest of ``fields``), given value, what is expected."""
-    told = []
+    clauses = []
     for finding in error.errors(include_url=False):
         field = ".".join(str(part)[:80] for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
-            told.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
+            clauses.append(f"unknown field {field!r}{did_you_mean(field, fields)}")
         elif finding["type"] == "value_error":
-            told.append(str(finding["ctx"]["error"]))
+            clauses.append(str(finding["ctx"]["error"]))
         else:
             got = repr(finding["input"])
-            told.append(f"{field} = {got if len(got) < 80 else got[:77] + '...'}: {finding['msg'].lower()}")
-    return "; ".join(told)
+            clauses.append(f"{field} = {got if len(got) < 80 else got[:77] + '...'}: {finding['msg'].lower()}")
+    return "; ".join(clauses)

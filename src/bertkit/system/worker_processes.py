@@ -54,7 +54,7 @@ def map_in_processes(
             yield pending.popleft()[1].result()
     except BrokenProcessPool as error:
         raise ResourceError(
-            "a worker process died, most often because memory ran out: use fewer workers. (In a script of your own, "
+            "a worker process died, most often because memory ran out: use fewer workers. (In your own script, "
             "make this call under: if __name__ == '__main__':)"
         ) from error
     finally:
@@ -68,7 +68,7 @@ def _begin(begin: Callable[[], object]) -> None:
 
 
 def _leave_with_parent() -> None:
-    """End this worker when its parent is killed: nothing else would tell it."""
+    """End this worker when its parent is killed: nothing else would notify it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bertkit.batch import Batch
-from bertkit.checkpoints.huggingface import config_path
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.torch_backend import Check, stop_nothing
@@ -229,7 +229,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         file = BertConfig.from_json_file(config_path(start))
         if self.model_class.kind != "sequence":
             return file
-        folder, fresh = start if start.is_dir() else start.parent, self._needs_new_head(file, settings)
+        folder, fresh = checkpoint_folder(start), self._needs_new_head(file, settings)
         return file.replace(pooling=pooling_of(file, folder, settings.pooling, new_head=fresh))
 
     def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:

@@ -22,15 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import config_path
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
+from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -44,6 +45,7 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain import pretrain
+from bertkit.training.trainer.loop_options import WITH_RESUME
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
@@ -208,7 +210,7 @@ def _store(
             raise CheckpointError(f"{folder}: the data has changed since its text was prepared; choose another --out")
         write_atomically(corpus, lines)
     files = [corpus, *map(Path, more)]
-    tokenizer = AutoTokenizer.from_pretrained(start if start.is_dir() else start.parent)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
     workers = 1 if sum(path.stat().st_size for path in files if path.is_file()) < ONE_PROCESS_BYTES else None
     if not manifest.exists():
         prepare(files, tokenizer, folder / STORE, workers=workers)
@@ -219,4 +221,8 @@ def _finetune(
     task: Task, data: str | Path, model: Path, out: Path, config: FinetuneConfig, device: str | None
 ) -> FinetuneResult:
     say(f"fine-tuning {'the adapted model' if out.name == WITH else 'the original model'}")
-    return finetune(task, data, model, out, config, resume=out.exists(), device=device)
+    try:
+        return finetune(task, data, model, out, config, resume=out.exists(), device=device)
+    except (Interrupted, ResourceError) as stop:
+        stop.args = (str(stop).replace(WITH_RESUME, "Run the same command to resume"),)
+        raise

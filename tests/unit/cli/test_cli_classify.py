@@ -20,3 +20,18 @@ def test_an_empty_text_gets_no_label(texts: list[str], tmp_path: Path, capsys: p
     assert "is empty, so there is nothing to classify" in told.err
     assert main(["classify", "--model", str(model), "--json", "good film", "bad film"]) == 0
     assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["good film", "bad film"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--top-k", "0"], "--top-k must be a whole number from 1"),
+        (["--all", "--top-k", "3"], "--all shows every label, --top-k only some"),
+    ],
+)
+def test_top_k_is_never_ignored(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_tiny(tmp_path / "model", BertForSequenceClassification, num_labels=2)
+    assert main(["classify", "--model", str(model), "--device", "cpu", *options, "good"]) == 2
+    assert told in capsys.readouterr().err

@@ -157,6 +157,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["convert", "a", "b", "--config", "-"], "--config cannot be '-'; name a file"),
         ([*FINETUNE, "--joiner", "-"], "or write --joiner=- for the character"),
+        (["similarity", "--model", "x", "-", "a"], "the first text cannot be '-'"),
+        (["answer", "--model", "x", "-", "--context", "a"], "QUESTION cannot be '-'; for the character itself"),
+        (["answer", "--model", "x", "--file", "-"], "--file cannot be '-': name a file"),
+        (["fill-mask", "--model", "x", "--targets", "-", "a"], "--targets cannot be '-'"),
+        (["adapt", *FINETUNE[1:], "--texts", "-"], "--texts cannot be '-'"),
+        ([*FINETUNE, "--metric-for-best", "-"], "--metric-for-best cannot be '-'"),
         (["classify", "text"], "parameter --model requires an argument"),
         (["classify", "--model"], "--model"),
         (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "cls", "mean", "max"'),
@@ -336,8 +342,10 @@ def test_texts_come_from_one_place(tmp_path: Path) -> None:
     ):
         with pytest.raises(errors.ConfigError, match=told):
             options.read_texts(texts, options.Source(path))
-    with pytest.raises(errors.DataError, match="is not a file"):
+    with pytest.raises(errors.DataError, match="nothing does not exist"):
         list(options.read_texts((), options.Source(tmp_path / "nothing")))
+    with pytest.raises(errors.DataError, match="is not a file; give one of the files in it"):
+        list(options.read_texts((), options.Source(tmp_path)))
 
 
 def test_texts_in_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,3 +381,14 @@ def test_results_are_written_beside_their_texts_without_running_ahead() -> None:
     assert drawn == [0]
     assert all(result == text * 2 for text, result in pairs)
     assert len(drawn) == 10_000
+
+
+def test_a_demo_that_is_stopped_starts_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: Any) -> None:
+        raise Interrupted("saved. Run the same command with --resume to continue", 2)
+
+    monkeypatch.setattr("bertkit.cli.demo.demo_finetune.show", stopped)
+    assert main(["demo"]) == 130
+    assert capsys.readouterr().err == "bertkit demo: stopped; run it again for the whole demo, it starts over\n"

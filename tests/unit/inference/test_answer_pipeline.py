@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from bertkit import BertForQuestionAnswering, BertModel, BertTokenizer, pipeline
+from bertkit.cli import main
 from bertkit.config.reading_settings import write_decision
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference import question_answering as answer
@@ -280,3 +281,8 @@ def test_the_command_answers_like_the_pipeline(folder: Path, pipe: Any, tmp_path
         code, out, err = run(*command, *wrong)
         assert (code, out) == (2, "")
         assert said in err
+
+
+def test_no_answers_cannot_be_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["answer", "--model", str(folder), "--top-k", "0", "What?", "--context", "a film"]) == 2
+    assert "--top-k must be a whole number from 1" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from bertkit import (
     BertTokenizer,
     pipeline,
 )
+from bertkit.config.reading_settings import write_decision
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.inference import pipeline_base
 from bertkit.system import console
@@ -390,3 +391,31 @@ def test_a_dataframe_is_refused_and_its_column_is_read(classify: Any) -> None:
     with pytest.raises(InputError, match=r"a table with the columns 'text', 'label'; pass one column"):
         classify(table)
     assert classify(table["text"]) == classify(["good", "bad"])
+
+
+@pytest.mark.parametrize("task", [None, "text-classification"])
+def test_a_weights_file_is_read_with_its_folder(folders: dict[str, Path], classify: Any, task: str | None) -> None:
+    pipe = pipeline(task, model=folders["text-classification"] / "model.safetensors", device="cpu")
+    assert pipe(TEXTS) == classify(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [
+        ({"temperature": None}, r"decision\.json of the model is malformed"),
+        ({"temperature": "hot"}, r"decision\.json of the model is malformed"),
+        ({"long_texts": "windows", "overlap": "2"}, r"decision\.json of the model has overlap='2'"),
+    ],
+)
+def test_a_wrong_decision_is_the_fault_of_its_file(tmp_path: Path, decision: dict[str, Any], told: str) -> None:
+    folder = save_tiny(tmp_path, BertForSequenceClassification)
+    write_decision(folder, decision)
+    with pytest.raises(CheckpointError, match=told):
+        pipeline("text-classification", model=folder, device="cpu")("a good film")
+
+
+def test_what_truncation_may_be_depends_on_the_pipeline(classify: Any, embed: Any) -> None:
+    with pytest.raises(InputError, match="truncation must be True, False, 'head_tail' or 'windows', got 'tail'"):
+        classify("a", truncation="tail")
+    with pytest.raises(InputError, match="truncation must be True or False, got 'tail'"):
+        embed("a", truncation="tail")

@@ -18,8 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertkit import BertForSequenceClassification
-from bertkit.errors import ConfigError, DataError
+from bertkit.cli import main
+from bertkit.engine.rows import WindowSize
+from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.inference import runs
 from bertkit.inference.predict_files import flat, predict_file
+from bertkit.inference.runs import load_run, open_run, predict_run
 from bertkit.system.atomic_files import held_lock
 from bertkit.tasks import Columns
 from pipeline_helpers import save_tiny
@@ -162,3 +166,111 @@ def test_two_commands_at_once_lose_no_row(model: Path, tmp_path: Path) -> None:
 def test_the_folder_of_the_output_is_made(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("good\n", encoding="utf-8")
     assert predict_file(model, tmp_path / "in.txt", tmp_path / "new" / "folder" / "out.jsonl") == 1
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_tables_have_the_columns_of_all_rows(
+    model: Path, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertkit.inference.predict_files.ROW_GROUP", 2)
+    source, out = tmp_path / "in.jsonl", tmp_path / f"out{suffix}"
+    lines: list[dict[str, Any]] = [{"text": "good", "n": None}, {"text": "bad", "n": 1}, {"text": "end", "late": "x"}]
+    source.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"text": "a", "n": 0.5}]), encoding="utf-8")
+    assert predict_file(model, source, out) == 4
+    rows = table(out)
+    assert [row["late"] for row in rows] == (["", "", "x", ""] if suffix == ".csv" else [None, None, "x", None])
+    assert [str(row["n"] or "") for row in rows] == ["", "1" if suffix == ".csv" else "1.0", "", "0.5"]
+
+
+def test_what_parquet_cannot_hold_is_named_and_not_lost(model: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    source.write_text('{"text": "good", "n": 1}\n{"text": "bad", "n": "one"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"column 'n' does not fit .*\.jsonl.* rows are in .*out\.parquet\.partial"):
+        predict_file(model, source, out)
+    assert not out.exists()
+    assert [row["n"] for row in read_rows(tmp_path / "out.parquet.partial")] == [1, "one"]
+
+
+def test_no_column_is_written_over_nor_read_as_ours(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    theirs = {
+        "text": "1",
+        "review": "good",
+        "predicted": "by hand",
+        "bertkit_predicted": "earlier",
+        "probability": "high",
+        "p_LABEL_0": "low",
+        "truncated": "never",
+        "empty": "no",
+    }
+    source.write_text(",".join(theirs) + "\n" + ",".join(theirs.values()) + "\n", encoding="utf-8")
+    predict_file(model, source, out, Columns(text=("review",)))
+    (row,) = table(out)
+    assert {name: row[name] for name in theirs} == theirs
+    assert row["bertkit_bertkit_predicted"] in ("LABEL_0", "LABEL_1")
+    assert float(row["bertkit_probability"]) == max(float(row["bertkit_p_LABEL_0"]), float(row["p_LABEL_1"]))
+    assert (row["bertkit_text"], row["bertkit_truncated"], row["bertkit_empty"]) == ("good", "False", "False")
+    capsys.readouterr()
+    assert main(["predict", str(source), "--model", str(model), "--text", "review", "--device", "cpu"]) == 0
+    label, share, text = capsys.readouterr().out.rstrip("\n").split("\t")
+    assert (label, share, text) == (
+        row["bertkit_bertkit_predicted"],
+        f"{float(row['bertkit_probability']):.4f}",
+        "good",
+    )
+
+
+def test_names_are_those_of_the_whole_file(model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "good"}\n{"text": "bad", "predicted": "by hand"}\n', encoding="utf-8")
+    assert all("bertkit_predicted" in row for row in predicted(model, source))
+
+
+def test_a_folder_is_no_input(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a file; give one of the files in it"):
+        predict_file(model, tmp_path, tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([None, "a"], "text 0 .*expected a text or a pair of texts, got None"),
+        (["a", None], "text 1 .*expected a text, as the first was, got None"),
+        ([("a", "b"), "a"], "text 1 .*expected a pair of texts, as the first was, got 'a'"),
+        ([("a", 1)], "text 0 .*expected a text or a pair"),
+    ],
+)
+def test_predict_run_says_what_is_no_text(model: Path, rows: list[Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        list(predict_run(model, rows))
+
+
+def test_predict_run_draws_no_more_characters_than_a_window_has(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "TEXTS", WindowSize(items=100, first=1, characters=8))
+    sizes: list[int] = []
+
+    class Watched(runs.Classifier):
+        def predict(self, texts: Any, *others: Any) -> Any:
+            sizes.append(len(texts))
+            return super().predict(texts, *others)
+
+    loaded = load_run(model)
+    names = ("path", "workflow", "model", "tokenizer", "config")
+    watched = Watched(**{name: getattr(loaded, name) for name in names})
+    assert len(list(predict_run(watched, ["good", "film"] * 3))) == 6
+    assert sizes == [2, 2, 2]
+
+
+def test_metrics_of_another_trainer_are_not_read(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path, BertForSequenceClassification)
+    (folder / "metrics.json").write_text('{"eval_accuracy": 0.9}', encoding="utf-8")
+    assert open_run(folder).max_length == 64

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common
+from bertkit.system.interrupts import Interrupted
 
 
 def demo(
@@ -37,12 +38,14 @@ def demo(
         bertkit demo --pretrain
         bertkit demo --quick --out /tmp/demo
     """
-    if pretrain:
-        from bertkit.cli.demo import demo_pretrain
+    from bertkit.cli.demo import demo_finetune, demo_pretrain
 
-        size = demo_pretrain.QUICK if quick else demo_pretrain.FULL
-        demo_pretrain.show(out or Path("bertkit-demo-pretrain"), size, common)
-    else:
-        from bertkit.cli.demo import demo_finetune
-
-        demo_finetune.show(out or Path("bertkit-demo"), demo_finetune.QUICK if quick else demo_finetune.FULL, common)
+    try:
+        if pretrain:
+            size = demo_pretrain.QUICK if quick else demo_pretrain.FULL
+            demo_pretrain.show(out or Path("bertkit-demo-pretrain"), size, common)
+        else:
+            settings = demo_finetune.QUICK if quick else demo_finetune.FULL
+            demo_finetune.show(out or Path("bertkit-demo"), settings, common)
+    except Interrupted as stop:
+        raise Interrupted("stopped; run it again for the whole demo, it starts over", stop.signum) from None

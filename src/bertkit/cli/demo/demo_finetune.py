@@ -74,8 +74,8 @@ def show(out: Path, size: Size, common: Common) -> None:
     commands = next_commands(out, installed)
     if common.json:
         predictions = [answer._asdict() for answer in answers]
-        told: dict[str, Any] = {"folder": str(out), "pretrained": installed is not None, "predictions": predictions}
-        write_json({**told, "pictures": pictures(run), "next": commands, **result.to_dict()})
+        facts: dict[str, Any] = {"folder": str(out), "pretrained": installed is not None, "predictions": predictions}
+        write_json({**facts, "pictures": pictures(run), "next": commands, **result.to_dict()})
         return
     write_line(f"{result.render()}\n")
     if installed is None:

@@ -79,7 +79,6 @@ def show(out: Path, size: Size, common: Common) -> None:
     from bertkit.data.store.prepare import prepare
     from bertkit.data.store.token_store import TokenStore
     from bertkit.system.device import find_device
-    from bertkit.system.interrupts import Interrupted
     from bertkit.training.pretraining.pretrain import pretrain
     from bertkit.training.pretraining.pretrain_settings import PretrainConfig
     from bertkit.training.trainer.run_folder import read_log
@@ -118,13 +117,10 @@ def show(out: Path, size: Size, common: Common) -> None:
         attention_probs_dropout_prob=0.0,
     )
     dev, device = TokenStore(out / "held-out-store"), str(find_device(common.device))
-    try:
-        result = pretrain(TokenStore(out / "store"), run, config, model=shape, dev=dev, device=device)
-    except Interrupted as stop:
-        raise Interrupted("stopped; run it again for the whole demo, it starts over", stop.signum) from None
+    result = pretrain(TokenStore(out / "store"), run, config, model=shape, dev=dev, device=device)
     say("5/5  asking the new model for words masked in the held-out text")
     first = next(record for record in read_log(run / "log.jsonl") if "event" not in record)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "folder": str(out),
         "model": str(result.model),
         "vocabulary": len(tokenizer),
@@ -144,9 +140,9 @@ def show(out: Path, size: Size, common: Common) -> None:
         "next": next_commands(out),
     }
     if common.json:
-        write_json(told)
+        write_json(facts)
     else:
-        _tell(out, told)
+        _tell(out, facts)
 
 
 def next_commands(out: Path) -> list[str]:
@@ -214,10 +210,10 @@ def choose_words(documents: list[Prose], vocabulary: Container[str], *, seed: in
     return chosen
 
 
-def _tell(out: Path, told: dict[str, Any]) -> None:
-    losses, scores = told["losses"], told["scores"]
+def _tell(out: Path, facts: dict[str, Any]) -> None:
+    losses, scores = facts["losses"], facts["scores"]
     lines = [
-        f"A BERT of your own, after {told['steps']:,} steps in {clock(told['seconds'])}: {told['model']}",
+        f"A BERT of your own, after {facts['steps']:,} steps in {clock(facts['seconds'])}: {facts['model']}",
         "",
         "Loss of guessing a masked word, in nats (lower is better):",
         f"  {losses['uniform']:6.2f}  a uniform guess over the vocabulary",
@@ -227,15 +223,15 @@ def _tell(out: Path, told: dict[str, Any]) -> None:
         "",
         f"Masked words guessed right at the first attempt: {100 * scores['masked_lm_accuracy']:.0f} %",
         f"Does the second sentence follow the first? Right in {100 * scores['next_sentence_accuracy']:.0f} % "
-        f"(always the same answer: {100 * told['next_sentence_same_answer']:.0f} %)",
+        f"(always the same answer: {100 * facts['next_sentence_same_answer']:.0f} %)",
         "",
         "Held-out sentences with a masked word:",
     ]
-    for answer in told["answers"]:
+    for answer in facts["answers"]:
         guesses = ", ".join(f"{guess['token']} {guess['score']:.2f}" for guess in answer["guesses"])
         lines += [f"  {shorten_text(answer['text'], 110)}", f"      {guesses}   (right: {answer['right']})"]
     lines += ["", about_pictures(out / "run", "Loss curve"), "", "Try next:"]
-    lines += [f"  {command}" for command in told["next"]]
+    lines += [f"  {command}" for command in facts["next"]]
     longer = ("--preset", "bert-mini", "--max-time", "1h", "--out", out / "longer-run")
     lines += ["", f"For a better model: {as_typed('pretrain', out / 'store', *longer)}"]
     lines += [f"For text of your own: {as_typed('vocab', '--help')}"]

@@ -168,12 +168,12 @@ def _read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: 
         try:
             row: Json = json.loads(line)
         except (ValueError, RecursionError) as error:
-            policy.bad("bad JSON", f"{where}: not a JSON object: {error}; one object a line is expected, correct it")
+            policy.bad("bad JSON", f"{where}: not a JSON object: {error}; expected one object per line; correct it")
             continue
         if not isinstance(row, dict):
             policy.bad(
                 "bad JSON",
-                f"{where}: expected a JSON object with the text, got {_kind_of(row)}; write one object a line",
+                f"{where}: expected a JSON object with the text, got {_kind_of(row)}; write one object per line",
             )
             continue
         texts = [key for key, value in row.items() if isinstance(value, (str, list))]

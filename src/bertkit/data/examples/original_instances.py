@@ -36,11 +36,11 @@ TokenizedDocument = Sequence[Sentence]
 class InstanceSettings:
     """The original's flags, by their names.
 
-    max_seq_length: most tokens of an example, special tokens included; at least 5.
-    dupe_factor: how often the corpus is gone through, each time with other pairs and masks.
+    max_seq_length: maximum tokens of an example, special tokens included; at least 5.
+    dupe_factor: passes over the corpus, each with other pairs and masks.
     short_seq_prob: share of documents cut into shorter examples.
     masked_lm_prob: share of tokens to predict.
-    max_predictions_per_seq: most tokens to predict in one example.
+    max_predictions_per_seq: maximum tokens to predict in one example.
     do_whole_word_mask: mask all pieces of a word or none.
 
     Raises:
@@ -99,8 +99,8 @@ def instances_from_documents(
 ) -> Iterator[TrainingInstance]:
     """The examples of a tokenized corpus, before the original's last shuffle.
 
-    ``all_documents``, none of them empty, are shuffled in place. Random tokens come from ``vocab_words``, all chance
-    from ``rng``.
+    ``all_documents``, none of them empty, are shuffled in place. Random tokens come from ``vocab_words``, all
+    randomness from ``rng``.
     """
     rng.shuffle(all_documents)
     for _ in range(settings.dupe_factor):
@@ -171,11 +171,11 @@ def create_masked_lm_predictions(
     Args:
         tokens: one example, with ``[CLS]`` and ``[SEP]``, which are never chosen.
         masked_lm_prob: share of ``tokens`` to predict, at least one token.
-        max_predictions_per_seq: most of them.
+        max_predictions_per_seq: maximum tokens to predict.
         vocab_words: where random tokens come from.
-        rng: the only source of chance.
+        rng: the only source of randomness.
         do_whole_word_mask: choose words, all pieces at once; a word with more pieces than may still be chosen is
-            passed over. Each piece is hidden by a draw of its own.
+            passed over. Each piece is hidden by its own draw.
 
     Returns:
         The tokens after hiding, the places chosen in ascending order, and what stood there.

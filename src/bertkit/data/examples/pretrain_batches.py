@@ -18,7 +18,6 @@ measured with sentences of random lengths, 21 s on one core):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -39,7 +38,7 @@ from bertkit.data.examples.pairs import (
     stretches,
 )
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import ConfigError, DataError, InputError
+from bertkit.errors import ConfigError, DataError
 from bertkit.ragged import Flags, Ids, Ints, boundaries_of
 from bertkit.system.console import Progress
 
@@ -208,18 +207,10 @@ class PretrainData:
         order = sorted(range(len(lengths)), key=lengths.__getitem__)[self.rank :: self.num_ranks]
         # Each as full as possible; micro-batches of equal size would change the order of sums.
         parts = map(np.array, split_by_budget(order, lengths, self.max_tokens, even=False))
-        return [self._pack(numbers[part], spans.take(part), epoch) for part in parts]
+        return [self.pack(numbers[part], spans.take(part), epoch) for part in parts]
 
-    def batch(self, rows: Sequence[int], epoch: int = 0) -> Batch:
-        """Examples of an epoch, packed and masked; each is independent of the others."""
-        index = self.index(epoch)
-        numbers = np.asarray(rows, np.int64)
-        if not len(numbers) or numbers.min() < 0 or numbers.max() >= len(index):
-            raise InputError(f"rows must be some of the {len(index):,} examples of epoch {epoch}, got {list(rows)[:5]}")
-        return self._pack(numbers, index.take(numbers), epoch)
-
-    def _pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
-        """The examples with the given numbers, whose spans are ``chosen``."""
+    def pack(self, numbers: Ints, chosen: ExampleSpans, epoch: int) -> Batch:
+        """The examples of an epoch with the given numbers, whose spans are ``chosen``, independent of each other."""
         ids, types, special = self._assemble(chosen)
         boundaries = boundaries_of(chosen.lengths)
         keys = bits(stream(self.rules.seed, "mask", epoch), numbers)

@@ -24,7 +24,7 @@ from bertkit.tasks.choices.task import ChoiceExample
 from bertkit.tasks.examples import Columns, Examples, Split
 from bertkit.tasks.reading.bad_rows import BadRows, OnError, RowError, all_or_none, is_missing, text_in, whole_text
 from bertkit.tasks.reading.splits import kind_of
-from bertkit.tasks.reading.tables import JsonTable, Table, columns_to_search, names_of, open_table
+from bertkit.tasks.reading.tables import JsonTable, Table, columns_to_search, find_column, names_of, open_table
 
 CONTEXTS = tuple("sent1 ctx_a article passage context question question_propmt prompt premise ctx".split())
 STARTS = ("sent2", "ctx_b", "start", "question")
@@ -84,20 +84,13 @@ def read_choices(path: Path, split: Split, *, on_error: OnError = "raise") -> Ex
 
 def find_columns(path: Path, columns: Sequence[str], split: Split = "train") -> ChoiceColumns:
     """Read off the column names where the questions are; a DataError lists what was looked for and not found."""
-    context = next((name for name in CONTEXTS if name in columns), None)
-    if context is None:
-        raise DataError(
-            f"{path}: no column for the context: looked for {', '.join(CONTEXTS)}; the columns are "
-            f"{names_of(columns)}. Rename the column that holds it"
-        )
+    rename = "rename the column that holds it to one of"
+    context = find_column(path, columns, CONTEXTS, "context", f"{rename} {', '.join(CONTEXTS)}")
     start = next((name for name in STARTS if name in columns and name != context), None)
     choices, listed, one_more = _choice_columns(path, columns)
-    label = next((name for name in LABELS if name in columns), None)
-    if label is None and split != "test":
-        raise DataError(
-            f"{path}: no column for the right choice: looked for {', '.join(LABELS)}; the columns are "
-            f"{names_of(columns)}"
-        )
+    label = None
+    if split != "test" or any(name in columns for name in LABELS):
+        label = find_column(path, columns, LABELS, "label", f"{rename} {', '.join(LABELS)}")
     return ChoiceColumns(context, start, choices, listed, choices[0] == "A", label, one_more)
 
 

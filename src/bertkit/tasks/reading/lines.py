@@ -34,6 +34,13 @@ def open_binary(path: Path) -> BinaryIO:
         raise DataError(f"cannot open {path}: {error.strerror or error}") from None
 
 
+def check_file(path: Path) -> None:
+    """Refuse what is not a file with a DataError."""
+    if not path.is_file():
+        folder = "; give one of the files in it" if path.is_dir() else ""
+        raise DataError(f"{path} is not a file{folder}" if path.exists() else f"{path} does not exist")
+
+
 def check_encoding(encoding: str | None) -> None:
     """Refuse an encoding of which Python knows nothing, with a ConfigError; None means UTF-8."""
     try:

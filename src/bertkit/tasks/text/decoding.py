@@ -49,14 +49,14 @@ class LabelDecision:
         temperature, given = decision.get("temperature", 1.0), decision.get("thresholds")
         by_label = {} if given is None else given
         if not isinstance(temperature, (int, float)) or not isinstance(by_label, Mapping):
-            raise CheckpointError(f"the decision stored with this model is malformed: {dict(decision)!r:.200}")
+            raise CheckpointError(f"decision.json of the model is malformed: {dict(decision)!r:.200}")
         chosen = [by_label[name] for name in names if name in by_label]
         thresholds = tuple(float(value) for value in chosen if isinstance(value, (int, float)))
         if len(thresholds) != len(chosen):
-            raise CheckpointError(f"the decision stored with this model is malformed: {dict(decision)!r:.200}")
+            raise CheckpointError(f"decision.json of the model is malformed: {dict(decision)!r:.200}")
         if given is not None and len(thresholds) not in (len(names), 1 if len(names) == 2 else -1):
             raise CheckpointError(
-                f"the decision stored with this model is for the labels {list(by_label)}, the model has {list(names)}"
+                f"decision.json of the model is for the labels {list(by_label)}, the model has {list(names)}"
             )
         return cls(float(temperature), None if given is None else thresholds)
 

@@ -138,7 +138,7 @@ class TextTask:
             return int(value)
         expected = shorten(dict.fromkeys(written), limit=12)
         raise DataError(
-            f"label {_short(value)} is not one of {expected}{did_you_mean(str(value), written)}. "
+            f"label {value!r:.60} is not one of {expected}{did_you_mean(str(value), written)}. "
             "Correct the row, or check that this file belongs to the task"
         )
 
@@ -146,11 +146,11 @@ class TextTask:
         try:
             score = float(str(value))
         except ValueError:
-            raise DataError(f"score {_short(value)} is not a number; {self.name} predicts a number") from None
+            raise DataError(f"score {value!r:.60} is not a number; {self.name} predicts a number") from None
         low, high = self.score_range or (-math.inf, math.inf)
         if not abs(score) <= _LARGEST or not low <= score <= high:
             bounds = f" from {low:g} to {high:g}" if self.score_range else " of 32 bits"
-            raise DataError(f"score {_short(value)} is not a finite number{bounds}")
+            raise DataError(f"score {value!r:.60} is not a finite number{bounds}")
         return score
 
     def label_array(self, labels: Sequence[int | float | tuple[int, ...] | None]) -> Labels:
@@ -236,11 +236,6 @@ def _label_numbers(task: TextTask, values: npt.ArrayLike) -> npt.NDArray[np.gene
             f"{error.args[0]!r} is not a label of {task.name}{did_you_mean(str(error.args[0]), known)}; "
             f"its labels are {shorten(task.labels, limit=12)}"
         ) from None
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def listed_labels(value: object, separator: str) -> list[str]:

@@ -103,7 +103,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             CheckpointError: the start checkpoint cannot be used.
         """
         # Imported here: scikit-learn tools import this class long before anything is fitted.
+        from bertkit.checkpoints.huggingface import checkpoint_folder
         from bertkit.model.models import BertForSequenceClassification
+        from bertkit.system.model_sources import resolve
         from bertkit.tasks.text.features import featurize_texts
         from bertkit.tasks.workflow import workflow_of
         from bertkit.tokenization import AutoTokenizer
@@ -120,7 +122,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             settings = self._settings()
             model = workflow_of(task).new_model(self.model, seed=self.seed, device=self.device, settings=settings)
             assert isinstance(model, BertForSequenceClassification), "of a text task"
-            self.tokenizer_ = AutoTokenizer.from_pretrained(self.model)
+            self.tokenizer_ = AutoTokenizer.from_pretrained(checkpoint_folder(resolve(self.model)))
             self.config_ = settings.resolved(task="text", model=model.config, num_train_rows=len(texts))
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             self._warn_of_truncated(features.truncated)

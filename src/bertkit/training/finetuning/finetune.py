@@ -8,6 +8,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import cast
 
+from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.reading_settings import read_decision
 from bertkit.errors import ConfigError, MissingExtraError
 from bertkit.inference.protocol import model_hash
@@ -118,10 +119,10 @@ def finetune(
 def load_run_config(run: str | Path) -> FinetuneConfig:
     """The settings of the run in a folder, for ``finetune(..., resume=True)`` without repeating them."""
     path, defaults = Path(run) / SETTINGS, FinetuneConfig().model_dump()
-    told = read_json(path, RunSettings)
-    free = (SEARCHED.keys() - set(told.given)) | {"keep"}
-    values = {name: value for name, value in told.config.items() if name not in free or value != defaults.get(name)}
-    if "pooling" not in told.config and told.task.get("kind", "text") == "text":
+    saved = read_json(path, RunSettings)
+    free = (SEARCHED.keys() - set(saved.given)) | {"keep"}
+    values = {name: value for name, value in saved.config.items() if name not in free or value != defaults.get(name)}
+    if "pooling" not in saved.config and saved.task.get("kind", "text") == "text":
         values["pooling"] = "cls"  # a run of the first release, which had no other, whatever the checkpoint says
     return parsed(values, FinetuneConfig, str(path))
 
@@ -152,14 +153,14 @@ def _prepare(
         longest, kind = workflow.default_max_length, workflow.model_class.kind
         return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
-    tokenizer = AutoTokenizer.from_pretrained(start if start.is_dir() else start.parent)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))
     encoded = encode(rows, workflow, tokenizer, resolved(len(rows.train)), data)
     config = resolved(len(encoded.train))
     say(encoded.report.render())
     if rows.num_before_cut > len(rows.train):
         say(f"  training on {len(rows.train):,} of {rows.num_before_cut:,} rows (max_train_rows)")
     say(
-        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} BERT ({printable(start.name)}): epochs "
+        f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} BERT ({printable(start_name)}): epochs "
         f"{config.epochs}, learning rate {config.learning_rate:g}, batch {config.batch_size * config.accumulation}, "
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}" + (", encoder frozen" if config.freeze_encoder else "")
     )

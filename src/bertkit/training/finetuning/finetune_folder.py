@@ -1,21 +1,24 @@
 """The folder of a fine-tuning run::
 
-RUN/
-model.safetensors  config.json  vocab.txt ...   the best seed's best model: load RUN like any checkpoint
-README.md                    model card
-finetune.json                settings, task, data and start checkpoint of the run
-metrics.json                 scores with the protocol they were made under; written last
-log.jsonl                    one line per step and per epoch, of the best seed
-predictions-dev.jsonl        text, gold, predicted, probabilities
-errors-dev.jsonl             the worst of them, worst first
-evaluation-*                 later evaluations: scores with their protocol, predictions, the worst of them
-decision.json                what was chosen on dev, such as a threshold, for kinds of task that have that
-search.json                  what a search tried, and its outcome
-loss.png  confusion.png
-seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, and the chosen one's model in
+    RUN/
+        model.safetensors  config.json  vocab.txt ...
+                                     the best seed's best model: load RUN like any checkpoint
+        README.md                    model card
+        finetune.json                settings, task, data and start checkpoint of the run
+        metrics.json                 scores with the protocol they were made under; written last
+        log.jsonl                    one line per step and per epoch, of the best seed
+        predictions-dev.jsonl        text, gold, predicted, probabilities
+        errors-dev.jsonl             the worst of them, worst first
+        evaluation-*                 later evaluations: scores with their protocol, predictions, the worst of them
+        decision.json                what was chosen on dev, such as a threshold, for kinds of task that have that
+        search.json                  what a search tried, and its outcome
+        loss.png  confusion.png
+        seed-0/  seed-1/ ...         each seed's metrics.json, log.jsonl, predictions, and the chosen one's model in
                                      best/ (with --keep all every seed's best/ and last/)
-checkpoints/             training state while the seed is unfinished
-trial-000/ ...               the same for a search, until it is finished
+            checkpoints/             training state while the seed is unfinished
+        trial-000/ ...               the same for a search, until it is finished
+
+``bertkit finetune --resume`` continues an unfinished run.
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ class FinetuneFolder(RunFolder):
             known = self.result().protocol["data"] if self.is_finished else {}
             completed[EXAMPLES] = {**ours[EXAMPLES], ALL: known.get("data_sha256", ours[EXAMPLES][ALL])}
         if "given" in ours and "given" not in theirs:  # what differs from its default was given
-            told = completed["config"]
-            completed["given"] = [name for name in ("batch_size", "warmup") if told[name] != defaults[name]]
+            own = completed["config"]
+            completed["given"] = [name for name in ("batch_size", "warmup") if own[name] != defaults[name]]
         return completed
 
     def _has_steps(self) -> bool:

@@ -155,27 +155,27 @@ def notes_on(
     replaced: Sequence[SeedResult] = (),
 ) -> list[str]:
     """Sentences that belong beside the scores."""
-    told = []
+    notes = []
     if replaced:
         gone = ", ".join(str(seed.seed) for seed in replaced)
         scores = ", ".join(f"{seed.scores[metric]:.4f}" for seed in replaced)
-        told.append(
+        notes.append(
             f"RESTARTED: seed {gone} ended dead (training loss no better than the label frequencies give) and was "
             f"replaced by the next seed; the mean does not contain it ({metric} {scores})"
         )
     if dead := [str(seed.seed) for seed in seeds if seed.dead]:
-        told.append(
+        notes.append(
             f"DEAD RUN: seed {', '.join(dead)} ended with a training loss no better than the label frequencies give; "
             f"try another seed, a lower learning rate or more epochs"
         )
     for remark in dict.fromkeys(remark for seed in seeds for remark in seed.remarks):
         which = ", ".join(str(seed.seed) for seed in seeds if remark in seed.remarks)
-        told.append(f"seed {which}: {remark}" if len(seeds) > 1 else remark)
+        notes.append(f"seed {which}: {remark}" if len(seeds) > 1 else remark)
     if len(seeds) > 1:
         best = max(seed.scores[metric] for seed in seeds)
-        told.append(f"the model in this folder is the best of {len(seeds)} seeds on dev ({metric} {best:.4f})")
+        notes.append(f"the model in this folder is the best of {len(seeds)} seeds on dev ({metric} {best:.4f})")
     bound = math.nan if baseline is None else baseline["metrics"].get(metric, math.nan)
     if baseline is not None and statistics.fmean(seed.scores[metric] for seed in seeds) <= bound:
         simple = baseline.get("name", "TF-IDF with a linear model")
-        told.append(f"BERT is not better than {simple} here ({metric})")
-    return told
+        notes.append(f"BERT is not better than {simple} here ({metric})")
+    return notes

@@ -93,9 +93,6 @@ class FitOptions:
     end_when_dead: bool = False
 
 
-IN_MEMORY = FitOptions()
-
-
 def fit_classifier(
     model: PackedModel,
     task: TextTask,

@@ -87,9 +87,7 @@ class GlueResult:
                     "median": result.median,
                     "interval": result.interval,
                     "baseline": result.baseline_scores or None,
-                    **{
-                        key: result.protocol["data"][key] for key in ("train_rows", "dev_rows", "dev_held_out_of_train")
-                    },
+                    **{key: result.protocol["data"][key] for key in DATA_FACTS},
                     "seconds": _seconds(result),
                 }
                 for name, result in self.results.items()
@@ -117,21 +115,21 @@ class GlueResult:
             for scores in result.score_rows():
                 rows.append((*facts, *scores, spent))
                 facts, spent = ("", "", ""), ""
-        told = aligned(rows)
+        lines = aligned(rows)
         for with_wnli, words in ((True, "with WNLI"), (False, "without WNLI")):
             average = self.macro_average(with_wnli=with_wnli)
             if average is not None:
                 count = sum(with_wnli or name != WNLI.name for name in self.results)
                 whole = len(WHOLE_GLUE) - (not with_wnli)
-                told.append(f"macro average {words}: {average:.4f} ({count} of {whole} tasks, dev, mean over seeds)")
-        told += [f"not run: {name}: {why}" for name, why in self.missing.items()]
+                lines.append(f"macro average {words}: {average:.4f} ({count} of {whole} tasks, dev, mean over seeds)")
+        lines += [f"not run: {name}: {why}" for name, why in self.missing.items()]
         if self.submission:
-            told.append(f"submission files: {', '.join(self.submission)}")
+            lines.append(f"submission files: {', '.join(self.submission)}")
         for name, why in self.not_submitted.items():
             # Without test files no submission is wanted.
             if self.submission or not why.endswith((NO_TEST_FILE, NOT_RUN)):
-                told.append(f"no submission file {SUBMISSION_FILES[name]}: {why}")
-        return "\n".join([*told, printable(self.folder)])
+                lines.append(f"no submission file {SUBMISSION_FILES[name]}: {why}")
+        return "\n".join([*lines, printable(self.folder)])
 
 
 def task_score(result: FinetuneResult) -> float:

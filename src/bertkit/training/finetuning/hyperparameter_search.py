@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,11 +31,11 @@ SEARCHED: Space = {"batch_size": (16, 32, 64), "warmup": (0.0, 0.06, 0.1, 0.2)}
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings that were tried, and the best dev score of their run."""
+    """Settings that were tried, and the best dev score of their run; None where none was finite."""
 
     number: int
     setting: dict[str, Value]
-    score: float
+    score: float | None
     seconds: float
 
 
@@ -92,19 +93,19 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         trials=trials,
         chosen={},
     )
-    told = "; ".join(f"{name} of {', '.join(map(_short, values))}" for name, values in space.items())
-    say(f"choosing on dev ({method}): {told}")
+    choices = "; ".join(f"{name} of {', '.join(map(_short, values))}" for name, values in space.items())
+    say(f"choosing on dev ({method}): {choices}")
     for number, setting in enumerate(settings):
         before = next((trial for trial in (*known, *trials) if trial.setting == setting), None)
         trial = replace(before, number=number) if before else _try(job, number, setting, resume=resume)
         trials.append(trial)
-        say(f"trial {number + 1}: {_words(setting)}: dev {metric} {trial.score:.4f} in {clock(trial.seconds)}")
+        say(f"trial {number + 1}: {_words(setting)}: {_shown(trial, metric)} in {clock(trial.seconds)}")
         if len(trials) > len(known):  # until then the file has more than this call has redone
             write_json(file, asdict(found))
-    best = max(trials, key=lambda trial: trial.score)
+    best = max(trials, key=_rank)
     found.chosen.update(best.setting)
     write_json(file, asdict(found))
-    say(f"chose {_words(best.setting)}: dev {metric} {best.score:.4f}")
+    say(f"chose {_words(best.setting)}: {_shown(best, metric)}")
     for folder in job.run.path.glob("trial-*"):
         shutil.rmtree(folder, ignore_errors=True)
     return found
@@ -118,7 +119,7 @@ def _sampled(space: Space, num_trials: int, seed: int, done: Sequence[Trial]) ->
     for _ in range(num_trials):
         trial = study.ask()
         yield {name: trial.suggest_categorical(name, list(values)) for name, values in space.items()}
-        study.tell(trial, done[-1].score)
+        study.tell(trial, _rank(done[-1]))
 
 
 def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
@@ -137,7 +138,17 @@ def _try(job: Job, number: int, setting: Setting, *, resume: bool) -> Trial:
     # The score of the weights that such a run keeps: the best epoch's, or with protocol original the last one's.
     kept = next((epoch for epoch in at.epochs if epoch["step"] == at.best_step), {})
     score = kept.get(f"dev_{job.workflow.task.main_metric}")
-    return Trial(number, dict(setting), float("-1e9") if score is None else score, round(at.seconds, 2))
+    finite = score is not None and math.isfinite(score)
+    return Trial(number, dict(setting), score if finite else None, round(at.seconds, 2))
+
+
+def _rank(trial: Trial) -> float:
+    """What trials are compared by; Optuna, too, wants a number where there is no score."""
+    return -1e9 if trial.score is None else trial.score
+
+
+def _shown(trial: Trial, metric: str) -> str:
+    return f"dev {metric} {trial.score:.4f}" if trial.score is not None else f"no score (dev {metric})"
 
 
 def _words(setting: Setting) -> str:

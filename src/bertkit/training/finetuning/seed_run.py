@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def run_seed(job: Job, seed: int, *, resume: bool, replaceable: bool) -> SeedRes
     if (finished := job.run.seed_result(seed)) is not None:
         return finished
     label = "fine-tuning" if job.config.seeds == 1 else f"seed {seed}"
-    with RunLog(job.run.seed(seed) / LOG, job.run.how_to_resume) as log:
+    with closing(RunLog(job.run.seed(seed) / LOG, job.run.how_to_resume)) as log:
         options = FitOptions(
             folder=job.run.seed(seed) / CHECKPOINTS,
             resume=resume,

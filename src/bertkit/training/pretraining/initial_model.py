@@ -221,8 +221,8 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
                 network = BertForPreTraining(shape)
             network.load_state_dict(state)
     untrained = ("pooler", "next-sentence head") if config.objective == "mlm" else ()
-    told = None if new_words is None else new_words.to_dict()
-    return network, Start(source, sha256, new_parts, untrained, network.config.to_dict(), told)
+    record = None if new_words is None else new_words.to_dict()
+    return network, Start(source, sha256, new_parts, untrained, network.config.to_dict(), record)
 
 
 def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> None:

@@ -1,6 +1,6 @@
 """Pre-training on the examples of the original code, made once, in memory, with fixed masks (protocol ``original``).
 
-Devlin et al. 2019, appendix A.2. With the same seed, vocabulary and text (one sentence a line, one file) the examples
+Devlin et al. 2019, appendix A.2. With the same seed, vocabulary and text (one sentence per line, one file) the examples
 are those that ``create_pretraining_data.py`` of google-research/bert writes; see
 :mod:`bertkit.data.examples.original_instances`. They are kept as ids; nothing is padded.
 """

@@ -291,7 +291,7 @@ def _finish(
     store.tokenizer().save_pretrained(run.model)
     assert isinstance(trainer.plan, MeasuredPlan)
     last = trainer.at.epochs[-1]
-    told = {
+    record = {
         "settings": config.model_dump(),
         "start": asdict(start),
         "progression": asdict(trainer.at),
@@ -302,20 +302,20 @@ def _finish(
         "versions": versions(),
         "hardware": {**hardware(trainer.device), "processes": trainer.parallel.num_ranks},
     }
-    write_json(run.path / METRICS, told)
+    write_json(run.path / METRICS, record)
     shutil.rmtree(run.checkpoints, ignore_errors=True)
     return _read_result(run)
 
 
 def _read_result(run: PretrainFolder) -> PretrainResult:
     path = run.path / METRICS
-    told = read_json(path, dict[str, Any])
-    start = parsed(told.get("start"), dict[str, Any], f"{path}: start")
+    record = read_json(path, dict[str, Any])
+    start = parsed(record.get("start"), dict[str, Any], f"{path}: start")
     new_words = parsed(start.get("new_words") or {}, dict[str, int | str], f"{path}: start.new_words")
-    scores = parsed(told.get("dev"), dict[str, float | None], f"{path}: dev")  # None: the score was not finite
+    scores = parsed(record.get("dev"), dict[str, float | None], f"{path}: dev")  # None: the score was not finite
     values = {
         "model": run.model,
-        **{name: told.get(name) for name in ("progression", "unigram_entropy", "speed")},
+        **{name: record.get(name) for name in ("progression", "unigram_entropy", "speed")},
         "scores": {name: score for name, score in scores.items() if score is not None},
         "new_parts": start.get("new_parts"),
         "num_new_words": new_words.get("count", 0),

@@ -12,11 +12,10 @@ mean is subtracted and every vector has length 1.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from bertkit.data.store.token_store import TokenStore
-from bertkit.ragged import Floats
+from bertkit.ragged import Floats, Ints
 from bertkit.system.console import progress
 from bertkit.training.trainer.generators import seeded
 
@@ -35,7 +34,7 @@ _OVERSAMPLING, _ROUNDS = 24, 3
 _BLOCK = 1024
 
 
-def unigram_counts(store: TokenStore) -> npt.NDArray[np.int64]:
+def unigram_counts(store: TokenStore) -> Ints:
     """Count of each of the tokenizer's tokens in the store: ``(num_tokens,)``.
 
     In a store of more than 50 million tokens, that many are sampled in evenly spread parts.
@@ -69,10 +68,10 @@ def unigram_entropy(store: TokenStore) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def unigram_logits(store: TokenStore) -> npt.NDArray[np.float32]:
+def unigram_logits(store: TokenStore) -> Floats:
     """Logits ``(num_tokens,)`` whose softmax is each token's frequency; an unseen token counts as seen once."""
     seen = np.maximum(unigram_counts(store), 1)
-    logits: npt.NDArray[np.float32] = np.log(seen / seen.sum()).astype(np.float32)
+    logits: Floats = np.log(seen / seen.sum()).astype(np.float32)
     return logits
 
 

@@ -46,7 +46,7 @@ class EpochPlan(Generic[BatchT]):
     lengths: work of each example, for :meth:`size` and for the split into micro-batches (tokens, or 1 each).
     collate: makes a batch of example numbers. seed: fixes the order.
     step_size: examples in one optimizer step; the last step of an epoch has the remaining ones.
-    max_tokens: most work in one micro-batch; a longer example forms one alone.
+    max_tokens: maximum work in one micro-batch; a longer example forms one by itself.
     rank, num_ranks: this process gets every ``num_ranks``-th example of a step, from the ``rank``-th.
     """
 

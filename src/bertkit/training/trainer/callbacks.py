@@ -48,9 +48,9 @@ def reporting(
 ) -> Callable[[Record], None]:
     """A log that also calls callbacks."""
 
-    def tell(record: Record) -> None:
+    def report(record: Record) -> None:
         log(record)
         for callback in callbacks:
             (callback.on_epoch if record.get("event") == "epoch" else callback.on_step)(trainer, record)
 
-    return tell
+    return report

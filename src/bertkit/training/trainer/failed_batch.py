@@ -32,10 +32,10 @@ def save_failed_batch(
     }
     stem = folder / (f"failed-step-{result.step + 1:08d}" + (f"-rank{rank}" if rank else ""))
     write_atomically(stem.with_suffix(".safetensors"), save(tensors))
-    told = {
+    values = {
         key: str(value) if key in ("loss", "losses", "grad_norm") else value for key, value in asdict(result).items()
     }
-    write_atomically(stem.with_suffix(".json"), json.dumps({**told, "rows": list(rows)}, indent=2) + "\n")
+    write_atomically(stem.with_suffix(".json"), json.dumps({**values, "rows": list(rows)}, indent=2) + "\n")
     return stem.with_suffix(".json")
 
 

@@ -141,10 +141,10 @@ class Trainer(Generic[BatchT]):
             except Interrupted as stop:
                 done = f"{stop} after step {self._position} ({clock(at.seconds)})"
                 if self.folder is None:
-                    told = f"{done}; nothing was saved, because this run has no folder"
+                    message = f"{done}; nothing was saved, because this run has no folder"
                 else:
-                    told = f"{done}; saved in {self.save()}. {options.how_to_resume}"
-                raise Interrupted(told, stop.signum) from None
+                    message = f"{done}; saved in {self.save()}. {options.how_to_resume}"
+                raise Interrupted(message, stop.signum) from None
         return at
 
     def _check(self, signals: Interrupts) -> None:

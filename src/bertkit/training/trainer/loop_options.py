@@ -20,6 +20,8 @@ from bertkit.system.untrusted_files import Json
 #: ``evaluate(check)`` returns the dev scores; it calls ``check()`` regularly, which raises after a signal.
 Evaluate = Callable[[Callable[[], None]], Mapping[str, float]]
 
+#: How a run that was stopped is continued, unless its options say otherwise.
+WITH_RESUME = "Run the same command with --resume to continue"
 
 #: One line of ``log.jsonl``: flat, so that any program can read it.
 Record = dict[str, Any]
@@ -55,7 +57,7 @@ class Trainable(Protocol[BatchT_contra]):
 class LoopOptions:
     """How long to train, and when to evaluate and save.
 
-    num_steps: most optimizer steps of the whole run; with ``max_seconds`` it may be more than can be reached.
+    num_steps: maximum optimizer steps of the whole run; with ``max_seconds`` it may be more than can be reached.
     learning_rate: peak rate, which the schedule scales.
     max_grad_norm: gradients with a larger global norm are scaled down to it.
     monitor: dev score (larger is better) that chooses the best epoch, if equal the lower dev loss; None keeps the last.
@@ -85,7 +87,7 @@ class LoopOptions:
     max_seconds: float | None = None
     evaluate_every_steps: int | None = None
     compile: bool = False
-    how_to_resume: str = "Run the same command with --resume to continue"
+    how_to_resume: str = WITH_RESUME
     precision: Precision = "fp32"
 
     def time_is_up(self, seconds: float) -> bool:

@@ -61,12 +61,6 @@ class RunLog:
                 self._file.close()
             self._file = None
 
-    def __enter__(self) -> RunLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def read_log(path: Path) -> Iterator[Record]:
     """The records of a log, one at a time; an unfinished last line, from a killed process, is left out."""
@@ -163,16 +157,16 @@ class RunFolder:
 
 
 def _must_agree(path: Path, theirs: Mapping[str, Json], ours: Mapping[str, Json], free: Collection[str]) -> None:
-    told = []
+    changes = []
     for key in sorted((theirs.keys() | ours.keys()) - set(free)):
         was, now = theirs.get(key), ours.get(key)
         if isinstance(was, dict) and isinstance(now, dict):
             fields = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
-            told += [f"{name} was {was.get(name)!r}, now {now.get(name)!r}" for name in fields if name not in free]
+            changes += [f"{name} was {was.get(name)!r}, now {now.get(name)!r}" for name in fields if name not in free]
         elif was != now:
-            told.append(f"{key} was {was!r}, now {now!r}")
-    if told:
+            changes.append(f"{key} was {was!r}, now {now!r}")
+    if changes:
         raise CheckpointError(
-            f"{path}: the run was started with other settings ({'; '.join(told[:5])}). "
+            f"{path}: the run was started with other settings ({'; '.join(changes[:5])}). "
             f"Resume with the same ones, or start a new run in another folder"
         )

@@ -64,7 +64,7 @@ def unsharded_copy(model: nn.Module, *, keep: bool) -> nn.Module | None:
     values = {name: value for name, value in gathered if keep}
     if not keep:
         return None
-    original = type(model).__mro__[2]  # fully_shard puts a class of its own and FSDPModule before it
+    original = type(model).__mro__[2]  # fully_shard puts its own class and FSDPModule before it
     copy = cast(nn.Module, original(model.config))
     with torch.no_grad():
         for name, p in copy.named_parameters():

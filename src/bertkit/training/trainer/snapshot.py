@@ -258,8 +258,8 @@ def check_identity(ours: Mapping[str, Json], theirs: object, source: str) -> Non
     """Refuse a snapshot of another run; the message lists up to five settings or data that differ."""
     theirs = parsed(theirs, dict, f"{source}: identity")
     if differing := sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)):
-        told = "; ".join(f"{key} was {theirs.get(key)!r}, now {ours.get(key)!r}" for key in differing[:5])
-        raise CheckpointError(f"{source} belongs to another run: {told}. Resume with the same settings and data")
+        changes = "; ".join(f"{key} was {theirs.get(key)!r}, now {ours.get(key)!r}" for key in differing[:5])
+        raise CheckpointError(f"{source} belongs to another run: {changes}. Resume with the same settings and data")
 
 
 def _as(value: Tensor, like: Tensor) -> Tensor:
@@ -279,7 +279,7 @@ def _restore_generators(rank: int, tensors: Mapping[str, Tensor], snapshot: Snap
         restore_generators(own, others[rank - 1])
         return
     restore_generators(tensors, snapshot.values["generators"])
-    if rank > 0:  # unknown to the snapshot: a stream of its own, derived from rank 0
+    if rank > 0:  # unknown to the snapshot: its own stream, derived from that of rank 0
         seed_generators(int(torch.randint(2**62, ())) ^ rank)
 
 

@@ -139,7 +139,10 @@ BAD = {
     "ragged": (f"{HEADER}\nq,a,b,c,A", r":2: the row has 5 fields, expected 6"),
     "no choices": ("question,answer\nq,A", r"no choices: looked for columns ending0"),
     "one choice": ("question,A,answer\nq,a,A", r"no choices"),
-    "no label": ("question,A,B\nq,a,b", r"no column for the right choice"),
+    "no label": (
+        "question,A,B\nq,a,b",
+        r"no label column 'label' or .*; rename the column that holds it to one of label, answer",
+    ),
     "no context": ("wording,A,B,answer\nq,a,b,A", r"a file without a header is read as CODAH's"),
     "no rows": (HEADER, "no usable row"),
     "empty": ("", "is empty"),

@@ -75,9 +75,9 @@ def test_an_encoding_is_suggested_where_the_file_is_not_utf8(tmp_path: Path) -> 
 def test_lines_of_text_in_an_encoding(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes("Zoë\r\nb\n".encode("cp1252"))
-    assert [row.text for row in read_texts(path, Columns(text=("text",), encoding="cp1252"))] == ["Zoë", "b"]
+    assert [row.text for row in read_texts(path, Columns(text=("text",), encoding="cp1252"))[1]] == ["Zoë", "b"]
     path.write_bytes(b"\xef\xbb\xbffirst\n")
-    assert [row.text for row in read_texts(path, Columns(text=("text",)))] == ["first"]
+    assert [row.text for row in read_texts(path, Columns(text=("text",)))[1]] == ["first"]
 
 
 def workbook(path: Path, *rows: tuple[object, ...]) -> Path:
@@ -101,7 +101,7 @@ def test_excel(tmp_path: Path) -> None:
         ("2024-05-01T00:00:00", 0, 4),
         ("7", 1, 5),
     ]
-    assert [row.text for row in read_texts(path, task.columns)] == [row.text for row in examples]
+    assert [row.text for row in read_texts(path, task.columns)[1]] == [row.text for row in examples]
     assert splits_of(task, path) == {"train": path}
 
 
@@ -221,7 +221,7 @@ def test_a_parquet_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
     with path.open("wb") as file:
         pq.write_table(pa.table({"text": ["good", "bad"], "label": [1, 0]}), file)
     assert [example.text for example in load_split(IMDB, path, "train")] == ["good", "bad"]
-    assert [row.text for row in read_texts(path, Columns(text=("text",)))] == ["good", "bad"]
+    assert [row.text for row in read_texts(path, Columns(text=("text",)))[1]] == ["good", "bad"]
 
 
 def test_bad_rows_are_counted_once_where_no_row_is_good(tmp_path: Path) -> None:

@@ -311,3 +311,11 @@ def test_what_cannot_be_saved_or_loaded_is_refused(start: str, fitted: BertClass
         (tmp_path / "classifier.json").write_text(json.dumps({**values, **damage}))
         with pytest.raises(CheckpointError, match=r"classifier\.json"):
             BertClassifier.load(tmp_path)
+
+
+def test_a_weights_file_is_a_start(start: str) -> None:
+    texts, labels = data(8, 0)
+    quick: dict[str, Any] = {"epochs": 1, "freeze_encoder": True, "max_length": 16}
+    fitted = BertClassifier(Path(start) / "model.safetensors", **quick).fit(texts, labels)
+    expected = BertClassifier(start, **quick).fit(texts, labels)
+    assert (fitted.predict_proba(texts) == expected.predict_proba(texts)).all()

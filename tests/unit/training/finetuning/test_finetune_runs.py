@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -383,3 +385,30 @@ def test_a_start_checkpoint_may_say_how_to_pool(start: Path, data: Path, tmp_pat
     finetune(csv_task(data), data, own, tmp_path / "run", config, cache=None)
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["protocol"]["pooling"] == "max"
     assert BertForSequenceClassification.from_pretrained(tmp_path / "run").config.pooling == "max"
+
+
+def test_a_trial_without_a_score_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bertkit.training.finetuning import hyperparameter_search as search_module
+
+    scores = iter([math.nan, 0.5, None])
+
+    def train(seed: int, options: Any) -> Any:
+        epochs = [{"step": 1, "dev_accuracy": next(scores)}]
+        return SimpleNamespace(progression=SimpleNamespace(epochs=epochs, best_step=1, seconds=0.0))
+
+    job: Any = SimpleNamespace(
+        run=SimpleNamespace(path=tmp_path),
+        workflow=SimpleNamespace(task=SimpleNamespace(main_metric="accuracy")),
+        config=FinetuneConfig(),
+        identity={},
+        cache=None,
+        train=train,
+    )
+    job.with_config = lambda config: job
+    found = search_module.search(job, {"epochs": (1, 2, 3)}, None, resume=False)
+    assert [trial.score for trial in found.trials] == [None, 0.5, None]
+    assert found.chosen == {"epochs": 2}
+    assert json.loads((tmp_path / "search.json").read_text())["trials"][0]["score"] is None
+    assert "trial 1: epochs 1: no score (dev accuracy) in" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from bertkit.training.pretraining import pretrain as module
 from bertkit.training.pretraining.pretrain import make_schedule, pretrain
 from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches, training_data
 from bertkit.training.pretraining.pretrain_settings import Optimizer, PretrainConfig
+from pretrain_helpers import batch_of
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 
@@ -55,7 +56,7 @@ def test_scores_are_those_of_a_plain_count(stores, tmp_path) -> None:
     assert len(data.rows(0)) == SETTINGS.dev_examples
     for step in range(1):
         for row in data.rows(step):
-            batch = data.batch([row])
+            batch = batch_of(data, [row])
             with torch.no_grad():
                 out = model(batch.input_ids[None], token_type_ids=batch.token_type_ids[None])
             rows = batch.logit_rows
@@ -297,10 +298,10 @@ def test_masking_of_training_and_of_held_out_text(stores) -> None:
     train, dev = training_data(stores[0], vocabulary, config), held_out_data(stores[1], vocabulary, config)
     assert train.rules.masking == Masking("whole-word", 0.4, 3)
     assert dev.rules.masking == Masking()
-    most = max(int((train.batch([row]).targets["labels"] != -100).sum()) for row in range(20))
+    most = max(int((batch_of(train, [row]).targets["labels"] != -100).sum()) for row in range(20))
     assert most == 3
     again = held_out_data(stores[1], vocabulary, config.replace(seed=6))  # scores of several seeds can be compared
-    assert torch.equal(dev.batch([0, 1, 2]).input_ids, again.batch([0, 1, 2]).input_ids)
+    assert torch.equal(batch_of(dev, [0, 1, 2]).input_ids, batch_of(again, [0, 1, 2]).input_ids)
 
 
 def test_held_out_examples_do_not_depend_on_the_batch_size(stores) -> None:

@@ -30,6 +30,7 @@ from bertkit.training.pretraining.pretrain_report import (
 from bertkit.training.pretraining.word_statistics import unigram_entropy
 from bertkit.training.trainer.loop import Trainer
 from bertkit.visualize.pictures import pretrain_curve
+from pretrain_helpers import batch_of
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after
 
 
@@ -56,8 +57,8 @@ def test_flops_are_those_that_torch_counts(stores, objective) -> None:
     config = SETTINGS.replace(objective=objective, short_seq_prob=0.0)
     data = training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), config)
     rows = range(60)
-    lengths = [data.batch([row]).layout.num_tokens for row in rows]
-    batch = data.batch([row for row in rows if lengths[row] == Counter(lengths).most_common(1)[0][0]])
+    lengths = [batch_of(data, [row]).layout.num_tokens for row in rows]
+    batch = batch_of(data, [row for row in rows if lengths[row] == Counter(lengths).most_common(1)[0][0]])
     model = BertForPreTraining(SHAPE.replace(hidden_dropout_prob=0, attention_probs_dropout_prob=0)).train()
     with FlopCounterMode(display=False) as counter:
         model.forward_packed(batch).loss.backward()
