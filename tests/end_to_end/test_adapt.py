@@ -11,12 +11,13 @@ import pytest
 
 from bertkit import BertForMaskedLM, BertModel, pipeline
 from bertkit.cli import main
-from bertkit.errors import CheckpointError, ConfigError
+from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import csv_task
 from bertkit.training import adapt as adapting
 from bertkit.training.adapt import AdaptResult, adapt
 from bertkit.training.adapt_settings import AdaptConfig
+from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.loop_options import WITH_RESUME
 from pipeline_helpers import save_tiny
@@ -140,11 +141,19 @@ def test_steps_follow_the_amount_of_text() -> None:
     assert AdaptConfig().num_steps(126 * 32 * 9000) == 9000
 
 
-def test_a_stopped_adaptation_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        Interrupted(f"stopped after step 1; saved. {WITH_RESUME}", 15),
+        ResourceError(f"no room. Run the same command to resume ({FinetuneFolder.how_to_resume})"),
+    ],
+)
+def test_a_stopped_adaptation_says_how_it_goes_on(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stopped(*_: Any, **__: Any) -> None:
-        raise Interrupted(f"stopped after step 1; saved. {WITH_RESUME}", 15)
+        raise error
 
     monkeypatch.setattr(adapting, "finetune", stopped)
-    with pytest.raises(Interrupted, match=r"saved\. Run the same command to resume$") as stop:
+    with pytest.raises(type(error), match=r"\. Run the same command to resume$"):
         adapting._finetune(None, "data", tmp_path, tmp_path / "with", TUNE, None)  # type: ignore[arg-type]
-    assert stop.value.exit_code == 143

@@ -43,20 +43,20 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
             f"{match.spec.name}.from_pretrained(..., {_request(match.spec)})"
         )
     groups = {status: _group(match.of(status)) for status in (*PROBLEMS, Status.UNUSED)}
-    spare = [line[0] for status in (Status.UNEXPECTED, Status.UNUSED) for line in groups[status]]
+    unplaced = [line[0] for status in (Status.UNEXPECTED, Status.UNUSED) for line in groups[status]]
     wanted = [line[0] for line in groups[Status.MISSING]]
-    told = [f"{where} does not fit {match.spec.name}; nothing was loaded."]
+    lines = [f"{where} does not fit {match.spec.name}; nothing was loaded."]
     for status in PROBLEMS:
-        others = spare if status is Status.MISSING else wanted if status is Status.UNEXPECTED else []
-        if lines := groups[status]:
-            told.append(f"  {status.value} ({sum(len(row.theirs) for row in match.of(status))}):")
-        for name, said in lines[:MAX_LINES]:
+        others = unplaced if status is Status.MISSING else wanted if status is Status.UNEXPECTED else []
+        if group := groups[status]:
+            lines.append(f"  {status.value} ({sum(len(row.theirs) for row in match.of(status))}):")
+        for name, description in group[:MAX_LINES]:
             near = difflib.get_close_matches(name, others[:MAX_LINES], n=1, cutoff=0.85)
-            told.append(f"    {name}  {said}".rstrip() + (f"   <- looks like {near[0]}" if near else ""))
-        if len(lines) > MAX_LINES:
-            told.append(f"    ... and {len(lines) - MAX_LINES} more")
-    told.extend(_hints(match, file_labels))
-    return "\n".join(told)
+            lines.append(f"    {name}  {description}".rstrip() + (f"   <- looks like {near[0]}" if near else ""))
+        if len(group) > MAX_LINES:
+            lines.append(f"    ... and {len(group) - MAX_LINES} more")
+    lines.extend(_hints(match, file_labels))
+    return "\n".join(lines)
 
 
 def _use(spec: ClassSpec) -> tuple[str, str, str]:
@@ -71,12 +71,12 @@ def _group(rows: Iterable[Row]) -> list[tuple[str, str]]:
     """(name, description) of rows, those that differ only in the layer on one line."""
     layers: dict[tuple[str, str], set[int]] = {}
     for row in rows:
-        said = row.note or ("" if row.status is Status.MISSING and len(row.theirs) > 1 else str(list(row.shape)))
+        description = row.note or ("" if row.status is Status.MISSING and len(row.theirs) > 1 else str(list(row.shape)))
         for name in row.theirs:
             number = _LAYER.search(name)
-            key = (_LAYER.sub("{}", name, count=1), said)
+            key = (_LAYER.sub("{}", name, count=1), description)
             layers.setdefault(key, set()).update({int(number[0])} if number else ())
-    return [(printable(name.replace("{}", ranges(numbers))), said) for (name, said), numbers in layers.items()]
+    return [(printable(name.replace("{}", ranges(numbers))), text) for (name, text), numbers in layers.items()]
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -19,7 +19,7 @@ from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import sync_file, sync_folder
-from bertkit.system.untrusted_files import Json, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ _POOLING_MODES: dict[str, Pooling] = {
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model.pt", "model.pt", "model.bin")
+#: What ``torch.save`` writes is usually called.
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_PICKLE_INDEX = ".bin.index.json"
+_PICKLES = ("pytorch_model.bin", f"pytorch_model{_PICKLE_INDEX}", "pytorch_model.pt", "model.pt", "model.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,11 @@ def find_weights(path: Path) -> Weights:
 
 
 def _read_weights(path: Path) -> Weights:
+    if path.name.endswith((*PICKLE_SUFFIXES, _PICKLE_INDEX)):
+        raise CheckpointError(_pickle(path))
     if path.name.endswith(".index.json"):
         return _read_shards(path)
     if path.suffix != ".safetensors":
-        if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"):
-            raise CheckpointError(_pickle(path))
         if path.suffix in (".zip", ".index", ".pb"):
             raise CheckpointError(
                 f"{path} cannot be loaded directly. If it is a TensorFlow checkpoint or an archive of one, convert it "
@@ -106,8 +109,9 @@ def config_path(path: Path) -> Path:
 
 
 def _pickle(path: Path) -> str:
+    what = "names pickles" if path.name.endswith(_PICKLE_INDEX) else "is a pickle"
     return (
-        f"{path} is a pickle, and opening a pickle can run any code hidden in it, so bertkit loads safetensors only. "
+        f"{path} {what}, and opening a pickle can run any code hidden in it, so bertkit loads safetensors only. "
         f"If you trust its origin, convert it once:\n  bertkit convert --trust-pickle {path} NEW_FOLDER"
     )
 
@@ -120,11 +124,15 @@ def _nothing_in(folder: Path) -> str:
     others = [name for name in names if name.endswith(".safetensors")]
     if others:
         return f"{folder} has no {WEIGHTS}, but {shorten(others)}: give the path of the file itself"
-    kinds = (".index", ".ckpt.meta", ".h5", ".msgpack", "saved_model.pb")
-    if any(name.endswith(kinds) for name in names):
+    if any(name.endswith((".index", ".ckpt.meta", "saved_model.pb")) for name in names):
         return (
-            f"{folder} has a TensorFlow or Flax checkpoint, but no {WEIGHTS}. Convert the .index and .data files of "
-            f"the original code once:\n  bertkit convert {folder} NEW_FOLDER"
+            f"{folder} has a TensorFlow checkpoint, but no {WEIGHTS}. Convert the .index and .data files of the "
+            f"original code once:\n  bertkit convert {folder} NEW_FOLDER"
+        )
+    if foreign := [name for name in names if name.endswith((".h5", ".msgpack"))]:
+        return (
+            f"{folder} has no {WEIGHTS}, but weights of Keras or Flax ({shorten(foreign)}), which bertkit does not "
+            "read: save them as safetensors with transformers (save_pretrained)"
         )
     found = f"{folder} has neither {WEIGHTS} nor {INDEX}; it contains {shorten(names) or 'nothing'}"
     home = folder.parent.parent
@@ -160,12 +168,7 @@ def _few(names: Iterable[str]) -> str:
 
 def read_weight_map(index: Path, ending: str) -> dict[str, str]:
     """The file of each tensor, from the ``.index.json`` of a sharded checkpoint; files end in ``ending``."""
-    text = read_regular(index, max_bytes=MAX_INDEX_BYTES)
-    try:
-        content = strict_json(text)
-    except ValueError as error:
-        raise CheckpointError(f"{index} is not a readable JSON file: {error}") from None
-    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    weight_map = read_object(index, max_bytes=MAX_INDEX_BYTES).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no weight_map that names the file of each tensor")
     for name, shard in weight_map.items():
@@ -205,12 +208,7 @@ def saved_pooling(folder: Path) -> Pooling | None:
     file = folder / _POOLING
     if not file.exists():
         return None
-    try:
-        values = strict_json(read_regular(file, max_bytes=_MAX_POOLING_BYTES))
-    except ValueError as error:
-        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{file} holds a {type(values).__name__}, expected an object of settings")
+    values = read_object(file, max_bytes=_MAX_POOLING_BYTES)
     chosen = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
     if not chosen:  # the short form of newer releases
         return next((mode for mode in _POOLING_MODES.values() if mode == values.get("pooling_mode")), None)
@@ -218,32 +216,33 @@ def saved_pooling(folder: Path) -> Pooling | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """A vocabulary file: the highest id plus one, and the content of ``tokenizer_config.json`` (empty without one)."""
+class VocabularyFile:
+    """A file, its highest id plus one (None: not counted), the content of ``tokenizer_config.json`` (empty without)."""
 
     file: Path
-    size: int
+    size: int | None
     settings: Mapping[str, Json]
 
 
-def find_vocabulary(folder: Path) -> Vocabulary | None:
-    """Count the tokens in the ``vocab.txt`` of a folder, or in its ``tokenizer.json``; None without either."""
+def find_vocabulary(folder: Path) -> VocabularyFile | None:
+    """The vocabulary file of a folder, its tokens counted unless it is a SentencePiece model; None without any."""
     settings = read_json_if_there(folder / "tokenizer_config.json")
-    for file, count in ((folder / "vocab.txt", count_lines), (folder / "tokenizer.json", _highest_id)):
-        if file.exists():
-            return Vocabulary(file, count(file), settings)
+    counts = {"vocab.txt": count_lines, "tokenizer.json": _highest_id, "vocab.json": _highest_id}
+    for name in (*counts, "spiece.model", "sentencepiece.bpe.model"):
+        if (file := folder / name).exists():
+            return VocabularyFile(file, counts[name](file) if name in counts else None, settings)
     return None
 
 
 def check_vocabulary(folder: Path, config: BertConfig) -> None:
-    """Refuse a vocabulary with ids that have no row in the embedding table."""
+    """Refuse a vocabulary, if :func:`find_vocabulary` counts it, with ids that have no row in the embedding table."""
     file = folder / "tokenizer.json"
     if not (folder / "vocab.txt").exists() and file.exists() and _bound(file) <= config.vocab_size:
         return
     found = find_vocabulary(folder)
-    if found is not None and found.size > config.vocab_size:
+    if found is not None and found.size is not None and found.size > config.vocab_size:
         raise CheckpointError(
-            f"{found.file} has {found.size:,} word pieces, but the embedding table has only {config.vocab_size:,} rows "
+            f"{found.file} has {found.size:,} tokens, but the embedding table has only {config.vocab_size:,} rows "
             "(vocab_size in config.json): the tokenizer belongs to another model"
         )
 
@@ -257,21 +256,23 @@ def _bound(file: Path) -> float:
 
 
 def _highest_id(file: Path) -> int:
-    """The highest id in a ``tokenizer.json``, plus one."""
+    """The highest id in a ``tokenizer.json`` or ``vocab.json``, plus one."""
     content: Any = read_json(file)
+    content = {"model": {"vocab": content}} if file.name == "vocab.json" else content
     try:
         vocab = content["model"]["vocab"]  # of unigram models a list, in the order of the ids
         ids = range(len(vocab)) if isinstance(vocab, list) else vocab.values()
         return int(max([*ids, *(added["id"] for added in content.get("added_tokens") or ())])) + 1
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise CheckpointError(f"{file} has no vocabulary of word pieces (model.vocab)") from None
+        raise CheckpointError(f"{file} has no vocabulary of tokens and their ids") from None
 
 
 def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
     """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
 
-    Both are written under other names and flushed to disk before they are renamed. Only a crash between the two renames
-    can leave the old config beside the new weights.
+    Both are written under other names and flushed to disk before they are renamed; weights under another name that were
+    saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
+    the two renames can leave the old config beside the new weights.
 
     Raises:
         CheckpointError: ``folder`` is a file.
@@ -289,9 +290,10 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
-        name, other = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS)
-        (folder / other).unlink(missing_ok=True)  # of a model that was saved here before
+        name, *others = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS, INDEX)
         weights.replace(folder / name)
+        for other in others:
+            (folder / other).unlink(missing_ok=True)
         settings.replace(folder / CONFIG)
         sync_folder(folder)
     except (FileExistsError, NotADirectoryError):

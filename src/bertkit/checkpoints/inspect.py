@@ -16,7 +16,7 @@ import numpy as np
 
 from bertkit.checkpoints.explain import explain, printable, ranges
 from bertkit.checkpoints.huggingface import Weights, check_vocabulary, config_path, find_vocabulary, find_weights
-from bertkit.checkpoints.match import Row, match, surplus
+from bertkit.checkpoints.match import Row, Status, match, surplus
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.rules import ClassSpec, NameTable, layer_number
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite
@@ -54,7 +54,7 @@ class ModelReport:
     classes: for each class "exact", what to add ("num_labels=", "new_head=True"), or "no".
     unused: tensors of the file without a place in the class :attr:`viewed_as`.
     labels: their names, if the file has a classifier.
-    tokenizer: vocabulary file, size and settings; None if there is none.
+    tokenizer: vocabulary file, size (None: not counted) and settings; None if there is none.
     """
 
     path: str
@@ -112,7 +112,8 @@ class ModelReport:
         if tokenizer is None:
             facts.append(("tokenizer", "none beside the weights"))
         else:
-            facts.append(("tokenizer", f"{tokenizer['size']:,} word pieces in {tokenizer['file']}"))
+            count = "an unknown number of" if tokenizer["size"] is None else f"{tokenizer['size']:,}"
+            facts.append(("tokenizer", f"{count} tokens in {tokenizer['file']}"))
         facts += [
             ("file", f"{file.name}, {file.num_bytes:,} bytes" + (f", sha256 {file.sha256}" if file.sha256 else ""))
             for file in self.files
@@ -243,7 +244,7 @@ def _table(rows: Iterable[Row]) -> list[str]:
     layers: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         number = layer_number(row.ours or row.theirs[0])
-        ours, theirs = row.ours or "-", _together(row.theirs)
+        ours, theirs = row.ours or "-", _together(row.theirs[: 1 if row.status is Status.TIED else None])
         if number is not None:
             ours, theirs = (text.replace(f".{number}.", ".{#}.") for text in (ours, theirs))
         key = (row.status.value, ours, theirs, " x ".join(map(str, row.shape)), row.dtype or "-", row.note)

@@ -84,12 +84,12 @@ class Match:
 
     @property
     def new(self) -> tuple[str, ...]:
-        """Tensors of the model that are initialised at random because a new head was asked for."""
+        """Tensors of the model that are initialized at random because a new head was asked for."""
         return tuple(row.ours for row in self.of(Status.NEW))
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Tensors of the file that belong to heads of other classes."""
+        """Tensors of the file that the class does not have: heads of other classes, and names that no table knows."""
         return tuple(name for row in self.of(Status.UNUSED) for name in row.theirs)
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ _WORDS = "embeddings.word_embeddings.weight"
 _TRANSFORM = "cls.predictions.transform."
 
 _TABLES = (copied(_WORDS, "V E"), copied("embeddings.position_embeddings.weight", "P E"))
-_SEGMENTS = copied("embeddings.token_type_embeddings.weight", "G E")
+_SEGMENTS = copied("embeddings.token_type_embeddings.weight", "G E", needs="type_vocab_size")
 _EMBEDDINGS = (*_TABLES, _SEGMENTS, *norm("embeddings.LayerNorm", shape="E"))
 
 #: The layers of BERT, RoBERTa and ELECTRA.

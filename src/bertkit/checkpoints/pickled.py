@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import INDEX, WEIGHTS, read_weight_map
+from bertkit.checkpoints.huggingface import INDEX, PICKLE_SUFFIXES, WEIGHTS, read_weight_map
 from bertkit.checkpoints.safetensors_format import read_header
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import disk_guard
@@ -38,7 +38,7 @@ def find_pickles(path: Path) -> tuple[Path, ...]:
         if not path.is_file():
             return ()
     if path.name != PICKLE_INDEX:
-        return (path,) if path.suffix in (".bin", ".pt", ".pth") and path.is_file() else ()
+        return (path,) if path.suffix in PICKLE_SUFFIXES and path.is_file() else ()
     files = tuple(path.with_name(name) for name in sorted(set(read_weight_map(path, ".bin").values())))
     for file in files:
         if not file.is_file():
@@ -95,8 +95,8 @@ def _in_another_process(pickle: Path, out: Path) -> dict[str, str]:
     try:
         answer = json.loads(done.stdout)
     except ValueError:
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise ResourceError(f"the process that opened {pickle} ended early: {told[0][:300]}") from None
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise ResourceError(f"the process that opened {pickle} ended early: {last[0][:300]}") from None
     if "error" in answer:
         raise CheckpointError(f"{pickle}: {answer['error']}")
     hashes = answer["tensors"]
@@ -153,7 +153,7 @@ def _tensors(content: Any) -> dict[str, Any]:
     if others:
         raise ValueError(f"it contains more than tensors: {shorten(others)}")
     if any(value.layout != torch.strided or value.is_quantized for value in content.values()):
-        raise ValueError("it contains sparse or quantised tensors, which are not supported")
+        raise ValueError("it contains sparse or quantized tensors, which are not supported")
     if all(name.startswith("module.") for name in content):  # saved from DataParallel
         content = {name.removeprefix("module."): value for name, value in content.items()}
     return dict(content)

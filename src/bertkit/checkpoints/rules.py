@@ -47,9 +47,9 @@ class Rule:
         return (first * len(self.theirs), *rest)
 
 
-def copied(ours: str, shape: str, theirs: str = "") -> Rule:
+def copied(ours: str, shape: str, theirs: str = "", needs: str = "") -> Rule:
     """One tensor, by default under the same name."""
-    return Rule(ours, (theirs or ours,), shape)
+    return Rule(ours, (theirs or ours,), shape, needs)
 
 
 def dense(ours: str, shape: str, *theirs: str, needs: str = "") -> tuple[Rule, Rule]:

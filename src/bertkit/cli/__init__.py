@@ -103,20 +103,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence(sys.stdout)
         return 0  # the reader (head, less) had enough
     except KeyboardInterrupt as stop:
-        _tell(f"{prefix}: {stop}" if str(stop) else f"{prefix}: interrupted")
+        _write_error(f"{prefix}: {stop}" if str(stop) else f"{prefix}: interrupted")
         return int(getattr(stop, "exit_code", 130))
     except BertkitError as error:
-        _tell(f"{prefix}: {error}")
+        _write_error(f"{prefix}: {error}")
         return error.exit_code
     except MemoryError:
-        _tell(f"{prefix}: out of memory: close other programs, or use smaller inputs or a smaller model")
+        _write_error(f"{prefix}: out of memory: close other programs, or use smaller inputs or a smaller model")
         _silence(sys.stdout)  # what did not fit is not tried again at the end
         return 5
     except OSError as error:
         code = _exit_code(error)
         name = str(error.filename or "")
         shown = name if len(name) <= 200 else name[:197] + "..."
-        _tell(f"{prefix}: " + (f"{error.strerror or error}: {shown}" if name else str(error)))
+        _write_error(f"{prefix}: " + (f"{error.strerror or error}: {shown}" if name else str(error)))
         _silence(sys.stdout)
     return code
 
@@ -161,7 +161,7 @@ def _run(tokens: list[str]) -> int:
     name = tokens[0] if tokens[0] in NAMES else ""
     if not tokens[0].startswith("-") and not name:
         near = did_you_mean(tokens[0], NAMES)
-        _tell(f"bertkit: unknown command {tokens[0]!r}{near}; 'bertkit --help' lists all commands")
+        _write_error(f"bertkit: unknown command {tokens[0]!r}{near}; 'bertkit --help' lists all commands")
         return 2
     ends = tokens.index("--") if "--" in tokens else len(tokens)
     for option, value in pairwise(tokens[:ends]):
@@ -180,7 +180,7 @@ def _run(tokens: list[str]) -> int:
         error.verbose = False
         options = _options_of(app, name)
         message = with_option_names(explain(error, options), options).replace(STANDARD_STREAM, "-")
-        _tell(f"{program}: {message} See: {program} --help")
+        _write_error(f"{program}: {message} See: {program} --help")
         return 2
     except (ConfigError, InputError) as error:
         error.args = (with_option_names(str(error), _options_of(app, name)),)
@@ -212,7 +212,7 @@ def _refuse_stream(arguments: Mapping[str, Any], options: Callable[[], list[str]
             raise ConfigError(f"{option} cannot be '-'; name a file or folder, or write {option}=- for the character")
 
 
-def _tell(message: str) -> None:
+def _write_error(message: str) -> None:
     """An error for the person at the terminal; shown even with ``--quiet``."""
     stream = sys.stderr
     if stream is None:

@@ -101,10 +101,10 @@ def pretrain(
         device=str(find_device(output.device)),
     )
     if os.environ.get("RANK", "0") == "0":  # under torchrun, one process reports for all
-        _tell(result, as_json=output.json)
+        _report(result, as_json=output.json)
 
 
-def _tell(result: PretrainResult, *, as_json: bool) -> None:
+def _report(result: PretrainResult, *, as_json: bool) -> None:
     from bertkit.training.trainer.run_folder import LOG, read_log
 
     steps = [record for record in read_log(result.model.parent / LOG) if "event" not in record]

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
-from bertkit.errors import CheckpointError, ConfigError, did_you_mean
+from bertkit.errors import CheckpointError, ConfigError, ResourceError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, read_regular, strict_json
+from bertkit.system.untrusted_files import Json, read_object
 from bertkit.system.validated_settings import Settings
 
 #: The file of a checkpoint folder that holds the shape.
@@ -220,8 +220,10 @@ class BertConfig(Settings):
             super().__setattr__(name, value)
 
     def replace(self, **changes: Any) -> BertConfig:
-        """A copy with some fields changed; ``num_labels`` and ``label2id`` are accepted as in the constructor."""
-        replaced = {"id2label"} if changes.keys() & {"num_labels", "label2id", "id2label"} else None
+        """A copy with some fields changed, by the constructor's arguments; labels that are None stay as they are."""
+        labels = {"num_labels", "label2id", "id2label"}
+        changes = {name: value for name, value in changes.items() if value is not None or name not in labels}
+        replaced = {"id2label"} if changes.keys() & labels else None
         return BertConfig(**{**self.model_dump(exclude=replaced), **changes})
 
     def to_dict(self) -> dict[str, Json]:
@@ -308,13 +310,7 @@ class BertConfig(Settings):
                 value; names the file.
         """
         path = Path(path)
-        text = read_regular(path, max_bytes=MAX_CONFIG_BYTES)
-        try:
-            values = strict_json(text)
-        except ValueError as error:
-            raise CheckpointError(f"{path} is not a readable JSON file: {error}") from None
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{path} holds a {type(values).__name__}, expected an object of settings")
+        values = read_object(path, max_bytes=MAX_CONFIG_BYTES)
         try:
             config = cls.from_dict(values)
             config.check_heads()
@@ -332,7 +328,10 @@ class BertConfig(Settings):
         Raises:
             ResourceError: the file cannot be written.
         """
-        write_atomically(Path(path), self.to_json_string())
+        try:
+            write_atomically(Path(path), self.to_json_string())
+        except OSError as error:
+            raise ResourceError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 #: Fields whose values are text.
@@ -349,7 +348,7 @@ def _family(model_type: Json) -> Family:
     return FAMILIES[model_type]
 
 
-#: The name under which people look for the config of a family they do not name.
+#: transformers' name for the config of any family.
 AutoConfig = BertConfig
 
 

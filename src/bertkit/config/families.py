@@ -37,7 +37,7 @@ class Family:
     defaults: config fields whose default differs from BERT's.
     keys: key in ``config.json`` of each field that BERT names differently.
     absent: fields without a key in its ``config.json``; they keep their defaults.
-    own: fields that only this family has (None in the others).
+    own: fields that BERT does not have (None in families without them).
     required: keys of ``config.json`` and their allowed values.
     ignored: keys that do not affect the arithmetic.
     positions_after_padding: positions count from ``pad_token_id + 1``, so two rows of the table are never reached.
@@ -113,7 +113,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         absent=frozenset({"type_vocab_size", "layer_norm_eps", "classifier_dropout"}),
         own=frozenset({"seq_classif_dropout", "qa_dropout"}),
-        ignored=frozenset({"sinusoidal_pos_embds", "tie_weights_"}),  # initialisation; always tied
+        ignored=frozenset({"sinusoidal_pos_embds", "tie_weights_"}),  # initialization; always tied
         has_pooler=False,
         poolers={"sequence": OwnPooler("relu"), "choice": OwnPooler("relu")},
         dropouts={

@@ -28,12 +28,12 @@ class Preset:
     source: str
 
 
-def count_parameters(config: BertConfig, *, pooler: bool = True) -> int:
-    """Number of parameters in embeddings, encoder and pooler, computed from the shape."""
+def count_parameters(config: BertConfig) -> int:
+    """Number of parameters in embeddings, encoder and pooler of a model of the bert family, computed from the shape."""
     d, f = config.hidden_size, config.intermediate_size
     embeddings = (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * d + 2 * d
     layer = 4 * (d * d + d) + (d * f + f) + (f * d + d) + 2 * 2 * d
-    return embeddings + config.num_hidden_layers * layer + (d * d + d if pooler else 0)
+    return embeddings + config.num_hidden_layers * layer + d * d + d
 
 
 def _config(num_layers: int, width: int, vocab_size: int = 30522) -> BertConfig:
@@ -68,11 +68,10 @@ _PUBLISHED: dict[str, tuple[int, int, int, int, str]] = {
 
 #: The 24 smaller models by the names of their archives; tiny, mini, small, medium and base are five of them.
 _GRID = {
-    f"uncased_L-{layers}_H-{width}_A-{width // 64}": Preset(
-        config := _config(layers, width), count_parameters(config), f"{_SMALL}: uncased_L-{layers}_H-{width}"
-    )
+    name: Preset(config, count_parameters(config), f"{_SMALL}: {name}")
     for layers in (2, 4, 6, 8, 10, 12)
     for width in (128, 256, 512, 768)
+    for name, config in [(f"uncased_L-{layers}_H-{width}_A-{width // 64}", _config(layers, width))]
 }
 
 PRESETS: dict[str, Preset] = {

@@ -7,15 +7,14 @@ alike.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from bertkit.errors import CheckpointError
-from bertkit.system.atomic_files import write_atomically
+from bertkit.system.json_files import read_json, write_json
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 
@@ -75,19 +74,10 @@ class ReadingSettings(Settings):
 def write_decision(folder: str | Path, decision: Mapping[str, Json]) -> None:
     """Save a decision in a model's folder; an empty one writes no file."""
     if decision:
-        text = json.dumps(decision, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(Path(folder) / DECISION, text)
+        write_json(user_path(folder) / DECISION, decision)
 
 
 def read_decision(folder: str | Path) -> dict[str, Json]:
     """The decision in a model's folder, or an empty one; a CheckpointError if the file is damaged."""
     path = Path(folder) / DECISION
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds {values!r:.40}, expected a JSON object")
-    return values
+    return read_json(path, dict) if path.exists() else {}

@@ -253,9 +253,8 @@ def _begin(partial: Path, note: Path, identity: dict[str, Any]) -> int:
 def _finish(partial: Path, out: Path, max_length: int, taken: Collection[str]) -> None:
     """Make the whole file of the finished rows."""
     sync_file(partial)
-    deque(report_marked(read_table_lines(partial), max_length, taken), maxlen=0)
     try:
-        _publish(partial, out, taken)
+        _publish(partial, report_marked(read_table_lines(partial), max_length, taken), out, taken)
     except DataError as error:
         raise DataError(f"{error}. The predicted rows are in {partial}, as JSON lines") from None
     sync_folder(out.parent)
@@ -310,23 +309,24 @@ def write_rows(rows: Iterable[Row], out: Path) -> int:
                 count += 1
         if not count:
             raise DataError(NO_ROWS)
-        _publish(lines, out, ())
+        _publish(lines, read_table_lines(lines), out, ())
     finally:
         lines.unlink(missing_ok=True)
     return count
 
 
-def _publish(lines: Path, out: Path, taken: Collection[str]) -> None:
-    """Make ``out`` of a file of rows: JSON lines as they are, or by its name a table.
+def _publish(lines: Path, seen: Iterable[Row], out: Path, taken: Collection[str]) -> None:
+    """Make ``out`` of a file of rows, ``seen`` when it is read: JSON lines as they are, or by its name a table.
 
     Columns of a table: those of the input, ``text``, ``text_pair`` (of pairs), ``predicted``, ``probability`` (of that
     label), then one column ``p_LABEL`` for each label, ``truncated`` and ``empty``; last what the first row lacks.
     """
     if out.suffix not in TABLES:
+        deque(seen, maxlen=0)
         lines.replace(out)
         return
     columns: dict[str, dict[type, Json]] = {}  # of all rows, because those of JSON lines may have different keys
-    for row in read_table_lines(lines):
+    for row in seen:
         for name, value in flat(row, taken).items():
             columns.setdefault(name, {})[type(value)] = value
     rows, partial = (flat(row, taken) for row in read_table_lines(lines)), out.with_name(f".{out.name}.table")

@@ -24,8 +24,8 @@ from bertkit.checkpoints.tensorflow.variable_names import Layout
 from bertkit.checkpoints.tensorflow.variables import Archive, ArchiveReader
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.families import FAMILIES
-from bertkit.errors import CheckpointError, InputError, did_you_mean
-from bertkit.system.untrusted_files import open_regular, read_regular, strict_json
+from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
+from bertkit.system.untrusted_files import open_regular, read_object, read_regular
 from bertkit.tokenization.auto_tokenizer import AUTO_FILES
 
 #: Traces of the two forms of GELU in a saved graph: the constant 0.044715 as float32, and the operation Erf.
@@ -286,12 +286,10 @@ def _config(archive: Archive, home: Path, overrides: Overrides, notes: list[str]
 
 def _read_config(file: Path, model_type: str) -> BertConfig:
     """A config of the original code, which does not name its family."""
+    content = read_object(file, max_bytes=_MAX_BYTES)
     try:
-        content = strict_json(read_regular(file, max_bytes=_MAX_BYTES))
-        if not isinstance(content, dict):
-            raise ValueError(f"it holds a {type(content).__name__}, expected an object of settings")
         config = BertConfig.from_dict({"model_type": model_type, **content})
-    except ValueError as error:
+    except ConfigError as error:
         raise CheckpointError(f"{file}: {error}") from None
     if config.model_type != model_type:
         raise CheckpointError(f"{file} is for the {config.model_type} family, the variables are of {model_type}")

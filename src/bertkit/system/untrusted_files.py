@@ -126,6 +126,18 @@ def strict_json(text: bytes, *, max_values: int = 1_000_000) -> Any:
     return content
 
 
+def read_object(file: Path, *, max_bytes: int) -> dict[str, Json]:
+    """The object in a JSON file; any other content is a CheckpointError."""
+    text = read_regular(file, max_bytes=max_bytes)
+    try:
+        values = strict_json(text)
+    except ValueError as error:
+        raise CheckpointError(f"{file} is not a readable JSON file: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{file} holds a {type(values).__name__}, expected an object of settings")
+    return values
+
+
 def _check_depth(content: Any) -> None:
     level = [content]
     for _ in range(MAX_DEPTH):

@@ -33,7 +33,7 @@ CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
     "ConvBertTokenizer": BertTokenizer,
     "MobileBertTokenizer": BertTokenizer,
 }
-#: Files that tell the kind of tokenizer by themselves.
+#: Files that only one kind of tokenizer has.
 _FILES: Mapping[str, type[PreTrainedTokenizer]] = {
     "vocab.txt": BertTokenizer,
     "merges.txt": RobertaTokenizer,

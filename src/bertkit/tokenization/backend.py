@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
@@ -15,10 +14,9 @@ from tokenizers.models import BPE, Unigram, WordPiece
 from bertkit.errors import CheckpointError, InputError
 from bertkit.ragged import Ints
 from bertkit.tokenization.call_arguments import Request, Text
+from bertkit.tokenization.characters import SURROGATE
 from bertkit.tokenization.templates import BERT, Template, kept_lengths
 from bertkit.tokenization.vocabulary import BpeVocabulary, TokenTable, UnigramVocabulary, Vocabulary
-
-_surrogate = re.compile("[\ud800-\udfff]")
 
 
 def build(vocabulary: Vocabulary) -> tuple[Tokenizer, Tokenizer]:
@@ -119,6 +117,9 @@ def post_processors(
     only if the template has segments.
     """
     cls, sep = first[0], last[0]
+    if wrong := next((token for token in (cls, sep) if ":" in token or token.startswith("$")), None):
+        said = "must have no ':' and not begin with '$', which the tokenizers package takes for its own signs"
+        raise CheckpointError(f"cls_token and sep_token {said}, got {wrong!r:.80}; choose another token")
     single = [f"{cls}:0", "$A:0", f"{sep}:0"]
     found: list[processors.PostProcessor] = [
         processors.TemplateProcessing(
@@ -161,9 +162,9 @@ def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encod
     Lone surrogates, which UTF-8 cannot represent, become U+FFFD (which BERT's cleaning removes).
     """
     if words:
-        whole = [[_surrogate.sub("\ufffd", word) for word in text] for text in texts]
+        whole = [[SURROGATE.sub("\ufffd", word) for word in text] for text in texts]
         return bare.encode_batch(whole, is_pretokenized=True)
-    return bare.encode_batch([_surrogate.sub("\ufffd", str(text)) for text in texts])
+    return bare.encode_batch([SURROGATE.sub("\ufffd", str(text)) for text in texts])
 
 
 def lengths_of(encodings: Sequence[Encoding]) -> Ints:

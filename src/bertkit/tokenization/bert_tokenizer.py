@@ -31,7 +31,7 @@ class BertTokenizer(PreTrainedTokenizer):
         strip_accents: None means the same as ``do_lower_case``.
         tokenize_chinese_chars: treat each Chinese character as a word.
         vocab_file: the path of a ``vocab.txt``, instead of ``vocab``.
-        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens. They are recognised anywhere in a
+        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens. They are recognized anywhere in a
             text and never split.
         added_tokens: further tokens that are never split.
         max_input_chars_per_word: longer words become ``unk_token``.

@@ -128,9 +128,10 @@ def request(
         limit, strategy, pad = None, None, pad if pad == "longest" else "do_not_pad"
     padded = pad != "do_not_pad"
     if strategy and padded and pad_to_multiple_of and limit is not None and limit % pad_to_multiple_of:
+        fitting = limit - limit % pad_to_multiple_of or pad_to_multiple_of
         raise InputError(
             f"max_length={limit} is not a multiple of pad_to_multiple_of={pad_to_multiple_of}: rows cannot be both cut "
-            f"to the one and padded to the other; pass max_length={limit - limit % pad_to_multiple_of}"
+            f"to the one and padded to the other; pass max_length={fitting}"
         )
     return Request(
         strategy,
@@ -171,7 +172,7 @@ def parse_texts(text: Any, text_pair: Any, *, words: bool) -> Texts:
         if not is_text(text) or not (text_pair is None or is_text(text_pair)):
             wrong = text if not is_text(text) else text_pair
             form = "words (a list of str)" if words else "a str"
-            raise InputError(f"a text must be {form}, or a list of such, got {type(wrong).__name__} {wrong!r:.80}")
+            raise InputError(f"a text must be {form}, or a list of these, got {type(wrong).__name__} {wrong!r:.80}")
         return Texts([text], [text_pair] if text_pair else None, batched=False)
     if text_pair is None and text and all(isinstance(row, tuple) and len(row) == 2 for row in text):
         text, text_pair = [row[0] for row in text], [row[1] for row in text]

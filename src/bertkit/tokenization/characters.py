@@ -14,6 +14,7 @@ and for U+2B820..U+2B91F (Chinese, but not so in FROZEN).
 
 from __future__ import annotations
 
+import re
 import string
 import unicodedata
 from collections.abc import Mapping
@@ -127,6 +128,21 @@ class CharacterClasses:
     def lower(self, char: str) -> str:
         """The character in lower case, without looking at its neighbours (a final sigma becomes σ)."""
         return char.lower()
+
+
+#: Half of a character that takes two, which UTF-8 cannot represent.
+SURROGATE = re.compile("[\ud800-\udfff]")
+#: Punctuation that often stands beside a word. It is always a word of its own, so with blanks around it the chunks
+#: between white space repeat more often.
+COMMON_SIGNS = ",.()\"'-"
+
+
+def space_out(text: str, signs: str) -> str:
+    """Blanks around each of ``signs``."""
+    for sign in signs:
+        if sign in text:
+            text = text.replace(sign, f" {sign} ")
+    return text
 
 
 _NONE, _IS_REMOVED, _IS_SPACE, _IS_PUNCTUATION, _IS_CHINESE, _IS_ACCENT, _IS_MOVED = range(7)

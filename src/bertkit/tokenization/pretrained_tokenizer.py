@@ -346,6 +346,11 @@ class PreTrainedTokenizer(Decoder):
         specials = (self.cls_token_id, self.sep_token_id) if asked.add_special_tokens else None
         return assemble(bodies, lengths, specials, template=self.template, from_left=asked.cut_left)
 
+    def limit_memory(self, max_chunks: int) -> None:
+        """Remember the ids of at most so many different words; what calls return stays the same."""
+        if self._fast is not None:
+            self._fast.max_chunks = max_chunks
+
     def _bodies(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
         if self._fast is not None:
             return self._fast.encode(texts)

@@ -43,7 +43,7 @@ class RobertaTokenizer(BeginAndEnd):
         add_prefix_space: prepend a space to each text, so that its first word is tokenized like the others. Needed for
             texts given as lists of words.
         trim_offsets: exclude white space from offsets.
-        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens. They are recognised anywhere in a
+        unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens. They are recognized anywhere in a
             text and never split; the mask includes the white space before it.
         added_tokens: further tokens that are never split.
         model_max_length, padding_side, truncation_side, clean_up_tokenization_spaces: see :class:`PreTrainedTokenizer`.

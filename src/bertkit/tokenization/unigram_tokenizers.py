@@ -32,7 +32,7 @@ class UnigramTokenizer(BeginAndEnd):
         keep_accents: False removes accents.
         add_prefix_space: begin every word with ``▁``.
         unk_token, sep_token, pad_token, cls_token, mask_token: the special tokens; None: the usual ones. They are
-            recognised anywhere in a text and never split; the mask includes the white space before it.
+            recognized anywhere in a text and never split; the mask includes the white space before it.
         added_tokens: further tokens that are never split.
         model_max_length, padding_side, truncation_side, clean_up_tokenization_spaces: see :class:`PreTrainedTokenizer`.
         model: the SentencePiece file that ``vocab`` is from, which :meth:`save_pretrained` writes back.
@@ -102,7 +102,7 @@ class UnigramTokenizer(BeginAndEnd):
 
 
 def _number_albert(model: SentencePieceModel, path: Path) -> Pieces:
-    """As they are; a number and a comma is never used."""
+    """The pieces as they are, but one that ends in a digit and a comma gets a score so low that it is never chosen."""
 
     def adjusted(piece: str, score: float) -> float:
         return score - 100 if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() else score

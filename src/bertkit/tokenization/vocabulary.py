@@ -33,7 +33,7 @@ class SpecialTokens(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """A token that is recognised in the raw text and never split.
+    """A token that is recognized in the raw text and never split.
 
     content, id: the token and its number.
     special: whether ``decode(skip_special_tokens=True)`` omits it.
@@ -124,7 +124,7 @@ class TokenTable:
         return tuple(added.values())
 
     def whole(self, token: str) -> AddedToken:
-        """How a special token is recognised by default."""
+        """How a special token is recognized by default."""
         return AddedToken(token, self.vocab[token])
 
 

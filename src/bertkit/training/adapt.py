@@ -42,6 +42,7 @@ from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain import pretrain
@@ -224,5 +225,6 @@ def _finetune(
     try:
         return finetune(task, data, model, out, config, resume=out.exists(), device=device)
     except (Interrupted, ResourceError) as stop:
-        stop.args = (str(stop).replace(WITH_RESUME, "Run the same command to resume"),)
+        message = str(stop).replace(f" ({FinetuneFolder.how_to_resume})", "")
+        stop.args = (message.replace(WITH_RESUME, "Run the same command to resume"),)
         raise

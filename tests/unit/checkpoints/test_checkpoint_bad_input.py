@@ -132,6 +132,10 @@ def wrong_shard(folder: Path, weight_map: dict[str, str]) -> None:
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     # the list of the requirements
     "pickle": (only_pickle, r"pytorch_model\.bin is a pickle.*can run any code.*convert --trust-pickle"),
+    "pickles": (
+        lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin.index.json"),
+        r"bin\.index\.json names pickles.*can run any code.*convert --trust-pickle",
+    ),
     "truncated": (lambda f: os.truncate(f / WEIGHTS, 5000), r"model\.safetensors is not a whole .* cut off"),
     "corrupt": (lambda f: (f / WEIGHTS).write_bytes(os.urandom(5000)), r"model\.safetensors is not a whole"),
     "NaN": (
@@ -154,7 +158,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         weights_with(lambda t: [t.pop(n) for n in list(t) if ".layer.0." in n]),
         r"missing \(16\).*file has 1 layer",
     ),
-    "vocabulary": (lambda f: (f / "vocab.txt").write_text("x\n" * 31), r"vocab\.txt has 31 word pieces.* only 30 rows"),
+    "vocabulary": (lambda f: (f / "vocab.txt").write_text("x\n" * 31), r"vocab\.txt has 31 tokens.* only 30 rows"),
     "weight_map ../": (first_shard_is("../outside.safetensors"), r"names the file '\.\./outside\.safetensors'"),
     "weight_map absolute": (first_shard_is("OUTSIDE"), r"only the bare name"),
     "weight_map link": (first_shard_is("link.safetensors"), r"link\.safetensors, a link out of the folder"),
@@ -186,7 +190,15 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "nothing": (lambda f: (f / WEIGHTS).unlink(), r"has neither model\.safetensors nor .*; it contains 'config\.json'"),
     "another name": (lambda f: (f / WEIGHTS).rename(f / "x.safetensors"), r"but 'x\.safetensors': give the path"),
-    "TensorFlow": (lambda f: (f / WEIGHTS).rename(f / "bert_model.ckpt.index"), r"TensorFlow or Flax checkpoint"),
+    "TensorFlow": (
+        lambda f: (f / WEIGHTS).rename(f / "bert_model.ckpt.index"),
+        r"has a TensorFlow checkpoint.*bertkit convert",
+    ),
+    "Keras": (
+        lambda f: (f / WEIGHTS).rename(f / "tf_model.h5"),
+        r"Keras or Flax \('tf_model\.h5'\).*does not read.*save_pre",
+    ),
+    "Flax": (lambda f: (f / WEIGHTS).rename(f / "flax_model.msgpack"), r"Keras or Flax \('flax_model\.msgpack'\)"),
     "integers": (
         weights_with(lambda t: t.update({"bert.pooler.dense.bias": torch.ones(8, dtype=torch.int64)})),
         r"of a wrong type \(1\):\n    bert\.pooler\.dense\.bias  the file has I64",
@@ -228,10 +240,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"part-1\.safetensors is not a whole",
     ),
     # the tokenizer beside it
-    "vocabulary as JSON": (tokenizer_json('{"model": {"vocab": {"a": 30}}}'), r"tokenizer\.json has 31 word pieces"),
+    "vocabulary as JSON": (tokenizer_json('{"model": {"vocab": {"a": 30}}}'), r"tokenizer\.json has 31 tokens"),
     "added tokens": (
         tokenizer_json('{"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 40}]}'),
-        r"tokenizer\.json has 41 word pieces",
+        r"tokenizer\.json has 41 tokens",
     ),
     "tokenizer without words": (tokenizer_json('{"model": 1}'), r"has no vocabulary"),
     "vocabulary a folder": (replace("vocab.txt", None), r"vocab\.txt is a folder"),

@@ -88,6 +88,16 @@ def test_what_a_pre_trained_file_gives(family: str, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tied_copy_is_shown_under_its_own_name(family: str, tmp_path: Path) -> None:
+    """Names of a copy and its original may have different numbers of parts."""
+    folder = saved(family, "BertForMaskedLM", tmp_path)
+    ((copy, original), *_) = TABLES[family].ties
+    edit(folder, lambda tensors: tensors.update({copy: tensors[TABLES[family].prefix + original].clone()}))
+    (row,) = [line for line in inspect(folder).render().splitlines() if line.startswith("  tied")]
+    assert row.endswith(f"<- {copy} tied to {TABLES[family].prefix}{original}")
+
+
 def test_a_new_head_follows_its_seed(family: str, tmp_path: Path) -> None:
     folder = saved(family, "BertForMaskedLM", tmp_path)
     heads = [load("BertForSequenceClassification", folder, num_labels=2, seed=seed) for seed in (0, 0, 1)]

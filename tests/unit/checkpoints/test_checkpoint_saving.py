@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import bertkit
-from bertkit import BertConfig, BertForSequenceClassification
+from bertkit import BertConfig, BertForSequenceClassification, BertModel
+from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
 
 
@@ -49,3 +52,48 @@ def test_saving_to_a_file(tuned: Path) -> None:
     model = BertForSequenceClassification.from_pretrained(tuned)
     with pytest.raises(CheckpointError, match="is a file"):
         model.save_pretrained(tuned / "config.json")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_without_segments_is_loaded_again(family: str, tmp_path: Path) -> None:
+    shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = BertModel(BertConfig(model_type=family, type_vocab_size=0, intermediate_size=8, **shape))
+    model.save_pretrained(tmp_path)
+    state = BertModel.from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_saving_over_shards_replaces_them(tuned: Path, pooling: str) -> None:
+    (tuned / "model.safetensors").rename(tuned / "part-1.safetensors")
+    names = load_file(tuned / "part-1.safetensors")
+    index = {"weight_map": dict.fromkeys(names, "part-1.safetensors")}
+    (tuned / "model.safetensors.index.json").write_text(json.dumps(index))
+    config = BertForSequenceClassification.from_pretrained(tuned).config.replace(pooling=pooling)
+    model = BertForSequenceClassification(config)
+    model.save_pretrained(tuned)
+    loaded = BertForSequenceClassification.from_pretrained(tuned)
+    assert loaded.config.pooling == pooling
+    assert torch.equal(loaded.classifier.weight, model.classifier.weight)
+
+
+@pytest.mark.parametrize("failing", ["replace", "unlink"])
+def test_an_interruption_leaves_one_whole_model(tuned: Path, failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the new weights are in place, the old ones are not removed."""
+    config = BertForSequenceClassification.from_pretrained(tuned).config
+    before = (tuned / "model.safetensors").read_bytes()
+
+    work = getattr(Path, failing)
+
+    def killed(path: Path, *arguments: Any, **options: Any) -> Any:
+        if "model.safetensors" in path.name:
+            raise KeyboardInterrupt
+        return work(path, *arguments, **options)
+
+    model = BertForSequenceClassification(config.replace(pooling="mean"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, failing, killed)
+        with pytest.raises(KeyboardInterrupt):
+            model.save_pretrained(tuned)
+    assert (tuned / "model.safetensors").read_bytes() == before
+    assert BertForSequenceClassification.from_pretrained(tuned).config == config

@@ -131,7 +131,7 @@ def test_a_vocabulary_too_large(folder: Path) -> None:
     (folder / "vocab.txt").write_text("x\n" * 31)
     report = inspect(folder)
     assert not report.loadable
-    assert "31 word pieces" in report.problems[0]
+    assert "31 tokens" in report.problems[0]
 
 
 def test_an_unreadable_header_is_an_error(folder: Path) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from bertkit import BertConfig, BertForMaskedLM, BertForPreTraining
 from bertkit.checkpoints import pickled
+from bertkit.checkpoints.huggingface import PICKLE_SUFFIXES, find_weights
 from bertkit.checkpoints.pickled import find_pickles, unpickle
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.model.convert import convert
@@ -72,6 +73,14 @@ def test_a_pickle_is_converted_only_when_trusted(folder: Path, tmp_path: Path) -
     assert (tmp_path / "new" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
     assert BertForMaskedLM.from_pretrained(tmp_path / "new").load_report.unused
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "new"]
+
+
+@pytest.mark.parametrize("suffix", PICKLE_SUFFIXES)
+def test_what_a_message_advises_to_convert_is_converted(suffix: str, folder: Path, tmp_path: Path) -> None:
+    file = (folder / "pytorch_model.bin").rename(folder / f"other{suffix}")
+    with pytest.raises(CheckpointError, match=r"is a pickle.*\n  bertkit convert --trust-pickle"):
+        find_weights(file)
+    assert find_pickles(file) == (file,)
 
 
 def test_code_in_a_pickle_does_not_run(folder: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from bertkit import BertConfig, BertModel, BertTokenizer, CheckpointError
 from bertkit.checkpoints.huggingface import check_vocabulary, find_vocabulary
+from bertkit.checkpoints.inspect import inspect
 from bertkit.tokenization.formats import tokenizer_files
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", '":99', "x["]
@@ -29,7 +30,7 @@ def test_blank_lines_at_the_end_of_a_vocabulary_are_no_tokens(tmp_path: Path, en
     assert found is not None
     assert found.size == len(TOKENS)
     (tmp_path / "vocab.txt").write_bytes(("\n".join([*TOKENS, "more"]) + end).encode())
-    with pytest.raises(CheckpointError, match=r"has 10 word pieces, but the embedding table has only 9 rows"):
+    with pytest.raises(CheckpointError, match=r"has 10 tokens, but the embedding table has only 9 rows"):
         BertModel.from_pretrained(tmp_path)
 
 
@@ -50,7 +51,7 @@ def test_a_large_tokenizer_json_is_not_parsed_to_count_it(
     assert found is not None
     assert found.size == len(tokens)
     check_vocabulary(tmp_path, CONFIG.replace(vocab_size=len(tokens)))
-    with pytest.raises(CheckpointError, match=f"has {len(tokens)} word pieces"):
+    with pytest.raises(CheckpointError, match=f"has {len(tokens)} tokens"):
         check_vocabulary(tmp_path, CONFIG.replace(vocab_size=len(tokens) - 1))
 
     def parse(*_: object, **__: object) -> None:
@@ -58,3 +59,17 @@ def test_a_large_tokenizer_json_is_not_parsed_to_count_it(
 
     monkeypatch.setattr(tokenizer_files, "strict_json", parse)
     check_vocabulary(tmp_path, CONFIG.replace(vocab_size=len(tokens)))
+
+
+def test_the_files_of_other_tokenizers(tmp_path: Path) -> None:
+    """RoBERTa's vocabulary is counted, ALBERT's is only named."""
+    BertModel(CONFIG).save_pretrained(tmp_path)
+    assert inspect(tmp_path).tokenizer is None
+    (tmp_path / "spiece.model").write_bytes(b"pieces")
+    assert "an unknown number of tokens in spiece.model" in inspect(tmp_path).render()
+    (tmp_path / "vocab.json").write_text(json.dumps({"a": 8, "b": 0}))
+    assert "9 tokens in vocab.json" in inspect(tmp_path).render()
+    BertModel.from_pretrained(tmp_path)
+    (tmp_path / "vocab.json").write_text(json.dumps({"a": 9, "b": 0}))
+    with pytest.raises(CheckpointError, match=r"vocab\.json has 10 tokens, but the embedding table has only 9 rows"):
+        BertModel.from_pretrained(tmp_path)

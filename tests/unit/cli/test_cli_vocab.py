@@ -102,7 +102,11 @@ def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, caps
         (["--out", "x"], 2, "no corpus"),
         (["a.txt", "--out", "x", "--held-out", "1"], 2, "--held-out must be from 0"),
         (["a.txt", "--out", "x", "--memory", "much"], 2, "'much' is not an amount of memory"),
-        ([__file__, "--out", "x", "--memory", "1MB"], 2, "--memory must be at least 16MB for counting words, got 1MB"),
+        (
+            [__file__, "--out", "x", "--memory", "1MB"],
+            2,
+            "--memory 1MB is too little for counting words: give at least 16MB",
+        ),
         (["a.txt", "--out", __file__], 2, "is a file, or lies in one; give the name of a folder"),
         (["a.txt", "--out", ""], 2, "--out is empty; name a file or folder"),
         (["a.txt", "--out", "-"], 2, "--out cannot be '-'; name a file or folder"),

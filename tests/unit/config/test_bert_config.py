@@ -17,6 +17,7 @@ from bertkit import (
     BertModel,
     CheckpointError,
     ConfigError,
+    ResourceError,
 )
 from bertkit.checkpoints.inspect import inspect
 from bertkit.config.presets import PRESETS, count_parameters, preset
@@ -75,6 +76,8 @@ def test_labels_in_every_form():
     assert config.label2id["yes"] == 2
     assert config.replace(num_labels=2).num_labels == 2
     assert config.replace(hidden_size=24).id2label == config.id2label
+    for name in ("num_labels", "id2label", "label2id"):
+        assert config.replace(**{name: None}).id2label == config.id2label
 
 
 @pytest.mark.parametrize("label2id", [{"LABEL_0": 0, "LABEL_1": 1}, {"no": "0", "yes": "1"}, {"no": 0, "No": 0}, {}])
@@ -265,3 +268,12 @@ def test_a_config_is_not_saved_into_a_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="file is a file; give the name of a folder"):
         BertConfig().save_pretrained(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_config_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("bertkit.config.bert_config.write_atomically", refuse)
+    with pytest.raises(ResourceError, match=r"config\.json cannot be written: Permission denied"):
+        BertConfig().save_pretrained(tmp_path)

@@ -423,5 +423,5 @@ def test_the_vocabulary_size_is_checked_against_a_list_of_pieces(tmp_path: Path)
     file.write_text(json.dumps({"model": {"type": "Unigram", "vocab": pieces}, "added_tokens": []}))
     assert BertModel.from_pretrained(tmp_path)
     file.write_text(json.dumps({"model": {"type": "Unigram", "vocab": pieces}, "added_tokens": [{"id": V}]}))
-    with pytest.raises(CheckpointError, match="98 word pieces, but the embedding table has only 97 rows"):
+    with pytest.raises(CheckpointError, match="98 tokens, but the embedding table has only 97 rows"):
         BertModel.from_pretrained(tmp_path)

@@ -256,6 +256,7 @@ def test_damaged_bpe_json(shared: Path, tmp_path: Path, edit: Callable[[Any], No
         ("merges.txt", "Ġ t\nzz q\n", r"merges.txt: merge 1 joins 'zz' and 'q', but 'zz' is not in .*vocab.json"),
         ("vocab.json", "[1]", "holds a list, expected an object"),
         ("vocab.json", '{"a": 0}', "must number its"),
+        ("vocab.json", '{"a": -1}', "whole numbers, 0 to .*, got {'a': -1"),
         ("vocab.json", '{"a": 0, "a": 1}', "has 'a' more than once"),
     ],
 )
@@ -342,6 +343,7 @@ def test_model_files_of_another_layout(shared: Path, tmp_path: Path) -> None:
         (b"\x12\xc2\x9a\x0c" + b"\x78\x00" * 100_001, "more than 100,000 fields"),
         (b"\x0a\x08\x0a\x01a\x15\x00\x00\xc0\x7f", "invalid piece 'a': kind 1, score nan"),
         (b"\x0a\x08\x0a\x01\xff\x15\x00\x00\x80\xbf", "a piece is not UTF-8 text"),
+        (b"\x0a\x0f\x0a\x06<0x00>\x15\x00\x00\x80\xbf\x18\x06", "as bytes .*which bertkit does not implement"),
     ],
 )
 def test_model_files_with_parts_without_end(data: bytes, message: str) -> None:

@@ -232,6 +232,23 @@ BAD_TOKENIZERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no model": (lambda content: content.pop("model"), "model must be an object"),
     "a list": (_model(vocab=["a"]), r"model\.vocab must be an object"),
     "numbers that are none": (_model(vocab={"a": "0"}), r"model\.vocab must be an object"),
+    "a number below 0": (_model(vocab={"a": -1}), r"model\.vocab must be .* whole numbers, 0 to .*, got {'a': -1"),
+    "a number too large": (
+        _model(vocab={"a": 2**63}),
+        r"model\.vocab must be .* whole numbers, 0 to .*, got {'a': 922",
+    ),
+    "an unknown token that is a list": (
+        _model(unk_token=[]),
+        r"model\.unk_token is \[\], which is not in model\.vocab",
+    ),
+    "an added token below 0": (
+        lambda content: content["added_tokens"].append({"content": "z", "id": -1}),
+        "'z' must have an id from 0 to .*, got -1",
+    ),
+    "a colon before a text": (
+        lambda content: content["post_processor"]["single"][0]["SpecialToken"].update(id="<a:b>"),
+        "must have no ':' .*, got '<a:b>'",
+    ),
     "a gap": (lambda content: content["model"]["vocab"].update(a=99), "5 is the first that no token has"),
     "one number twice": (lambda content: content["model"]["vocab"].update(a=4), "5 is the first that no token has"),
     "another normalizer": (
@@ -404,6 +421,21 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     odd = BertTokenizer({token: number for number, token in enumerate([*SMALL, "x\ny"])})
     with pytest.raises(CheckpointError, match="cannot stand on a line"):
         odd.save_pretrained(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("token", ["<a:b>", "$A"])
+def test_a_token_that_no_template_holds(token: str) -> None:
+    vocab = {each: number for number, each in enumerate([*SMALL, token])}
+    for name in ("cls_token", "sep_token"):
+        with pytest.raises(CheckpointError, match=r"must have no ':' and not begin with '\$'.*; choose another"):
+            BertTokenizer(vocab, **{name: token})
+
+
+def test_a_tokenizer_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    paths = BertTokenizer({token: number for number, token in enumerate(SMALL)}).save_pretrained("~/mine")
+    assert str(tmp_path / "mine" / "vocab.txt") in paths
+    assert len(BertTokenizer.from_pretrained("~/mine")) == len(SMALL)
 
 
 def test_saving_over_another_tokenizer_leaves_nothing_of_it(tmp_path: Path) -> None:

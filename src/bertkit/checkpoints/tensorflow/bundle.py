@@ -41,9 +41,8 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _MAX_GRAPH_BYTES = 64 << 20
 #: What every key of a slice begins with, and no name does.
 _SLICE_PREFIX = b"\0"
-#: First index and number of indices of each axis; -1 stands for a whole axis.
+#: First index and number of indices of each axis; -1, for an absent number, stands for all that there are.
 Extents = tuple[tuple[int, int], ...]
-_WHOLE = (0, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,16 +293,20 @@ def _signed(number: int) -> bytes:
 
 def _part_shapes(shape: tuple[int, ...], slices: Sequence[Extents]) -> tuple[int, list[tuple[int, ...]]]:
     """The axis along which the slices of a tensor lie side by side, in their order, and their shapes."""
-    axes = {at for extents in slices for at, extent in enumerate(extents) if extent != _WHOLE}
-    if len(axes) != 1 or any(len(extents) != len(shape) for extents in slices):
+    parts = [
+        [(start, size if length == -1 else length) for (start, length), size in zip(extents, shape, strict=False)]
+        for extents in slices
+    ]
+    axes = {at for part in parts for at, extent in enumerate(part) if extent != (0, shape[at])} or {0}
+    if len(axes) != 1 or not shape or any(len(extents) != len(shape) for extents in slices):
         raise ValueError(f"{len(slices)} slices of a tensor of shape {list(shape)} do not lie along one axis")
     (axis,) = axes
     end = 0
-    for extents in slices:
-        start, length = extents[axis]
+    for part in parts:
+        start, length = part[axis]
         if start != end or length < 1:
             raise ValueError(f"its slices leave a gap or overlap at index {end} of axis {axis}")
         end += length
     if end != shape[axis]:
         raise ValueError(f"its slices have {end} of the {shape[axis]} indices of axis {axis}")
-    return axis, [(*shape[:axis], extents[axis][1], *shape[axis + 1 :]) for extents in slices]
+    return axis, [(*shape[:axis], part[axis][1], *shape[axis + 1 :]) for part in parts]

@@ -142,7 +142,7 @@ def show(out: Path, size: Size, common: Common) -> None:
     if common.json:
         write_json(facts)
     else:
-        _tell(out, facts)
+        _report(out, facts)
 
 
 def next_commands(out: Path) -> list[str]:
@@ -210,7 +210,7 @@ def choose_words(documents: list[Prose], vocabulary: Container[str], *, seed: in
     return chosen
 
 
-def _tell(out: Path, facts: dict[str, Any]) -> None:
+def _report(out: Path, facts: dict[str, Any]) -> None:
     losses, scores = facts["losses"], facts["scores"]
     lines = [
         f"A BERT of your own, after {facts['steps']:,} steps in {clock(facts['seconds'])}: {facts['model']}",

@@ -125,8 +125,7 @@ class ChunkTokenizer:
 
     def __init__(self, tokenizer: BertTokenizer, *, split: bool) -> None:
         self.tokenizer: BertTokenizer = pickle.loads(pickle.dumps(tokenizer))
-        if self.tokenizer._fast is not None:
-            self.tokenizer._fast.max_chunks = CACHED_WORDS
+        self.tokenizer.limit_memory(CACHED_WORDS)
         self._split = split
         self._type = np.dtype(id_type_for(len(tokenizer)))
         # A blank inside its name hides a special token from the tokenizer; between a sign and what follows, a blank

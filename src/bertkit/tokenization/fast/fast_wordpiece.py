@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordPiece
 
 from bertkit.ragged import Ids, Ints
-from bertkit.tokenization.characters import FROZEN, REORDERED
+from bertkit.tokenization.characters import COMMON_SIGNS, FROZEN, REORDERED, space_out
 from bertkit.tokenization.fast import chunk_cache as chunks
 from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
 from bertkit.tokenization.reference import BasicTokenizer
@@ -32,18 +32,7 @@ MAX_CHARS = 1 << 16
 #: Characters of normalized text that are cut into pieces at a time.
 SLICE_CHARS = 1 << 18
 
-#: Punctuation that often stands beside a word.
-COMMON_SIGNS = ",.()\"'-"
-
 _reordered = re.compile(REORDERED)
-
-
-def _space_out(text: str, signs: str) -> str:
-    """Blanks around each of ``signs``."""
-    for sign in signs:
-        if sign in text:
-            text = text.replace(sign, f" {sign} ")
-    return text
 
 
 class _Cleaned(dict[int, int | str | None]):
@@ -126,9 +115,9 @@ class FastEncoder(ChunkEncoder):
             block.append(text.lower() if lower and text.isascii() else text)
             size += len(text)
             if size > chunks.BLOCK_CHARS:
-                yield _space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
+                yield space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
                 block, size = [], 0
-        yield _space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
+        yield space_out(f" {END} ".join([*block, ""]), COMMON_SIGNS)
 
     def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Ints, Ids, Ints]]:
         ascii_only = np.fromiter(map(str.isascii, new), bool, len(new))
@@ -185,4 +174,4 @@ class FastEncoder(ChunkEncoder):
     def _normalize_ascii(self, some: Sequence[str]) -> str:
         """The same for ASCII, where little can happen: lower-casing, and punctuation that is a word of its own."""
         text = END.join(some) + END
-        return _space_out(text.lower() if self._basic.do_lower_case else text, string.punctuation + END)
+        return space_out(text.lower() if self._basic.do_lower_case else text, string.punctuation + END)

@@ -17,6 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertkit.ragged import Ids, Ints
+from bertkit.tokenization.characters import SURROGATE
 from bertkit.tokenization.fast import chunk_cache as chunks
 from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
 from bertkit.tokenization.vocabulary import AddedToken, BpeVocabulary, TokenTable, UnigramVocabulary
@@ -37,7 +38,6 @@ _JOINING = frozenset("\u0e33\u0eb3\uff9e\uff9f\u0d4e\U000111c2\U000111c3\U000119
     map(chr, (*range(0x11A84, 0x11A8A), 0x11D46, 0x11F02))
 )
 
-_surrogate = re.compile("[\ud800-\udfff]")
 _leading_space = re.compile(f"[{SPACE}]*")
 _bpe_chunk = re.compile(f" ?[^{SPACE}]+|[{SPACE}]+(?![^{SPACE}])|[{SPACE}]+")
 _first_and_last = re.compile(r"(?<![^ ])[^\x00-\x7f]|[^\x00-\x7f](?![^ ])")
@@ -151,7 +151,7 @@ class FastByteBpe(PartsEncoder):
     def _cut(self, text: str) -> str:
         if text.isprintable() and text[0] != " " and text[-1] != " " and "  " not in text:
             return text if self._add_prefix_space else LITERAL + text
-        text = _surrogate.sub("\ufffd", text)
+        text = SURROGATE.sub("\ufffd", text)
         if self._add_prefix_space and text[0] != " ":
             text = " " + text
         return " ".join(map(self._written, _bpe_chunk.findall(text)))
@@ -196,7 +196,7 @@ class FastUnigram(PartsEncoder):
             return plain.lower() if self._lower else plain
         if not plain.isprintable() or any(map(self._may_join, _first_and_last.findall(plain))):
             # As it was: a mark behind a line feed does not join it, unlike a space.
-            return QUOTED + quote(_surrogate.sub("\ufffd", text), safe="")
+            return QUOTED + quote(SURROGATE.sub("\ufffd", text), safe="")
         return plain
 
     def _may_join(self, char: str) -> bool:

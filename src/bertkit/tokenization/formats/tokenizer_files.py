@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import replace_files
+from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import (
     MAX_TOKENS,
     MAX_VOCABULARY_BYTES,
@@ -96,8 +97,9 @@ def check_same(found: Vocab | Merges, other: Vocab | Merges, file: Path, json_fi
     if isinstance(found, dict) and isinstance(other, dict):
         for token, number in found.items():
             if other.get(token) != number:
+                where = f"{file}:{number + 1}" if file.suffix == ".txt" else file
                 raise CheckpointError(
-                    f"{file}:{number + 1} gives {token[:80]!r} the number {number}, but in {json_file} it has "
+                    f"{where} gives {token[:80]!r} the number {number}, but in {json_file} it has "
                     f"{other.get(token, 'none')}; delete the file that does not belong to this model"
                 )
         if len(other) != len(found):
@@ -138,6 +140,7 @@ def write_tokenizer_files(
         "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
         "special_tokens_map.json": json.dumps(vocabulary.special_tokens, indent=2, ensure_ascii=False) + "\n",
     }
+    folder = user_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_files(folder, {name: data.encode() if isinstance(data, str) else data for name, data in files.items()})

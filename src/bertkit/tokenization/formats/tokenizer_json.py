@@ -29,6 +29,8 @@ Part = normalizers.Normalizer | pre_tokenizers.PreTokenizer | processors.PostPro
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
 #: Scores are logarithms of probabilities, or near them.
 MAX_SCORE = 1e9
+#: Largest id that fits the arrays of ids.
+_MAX_ID = 2**31 - 1
 #: Settings of a model by which its kind is known where it has no ``type``.
 _HINTS = {"merges": "BPE", "unk_id": "Unigram", "max_input_chars_per_word": "WordPiece"}
 
@@ -59,7 +61,7 @@ class TokenizerJson:
     def vocab(self) -> dict[str, int]:
         """The vocabulary of a WordPiece or BPE model, in which its ``unk_token`` must be."""
         self._ids, unknown = ids_of(self.model.get("vocab"), f"{self.path}: model.vocab"), self.model.get("unk_token")
-        if unknown is not None and unknown not in self._ids:
+        if unknown is not None and not (isinstance(unknown, str) and unknown in self._ids):
             raise CheckpointError(f"{self.path}: model.unk_token is {unknown!r:.80}, which is not in model.vocab")
         return self._ids
 
@@ -137,9 +139,12 @@ class TokenizerJson:
 
 def ids_of(vocab: Json, where: str) -> dict[str, int]:
     """A vocabulary with ids, not empty."""
-    if isinstance(vocab, dict) and vocab and all(type(number) is int for number in vocab.values()):
-        return vocab
-    raise CheckpointError(f"{where} must be an object of tokens and their whole numbers, got {str(vocab)[:80]}")
+    pairs = vocab if isinstance(vocab, dict) else {}
+    wrong = {token: number for token, number in pairs.items() if type(number) is not int or not 0 <= number <= _MAX_ID}
+    if wrong or not pairs:
+        said = f"must be an object of tokens and their whole numbers, 0 to {_MAX_ID:,}"
+        raise CheckpointError(f"{where} {said}, got {str(wrong or vocab)[:80]}")
+    return pairs
 
 
 def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
@@ -148,8 +153,10 @@ def added_token(values: Json, where: Path, number: Json = None) -> AddedToken:
     content, number = described.get("content"), described.get("id") if number is None else number
     if not isinstance(content, str) or not content:
         raise CheckpointError(f"{where}: an added token must have a content, got {str(values)[:200]}")
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise CheckpointError(f"{where}: the added token {content[:80]!r} must have a whole number as id")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MAX_ID:
+        raise CheckpointError(
+            f"{where}: the added token {content[:80]!r} must have an id from 0 to {_MAX_ID:,}, got {number!r:.80}"
+        )
     return AddedToken(content, number, **{flag: bool(described.get(flag, flag == "special")) for flag in _FLAGS})
 
 

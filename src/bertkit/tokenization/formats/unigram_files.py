@@ -30,8 +30,8 @@ from bertkit.tokenization.formats.tokenizer_folder import BEGIN_AND_END, Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson
 from bertkit.tokenization.templates import Template
 
-#: Kinds of pieces.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+#: Kinds of pieces; 4 are defined by the user, 5 unused.
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 #: Most pieces; XLM-R has 250,000.
 MAX_PIECES = 300_000
 #: Most fields of a piece, which has three, and of another part of a model; user-defined symbols are a field each.
@@ -77,6 +77,10 @@ def parse_sentencepiece(data: bytes, path: Path) -> SentencePieceModel:
     if algorithm != _UNIGRAM:
         name = _ALGORITHMS.get(algorithm, str(algorithm))
         raise CheckpointError(f"{path} is a SentencePiece model with the algorithm {name}; only unigram is read")
+    if BYTE in kinds:
+        raise CheckpointError(
+            f"{path} writes unknown characters as bytes (byte_fallback), which bertkit does not implement"
+        )
     if not pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
     return SentencePieceModel(tuple(pieces), tuple(kinds), charsmap)

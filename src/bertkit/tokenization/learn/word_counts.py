@@ -25,6 +25,7 @@ from tokenizers import normalizers, pre_tokenizers
 from bertkit.errors import ConfigError, InputError
 from bertkit.system.console import amount_of
 from bertkit.system.worker_processes import map_in_processes
+from bertkit.tokenization.characters import COMMON_SIGNS, SURROGATE, space_out
 from bertkit.tokenization.vocabulary import SPECIAL_TOKENS
 
 #: Bytes that counting may use by default.
@@ -41,10 +42,7 @@ CACHED_CHUNKS = 1 << 17
 BATCH_CHARS = 1 << 21
 #: Longer texts are split in parts.
 PART_CHARS = 1 << 20
-#: Always separate words; with blanks around them chunks repeat more often.
-_SIGNS = ",.()\"'-"
 
-_surrogate = re.compile("[\ud800-\udfff]")
 _special = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
 
 
@@ -65,13 +63,12 @@ class _Splitter:
     def chunks(self, text: str) -> Iterator[list[str]]:
         """The text between white space. Special tokens are dropped, because no tokenizer splits them."""
         if not text.isprintable():
-            text = self._clean.normalize_str(_surrogate.sub("", text))
+            text = self._clean.normalize_str(SURROGATE.sub("", text))
         if "[" in text:
             text = _special.sub(" ", text)
         if self._lower and text.isascii():
             text = text.lower()
-        for sign in _SIGNS:
-            text = text.replace(sign, f" {sign} ")
+        text = space_out(text, COMMON_SIGNS)
         start = 0
         while start < len(text):
             end = text.find(" ", start + PART_CHARS)
@@ -95,15 +92,12 @@ class WordCounter:
     Args:
         do_lower_case: count the words of an uncased tokenizer: lower-cased, accents stripped.
         memory: maximum bytes of the tables, at least 16 MiB; the rest goes to temporary files.
-        folder: for these files; None: the default of the system.
     """
 
-    def __init__(
-        self, do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY, folder: str | Path | None = None
-    ) -> None:
+    def __init__(self, do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY) -> None:
         if memory < MIN_MEMORY:
             raise ConfigError(
-                f"--memory must be at least {amount_of(MIN_MEMORY)} for counting words, got {amount_of(memory)}"
+                f"memory={amount_of(memory)} is too little for counting words: give at least {amount_of(MIN_MEMORY)}"
             )
         self.memory = memory
         self.do_lower_case = do_lower_case
@@ -111,7 +105,6 @@ class WordCounter:
         self._chunks: Counter[str] = Counter()
         self._waiting_chars = 0
         self._words: Counter[str] = Counter()
-        self._folder = folder
         self._spill: tempfile.TemporaryDirectory[str] | None = None
         self._runs: list[Path] = []
 
@@ -164,7 +157,7 @@ class WordCounter:
         if len(self._words) <= self.memory // BYTES_PER_WORD:
             return
         if self._spill is None:
-            self._spill = tempfile.TemporaryDirectory(prefix="bertkit-words-", dir=self._folder)
+            self._spill = tempfile.TemporaryDirectory(prefix="bertkit-words-")
         path = Path(self._spill.name) / f"run-{len(self._runs):05d}"
         with path.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{word} {count}\n" for word, count in sorted(self._words.items()))
@@ -173,12 +166,7 @@ class WordCounter:
 
 
 def count_words(
-    texts: Iterable[str],
-    do_lower_case: bool = True,
-    *,
-    memory: int = DEFAULT_MEMORY,
-    workers: int = 1,
-    folder: str | Path | None = None,
+    texts: Iterable[str], do_lower_case: bool = True, *, memory: int = DEFAULT_MEMORY, workers: int = 1
 ) -> WordCounter:
     """Count the words of a corpus, which is read once, lazily.
 
@@ -187,7 +175,7 @@ def count_words(
     """
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
-    counter = WordCounter(do_lower_case, memory=memory, folder=folder)
+    counter = WordCounter(do_lower_case, memory=memory)
     try:
         if workers == 1:
             counter.add(texts)

@@ -69,7 +69,7 @@ def learn_vocabulary(
         memory: bytes for counting words. If a corpus has more than ``memory / 2048`` distinct words, the rarest are
             dropped; otherwise the result does not depend on it.
         workers: processes that count words.
-        num_unused: see :func:`reserved_tokens`.
+        num_unused: see :func:`vocabulary_from_counts`.
     """
     with count_words(texts, do_lower_case, memory=memory, workers=workers) as words:
         counts = words.most_frequent(memory // BYTES_PER_WORD)
@@ -90,6 +90,7 @@ def vocabulary_from_counts(
         size: maximum number of tokens; too small a one is a ConfigError.
         extend: the tokens of an existing vocabulary, in order, to which words are added: see :func:`extend_counts`.
         num_unused: see :func:`reserved_tokens`; None: 994, or 99 if that would exceed an eighth of ``size``.
+            With ``extend``, whose tokens keep their places, it has no effect.
     """
     counts = {word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD}
     if not counts:

@@ -43,11 +43,17 @@ def whole_of(sizes: tuple[int, ...], *slices: tuple[tuple[int, int], ...]) -> by
     return field(1, 1) + field(2, shape(sizes)) + b"".join(extents_of(*one) for one in slices)
 
 
-def partitioned(folder: Path, values: np.ndarray, axis: int, counts: tuple[int, ...]) -> Path:
-    """A bundle with the one tensor ``w``, in slices along an axis; returns the index."""
+def partitioned(
+    folder: Path, values: np.ndarray, axis: int, counts: tuple[int, ...], *, explicit: bool = False
+) -> Path:
+    """A bundle with the one tensor ``w``, in slices along an axis; returns the index.
+
+    ``explicit``: other axes have their sizes, as in TensorFlow's own files of partitioned variables.
+    """
+    wholes = [(0, size) if explicit else WHOLE for size in values.shape]
     data, entries, slices, start = b"", [], [], 0
     for count in counts:
-        extents = tuple((start, count) if at == axis else WHOLE for at in range(values.ndim))
+        extents = tuple((start, count) if at == axis else whole for at, whole in enumerate(wholes))
         part = np.ascontiguousarray(np.take(values, range(start, start + count), axis)).astype("<f4")
         described = entry(part.shape, start=len(data), crc=masked_by_bytes(part.tobytes()))
         entries.append((slice_key("w", extents), described))
@@ -57,10 +63,11 @@ def partitioned(folder: Path, values: np.ndarray, axis: int, counts: tuple[int, 
     return write_bundle(folder, [(b"", header()), *sorted(entries), (b"w", whole_of(values.shape, *slices))], data)
 
 
-@pytest.mark.parametrize(("axis", "counts"), [(0, (2, 2, 1)), (0, (5,)), (1, (1, 6)), (2, (1, 1, 1, 1))])
-def test_slices_become_one_tensor(axis: int, counts: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize(("axis", "counts"), [(0, (2, 2, 1)), (0, (5,)), (1, (1, 6)), (2, (1, 1, 1, 1)), (2, (4,))])
+def test_slices_become_one_tensor(axis: int, counts: tuple[int, ...], explicit: bool, tmp_path: Path) -> None:
     values = np.arange(5 * 7 * 4, dtype="<f4").reshape(5, 7, 4)
-    bundle = open_bundle(partitioned(tmp_path, values, axis, counts))
+    bundle = open_bundle(partitioned(tmp_path, values, axis, counts, explicit=explicit))
     assert bundle.tensors["w"].shape == (5, 7, 4)
     out = np.empty(values.nbytes, np.uint8)
     with BundleReader(bundle) as reader:
@@ -121,6 +128,11 @@ CASES: dict[str, tuple[Callable[[], list[tuple[bytes, bytes]]], str]] = {
     ),
     "two axes": (lambda: [(b"w", whole_of((2, 2), ((0, 1), (0, 1))))], "do not lie along one axis"),
     "another rank": (lambda: [(b"w", whole_of((2, 2), ((0, 2),)))], "do not lie along one axis"),
+    "a higher rank": (lambda: [(b"w", whole_of((2,), ((0, 2), (0, 2))))], "do not lie along one axis"),
+    "the whole twice": (
+        lambda: [(b"w", whole_of((2, 2), ((0, 2), WHOLE), (WHOLE, (0, 2))))],
+        "overlap at index 2 of axis 0",
+    ),
     "another shape": (
         lambda: [(slice_key("w", ((0, 2), WHOLE)), PART), (b"w", whole_of((2, 2), ((0, 2), WHOLE)))],
         r"is missing, or does not have the shape \[2, 2\]",

@@ -128,7 +128,8 @@ def test_memory_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
     expected = Counter(word for text in texts for word in text.split())
     monkeypatch.setattr("bertkit.tokenization.learn.word_counts.BYTES_PER_WORD", MIN_MEMORY // 1000)
     monkeypatch.setattr("bertkit.tokenization.learn.word_counts.BYTES_PER_CHUNK", MIN_MEMORY // 100)
-    with WordCounter(memory=MIN_MEMORY, folder=tmp_path) as words:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with WordCounter(memory=MIN_MEMORY) as words:
         for text in texts:
             words.add([text])
             assert len(words._words) <= 1000
@@ -227,7 +228,7 @@ def test_wrong_input() -> None:
         learn_vocabulary(["", "\u3000"])
     with pytest.raises(ConfigError, match="size must be over 104"):
         learn_vocabulary(["a"], 104)
-    with pytest.raises(ConfigError, match="memory must be at least"):
+    with pytest.raises(ConfigError, match=r"memory=.* is too little for counting words: give at least 16MB"):
         learn_vocabulary(["a"], memory=1)
     with pytest.raises(ConfigError, match="workers"):
         learn_vocabulary(["a"], workers=0)

@@ -355,12 +355,10 @@ def test_a_decision_lies_beside_the_model(tmp_path: Path) -> None:
     assert not (tmp_path / DECISION).exists()
     write_decision(tmp_path, {"null_threshold": -1.5})
     assert read_decision(tmp_path) == {"null_threshold": -1.5}
-    (tmp_path / DECISION).write_text("{")
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        read_decision(tmp_path)
-    (tmp_path / DECISION).write_text("[]")
-    with pytest.raises(CheckpointError, match="expected a JSON object"):
-        read_decision(tmp_path)
+    for damaged in ("{", "[]", '{"temperature": NaN}', "[" * 100_000):
+        (tmp_path / DECISION).write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"decision\.json is damaged"):
+            read_decision(tmp_path)
 
 
 @pytest.mark.parametrize("frozen", [True, False])
