@@ -349,11 +349,12 @@ def test_such_a_setting_stops_a_run_before_it_begins(start: Path, data: Path, tm
     assert not (tmp_path / "run" / SETTINGS).exists()
 
 
-def test_a_decision_lies_beside_the_model(tmp_path: Path) -> None:
+def test_a_decision_lies_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert read_decision(tmp_path) == {}
     write_decision(tmp_path, {})
     assert not (tmp_path / DECISION).exists()
-    write_decision(tmp_path, {"null_threshold": -1.5})
+    write_decision("~", {"null_threshold": -1.5})
     assert read_decision(tmp_path) == {"null_threshold": -1.5}
     for damaged in ("{", "[]", '{"temperature": NaN}', "[" * 100_000):
         (tmp_path / DECISION).write_text(damaged)
