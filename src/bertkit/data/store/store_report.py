@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bertkit.data.store.store_manifest import StoreManifest
 from bertkit.data.store.token_store import TokenStore
+from bertkit.errors import counted
 
 #: Upper bounds of the histogram bins of lengths; the last bin is open.
 DOCUMENT_BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -91,7 +92,7 @@ class StoreReport:
     def render(self) -> str:
         """Text for a terminal."""
         manifest, counts = self.manifest, self.manifest.counts
-        size = f"{self.bytes_on_disk:,} bytes in {len(manifest.shards)} shards"
+        size = f"{self.bytes_on_disk:,} bytes in {counted(len(manifest.shards), 'shard')}"
         facts = {
             "token store": self.path,
             "documents": f"{counts.num_documents:,}",
