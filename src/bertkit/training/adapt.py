@@ -75,12 +75,12 @@ class AdaptResult:
     def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
         runs = {"with": self.adapted, "without": self.plain}
-        told = {
+        scores = {
             name: {"mean": run.mean, "sd": run.sd, "seeds": [seed.seed for seed in run.seeds]}
             for name, run in runs.items()
             if run is not None
         }
-        return {"task": self.adapted.task, "main_metric": self.adapted.main_metric, **told, "text": dict(self.text)}
+        return {"task": self.adapted.task, "main_metric": self.adapted.main_metric, **scores, "text": dict(self.text)}
 
     def render(self) -> str:
         """Both scores side by side, one line per metric, and what was trained on how much text."""
@@ -158,7 +158,7 @@ def adapt(
     config, settings, run = config or FinetuneConfig(), settings or AdaptConfig(), AdaptFolder(out)
     workflow_of(task).check_settings(config)
     start = resolve(model)
-    told: dict[str, Json] = {
+    facts: dict[str, Json] = {
         "task": task_to_dict(task),
         "data": printable(data),
         "model_sha256": model_hash(start),
@@ -167,8 +167,8 @@ def adapt(
         "adapt": settings.model_dump(exclude={"compare"}),
     }
     with run.claimed():
-        run.check(told)
-        run.begin(told)
+        run.check(facts)
+        run.begin(facts)
         store, num_texts = _store(task, data, config, start, run.path, texts)
         num_tokens = store.manifest.counts.num_tokens
         longest = BertConfig.from_json_file(config_path(start)).max_input_length
@@ -191,7 +191,7 @@ def adapt(
             "new_parts": list(trained.new_parts),
         }
         result = AdaptResult(run.path, adapted, plain, text)
-        run.begin({**told, "result": result.to_dict()})
+        run.begin({**facts, "result": result.to_dict()})
     return result
 
 

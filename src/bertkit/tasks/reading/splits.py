@@ -230,7 +230,7 @@ def _loose_rank(path: Path) -> tuple[Split, int] | None:
                 return split, names.index(word) if words[0] == word else 50
     for word in words:
         for split, names in SPLIT_NAMES.items():
-            if re.search(rf"{'[0-9]' if split == 'test' else ''}{names[0]}$", word):  # wnut17train
+            if word.endswith(names[0]) and word not in ("latest", "contest"):  # wnut17train
                 return split, 100
     return None
 
