@@ -107,7 +107,7 @@ def test_what_is_no_fingerprint(
 ) -> None:
     (tmp_path / "f.json").write_text(content)
     assert main(["inspect", str(converted), "--against", str(tmp_path / "f.json")]) == 4
-    assert "is not the fingerprint of a model" in capsys.readouterr().err
+    assert "f.json" in capsys.readouterr().err
 
 
 def test_a_tensorflow_checkpoint_on_the_hub(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_training_file_that_changed_has_no_held_out_rows(run: Run, folder: Pat
     write_reviews(file, 160, seed=3)
     code, out, err = run("evaluate", "csv", "--data", file, *model)
     assert (code, out) == (3, "")
-    assert "the rows that it held out cannot be told" in err
+    assert "the rows that it held out cannot be found" in err
     code, out, _ = run("evaluate", "csv", "--data", file, "--split", "train", *model)
     assert json.loads(out)["num_rows"] == 160
 

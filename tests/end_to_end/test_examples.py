@@ -217,6 +217,7 @@ def test_the_background_holds(minilm: Path, shared: Path) -> None:
     assert module.one_more_layer(minilm) == ("classifier.weight", "classifier.bias")
 
 
+@pytest.mark.filterwarnings("ignore:.* longer than max_length:UserWarning")
 def test_annotated_bert_runs_whole(tiny: Path, shared: Path, tmp_path: Path, capsys: Any) -> None:
     module = example("annotated_bert")
     out = tmp_path / "examples.jsonl"

@@ -173,7 +173,7 @@ class _Matcher:
             part = self.known.get(name) or ("masked-lm head" if name in copies else "unknown")
             if name in self.table.ignored:
                 self.rows.append(surplus(info, Status.IGNORED, note="a buffer without weights"))
-            elif part == "unknown" and self.table.in_encoder(name):
+            elif part == "unknown" and name.startswith((*self.table.roots, self.table.prefix)):
                 self.rows.append(surplus(info, Status.UNEXPECTED))
             else:
                 self.rows.append(surplus(info, part=part))

@@ -125,10 +125,6 @@ class NameTable:
         bare = name.removeprefix(self.prefix)
         return with_current_ending(bare if bare.startswith(self.roots) else name)
 
-    def in_encoder(self, name: str) -> bool:
-        """Whether a canonical name belongs to the encoder or pooler by its prefix, known to the table or not."""
-        return name.startswith((*self.roots, self.prefix))
-
     def rules(self, part: str, shape: BertConfig) -> Iterator[Rule]:
         """The rules of a part for a model of this shape, with layer numbers filled in."""
         rules = [rule for rule in self.parts[part] if not rule.needs or getattr(shape, rule.needs)]

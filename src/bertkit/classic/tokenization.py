@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 from bertkit.errors import ConfigError, InputError
 from bertkit.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
+from bertkit.tokenization.reference import convert_by_vocab
 
 __all__ = [
     "BasicTokenizer",
@@ -30,9 +30,6 @@ __all__ = [
     "validate_case_matches_checkpoint",
     "whitespace_tokenize",
 ]
-
-Key = TypeVar("Key", str, int)
-Value = TypeVar("Value")
 
 
 def convert_to_unicode(text: str | bytes) -> str:
@@ -90,24 +87,6 @@ def _is_punctuation(char: str) -> bool:
 def whitespace_tokenize(text: str) -> list[str]:
     """The words between white space."""
     return text.split()
-
-
-def convert_by_vocab(vocab: Mapping[Key, Value], items: Iterable[Key]) -> list[Value]:
-    """The value of each item.
-
-    Args:
-        vocab: token to id, or id to token.
-        items: tokens, or ids.
-
-    Raises:
-        InputError: an item that is not in ``vocab``.
-    """
-    try:
-        return [vocab[item] for item in items]
-    except KeyError as error:
-        raise InputError(
-            f"{error.args[0]!r} is not in the vocabulary of {len(vocab):,} entries; tokenize the text first"
-        ) from None
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:

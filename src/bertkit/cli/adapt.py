@@ -13,8 +13,6 @@ from bertkit.system.console import set_quiet
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
-SETTINGS, ADAPT_SETTINGS = FinetuneConfig(), AdaptConfig()
-
 
 def adapt(
     task: Task,
@@ -29,8 +27,8 @@ def adapt(
     columns: FileColumns = FileColumns(),
     adaptation: Annotated[
         AdaptConfig, Parameter(name="*", group=Group("Masked-LM training", sort_key=1))
-    ] = ADAPT_SETTINGS,
-    config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Fine-tuning", sort_key=2))] = SETTINGS,
+    ] = AdaptConfig(),
+    config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Fine-tuning", sort_key=2))] = FinetuneConfig(),
     output: Output = Output(),
 ) -> None:
     r"""Train on a task's text without its labels first, then fine-tune; compare both.

@@ -58,19 +58,16 @@ class Search:
     ] = False
 
 
-CONTEXT, SEARCH = Context(), Search()
-
-
 def answer(
     *question: Annotated[str, Parameter(help="Questions about the context.")],
     model: Model,
-    where: Context = CONTEXT,
+    where: Context = Context(),
     out: Annotated[
         Path | None,
         Parameter(alias="-o", help="With --file: write {id: answer}, as in official submissions."),
     ] = None,
     top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
-    search: Search = SEARCH,
+    search: Search = Search(),
     common: Common = Common(),
 ) -> None:
     r"""Answer questions from a text of any length.

@@ -29,9 +29,6 @@ class Overrides:
     ] = None
 
 
-OVERRIDES = Overrides()
-
-
 def convert(
     source: Annotated[
         str,
@@ -46,7 +43,7 @@ def convert(
     trust_pickle: Annotated[
         bool, Parameter(negative=(), help="Open a pickle, with torch's restricted reader in a separate process.")
     ] = False,
-    overrides: Overrides = OVERRIDES,
+    overrides: Overrides = Overrides(),
     revision: Annotated[str | None, Parameter(help="Branch, tag or commit on the Hub.")] = None,
     common: Common = Common(),
 ) -> None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bertkit.training.finetuning.finetune_results import FinetuneResult
     from bertkit.training.finetuning.glue_suite import GlueResult
 
-SETTINGS = FinetuneConfig()
-
 
 def finetune(
     task: Task,
@@ -38,7 +36,7 @@ def finetune(
         Parameter(help="With --freeze-encoder: keep the features for later runs; 'bertkit doctor' says where."),
     ] = True,
     columns: FileColumns = FileColumns(),
-    config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = SETTINGS,
+    config: Annotated[FinetuneConfig, Parameter(name="*", group=Group("Training", sort_key=2))] = FinetuneConfig(),
     output: Output = Output(),
 ) -> None:
     r"""Fine-tune a BERT on labelled text, and report how good it is.

@@ -51,7 +51,8 @@ def inspect(
     folder = user_path(model)
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     _refuse_training_state(folder, names)
-    if _is_store(names):
+    has_shard = any(name.startswith("tokens-") and ".parquet" in name for name in names)
+    if has_shard or "progress.json" in names or {"manifest.json", "tokenizer"} <= names:  # perhaps unfinished, damaged
         if against is not None:
             raise ConfigError(f"{folder} is a token store; --against compares models only")
         from bertkit.data.store.store_report import inspect_store
@@ -90,14 +91,9 @@ def _verify(model: str, against: str | None, common: Common) -> int:
     return CheckpointError.exit_code if differences else 0
 
 
-# The names below are those of bertkit.data.store.store_manifest and bertkit.training.trainer.snapshot. They are
-# repeated because those modules import pyarrow and torch, which looking at a model's files does not need.
-
-
-def _is_store(names: set[str]) -> bool:
-    """Whether a folder with these entries is a token store, finished, unfinished or damaged."""
-    has_shard = any(name.startswith("tokens-") and ".parquet" in name for name in names)
-    return has_shard or "progress.json" in names or {"manifest.json", "tokenizer"} <= names
+# The names of files, above those of bertkit.data.store.store_manifest and below those of
+# bertkit.training.trainer.snapshot, are repeated because those modules import pyarrow and torch, which looking at a
+# model's files does not need.
 
 
 def _refuse_training_state(folder: Path, names: set[str]) -> None:

@@ -27,9 +27,6 @@ class Work:
     ] = "local"
 
 
-WORK = Work()
-
-
 def prepare(
     *corpus: Corpus,
     tokenizer: Annotated[str, Parameter(alias="-t", help="Folder written by 'bertkit vocab', vocab.txt, or Hub name.")],
@@ -38,7 +35,7 @@ def prepare(
         Literal["split", "line"], Parameter(help="Split running text into sentences, or take each line as one.")
     ] = "split",
     reading: CorpusReading = CorpusReading(),
-    work: Work = WORK,
+    work: Work = Work(),
     resume: Annotated[bool, Parameter(help="Continue after the finished shards of the same command.")] = True,
     common: Common = Common(),
 ) -> None:

@@ -47,22 +47,19 @@ class Start:
     ] = None
 
 
-OPTIONS, START = Options(), Start()
-
-
 def pretrain(
     store: Annotated[Path, Parameter(help="Folder written by 'bertkit prepare'.")],
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="Run folder; new, or of an interrupted run.")],
-    start: Start = START,
+    start: Start = Start(),
     dev: Annotated[Path | None, Parameter(help="Token store of held-out text, scored after every epoch.")] = None,
     max_time: Annotated[
         str | None,
         Parameter(help="Time budget (90s, 20m, 1h30m) without evaluations; the rate reaches 0 at its end."),
     ] = None,
     resume: Annotated[bool, Parameter(help="Resume an unfinished run with the same options in --out.")] = True,
-    config: Annotated[Options, Parameter(name="*", group=Group("Training", sort_key=2))] = OPTIONS,
+    config: Annotated[Options, Parameter(name="*", group=Group("Training", sort_key=2))] = Options(),
     output: Output = Output(),
 ) -> None:
     r"""Pre-train a BERT on a token store written by 'bertkit prepare'.

@@ -68,17 +68,14 @@ class Work:
     workers: Annotated[int, Parameter(help="Processes.")] = 1
 
 
-WANTED, MEASURED, WORK = Wanted(), Measured(), Work()
-
-
 def vocab(
     *corpus: Corpus,
     out: Annotated[Path, Parameter(alias="-o", help="Folder of the tokenizer.")],
-    wanted: Wanted = WANTED,
-    measured: Measured = MEASURED,
+    wanted: Wanted = Wanted(),
+    measured: Measured = Measured(),
     reading: CorpusReading = CorpusReading(),
     overwrite: Annotated[bool, Parameter(negative=(), help="Allow a folder that is not empty.")] = False,
-    work: Work = WORK,
+    work: Work = Work(),
     common: Common = Common(),
 ) -> None:
     """Learn a WordPiece vocabulary from text, and report how well it fits.

@@ -47,9 +47,7 @@ def max_vectors(encoder: BertModel, batch: Batch) -> Tensor:
 
 def token_vectors(encoder: BertModel, batch: Batch) -> Tensor:
     """The last hidden vector of each token, ``(T, D)``."""
-    hidden_TD = encoder.forward_packed(batch).last_hidden_state
-    assert hidden_TD is not None
-    return hidden_TD
+    return encoder.encoder(encoder.embeddings(batch), batch.layout)[0]  # type: ignore[no-any-return]
 
 
 POOLINGS: dict[str | None, Callable[[BertModel, Batch], Tensor]] = {

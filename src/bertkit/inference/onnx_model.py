@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, InputError, require
-from bertkit.system.json_files import printable
+from bertkit.system.json_files import printable, read_json
 from bertkit.system.paths import user_path
 from bertkit.tokenization import AutoTokenizer
 
@@ -124,19 +123,15 @@ class OnnxModel:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What an export wrote about itself; CheckpointError where that is missing or damaged."""
     path = folder / MANIFEST
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(values["variants"], dict) or not values["variants"].keys() <= FILES.keys():
-            raise ValueError(f"variants {values['variants']!r:.60}")
-        if not isinstance(values["token_outputs"], list):
-            raise ValueError("token_outputs is not a list")
-    except FileNotFoundError:
+    if not path.exists():
         raise CheckpointError(
             f"{folder} is not an exported model: it has no {MANIFEST}. Make one with: bertkit export MODEL"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
-    return dict(values)
+        )
+    values = read_json(path, dict[str, Any])
+    variants, outputs = values.get("variants"), values.get("token_outputs")
+    if not isinstance(variants, dict) or not variants.keys() <= FILES.keys() or not isinstance(outputs, list):
+        raise CheckpointError(f"{path} is damaged: variants {variants!r:.60}, token_outputs {outputs!r:.60}")
+    return values
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:

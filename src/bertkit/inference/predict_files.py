@@ -28,6 +28,7 @@ from bertkit.system.atomic_files import (
 )
 from bertkit.system.console import Progress, quiet, say
 from bertkit.system.interrupts import Interrupted, Interrupts
+from bertkit.system.json_files import read_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
@@ -234,7 +235,7 @@ def _begin(partial: Path, note: Path, identity: dict[str, Any]) -> int:
         write_atomically(note, json.dumps(identity, indent=2) + "\n")
         partial.touch()
         return 0
-    if not note.exists() or json.loads(note.read_text(encoding="utf-8")) != identity:
+    if not note.exists() or read_json(note, dict) != identity:
         raise ConfigError(
             f"{partial} was started with another model or another input; remove it, or choose another --out"
         )
@@ -334,7 +335,10 @@ def _publish(lines: Path, seen: Iterable[Row], out: Path, taken: Collection[str]
         if out.suffix == ".parquet":
             _write_parquet(rows, partial, columns)
         else:
-            _write_delimited(rows, partial, columns, "\t" if out.suffix == ".tsv" else ",")
+            with partial.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, list(columns), delimiter="\t" if out.suffix == ".tsv" else ",")
+                writer.writeheader()
+                writer.writerows(rows)
         os.replace(partial, out)
     finally:
         partial.unlink(missing_ok=True)
@@ -367,13 +371,6 @@ def _cell(value: Json) -> Json:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "|".join(map(str, value))
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-
-
-def _write_delimited(rows: Iterable[Row], path: Path, columns: Iterable[str], delimiter: str) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(columns), delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _write_parquet(rows: Iterator[Row], path: Path, columns: dict[str, dict[type, Json]]) -> None:

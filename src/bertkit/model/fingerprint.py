@@ -12,7 +12,6 @@ from math import isfinite
 from pathlib import Path
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from bertkit.checkpoints.huggingface import config_path, find_weights
@@ -22,10 +21,10 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.loading import load_model
+from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
-from bertkit.system.untrusted_files import Json, read_regular, strict_json
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization import AutoTokenizer
 
 #: File beside the weights with their fingerprint at conversion.
@@ -68,15 +67,9 @@ class Fingerprint:
     @classmethod
     def from_file(cls, file: Path) -> Fingerprint:
         """Read the JSON of :meth:`to_dict`."""
-        try:
-            content = strict_json(read_regular(file, max_bytes=1 << 20))
-            content = content.get("fingerprint", content)  # the whole output of inspect --verify --json
-            return TypeAdapter(cls).validate_python(content)
-        except ValidationError as error:
-            reason = explain_validation(error, [])
-        except (ValueError, AttributeError) as error:
-            reason = str(error)
-        raise CheckpointError(f"{file} is not the fingerprint of a model: {reason[:300]}")
+        content = read_object(file, max_bytes=1 << 20)
+        # It may stand in the whole output of inspect --verify --json.
+        return parsed(content.get("fingerprint", content), cls, f"the fingerprint {file}")
 
     def render(self) -> str:
         """A table for a terminal."""

@@ -22,12 +22,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bertkit.errors import InputError
 from bertkit.tokenization.characters import FROZEN, CharacterClasses
 from bertkit.tokenization.formats.vocabulary_files import read_vocab
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, SPECIAL_TOKENS
+
+Key = TypeVar("Key", str, int)
+Value = TypeVar("Value", str, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,24 @@ def load_vocab(vocab_file: str | Path) -> dict[str, int]:
     return read_vocab(Path(vocab_file))
 
 
+def convert_by_vocab(vocab: Mapping[Key, Value], items: Iterable[Key]) -> list[Value]:
+    """The value of each item.
+
+    Args:
+        vocab: token to id, or id to token.
+        items: tokens, or ids.
+
+    Raises:
+        InputError: an item that is not in ``vocab``.
+    """
+    try:
+        return [vocab[item] for item in items]
+    except KeyError as error:
+        raise InputError(
+            f"{error.args[0]!r} is not in the vocabulary of {len(vocab):,} entries; tokenize the text first"
+        ) from None
+
+
 class FullTokenizer:
     """Text to word pieces: :class:`BasicTokenizer`, then :class:`WordpieceTokenizer`.
 
@@ -265,25 +286,9 @@ class FullTokenizer:
                 yield Piece(token, *word.span(start, end))
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Ids of ``tokens``.
-
-        Raises:
-            InputError: a token that is not in the vocabulary.
-        """
-        try:
-            return [self.vocab[token] for token in tokens]
-        except KeyError as error:
-            raise InputError(
-                f"{error.args[0]!r} is not in the vocabulary of {len(self.vocab):,} tokens; tokenize the text first"
-            ) from None
+        """Ids of ``tokens``; raises as :func:`convert_by_vocab`."""
+        return convert_by_vocab(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Tokens of ``ids``.
-
-        Raises:
-            InputError: an id that is not in the vocabulary.
-        """
-        try:
-            return [self.inv_vocab[number] for number in ids]
-        except KeyError as error:
-            raise InputError(f"id {error.args[0]} is outside the vocabulary of {len(self.vocab):,} tokens") from None
+        """Tokens of ``ids``; raises as :func:`convert_by_vocab`."""
+        return convert_by_vocab(self.inv_vocab, ids)

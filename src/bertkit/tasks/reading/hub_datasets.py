@@ -85,9 +85,11 @@ def fetch_dataset(text: str, prefer: tuple[str, ...] = ()) -> Path:
     try:
         commit, files = _list_files(wanted)
     except ResourceError as error:
-        kept = _kept(home, wanted.subset, prefer)
-        if kept is None:
+        there = {path.parent.name for path in home.glob(f"*/{SOURCE}") if not path.parent.name.startswith(".")}
+        chosen = wanted.subset if wanted.subset is not None else _preferred(sorted(there), prefer)
+        if chosen not in there:
             raise
+        kept = home / chosen
         say(f"{text}: cannot reach the Hub ({error}); using the earlier download in {kept}")
         return kept
     subset, splits = _choose(wanted, files, prefer)
@@ -233,13 +235,6 @@ def _join(parts: Sequence[Path], target: Path) -> None:
                         writer.write_table(file.read_row_group(group).cast(schema))
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{parts[0].name} and its sibling files cannot be concatenated: {error}") from None
-
-
-def _kept(home: Path, subset: str | None, prefer: Sequence[str]) -> Path | None:
-    """An earlier complete download, or None."""
-    there = {path.parent.name for path in home.glob(f"*/{SOURCE}") if not path.parent.name.startswith(".")}
-    chosen = subset if subset is not None else _preferred(sorted(there), prefer)
-    return home / chosen if chosen in there else None
 
 
 def label_names(path: Path, column: str) -> tuple[str, ...] | None:

@@ -43,9 +43,8 @@ class FileRules:
     suffixes: of the files in a folder. last: those of them that give way to another file of the same split.
     version, other_versions: of two files for a split, the one with ``version`` in its name is taken; files of other
         versions never are.
-    loose: the name of a split may be any word of a file's name or end one (``eng.testa``, ``wnut17train``; "test" only
-        behind a digit, not in ``latest``); the only file of a folder is train whatever its name; and a file given by
-        its path may have any suffix.
+    loose: the name of a split may be any word of a file's name or end one (``eng.testa``, ``wnut17train``); the only
+        file of a folder is train whatever its name; and a file given by its path may have any suffix.
     unit: what is held out where there is no dev file, for messages.
     """
 

@@ -183,7 +183,12 @@ def count_words(
             begin = partial(_start_worker, do_lower_case)
             batches, room = _batches(_checked(texts)), (workers + 1) * BATCH_CHARS
             counted = map_in_processes(
-                _count_batch, batches, workers=workers, begin=begin, size_of=_chars_of, room=room
+                _count_batch,
+                batches,
+                workers=workers,
+                begin=begin,
+                size_of=lambda batch: sum(map(len, batch)),
+                room=room,
             )
             for counts in counted:
                 counter.add_counts(counts)
@@ -210,10 +215,6 @@ def _count_batch(texts: list[str]) -> Counter[str]:
             chunks.update(part)
     _worker.add_words(chunks, words)
     return words
-
-
-def _chars_of(batch: list[str]) -> int:
-    return sum(map(len, batch))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -333,6 +333,3 @@ def _labels(y: npt.ArrayLike | None, num_rows: int) -> npt.NDArray[np.generic]:
     except ValueError as error:
         raise InputError(str(error)) from None
     return labels
-
-
-__all__ = ["BertClassifier"]

@@ -62,7 +62,7 @@ class FinetuneConfig(ReadingSettings):
     keep: Literal["best", "all"] = Field(
         "best", description="models to keep: best: that of the best seed; all: the best and last of every seed"
     )
-    baseline: bool = Field(True, description="also score TF-IDF with a linear model")
+    baseline: bool = Field(True, description="also score a simple baseline, for texts TF-IDF with a linear model")
     search: int | None = Field(
         None,
         ge=1,

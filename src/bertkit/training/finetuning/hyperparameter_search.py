@@ -93,7 +93,7 @@ def search(job: Job, space: Space, num_trials: int | None, *, resume: bool) -> S
         trials=trials,
         chosen={},
     )
-    choices = "; ".join(f"{name} of {', '.join(map(_short, values))}" for name, values in space.items())
+    choices = "; ".join(f"{name} of {', '.join(f'{v:g}' for v in values)}" for name, values in space.items())
     say(f"choosing on dev ({method}): {choices}")
     for number, setting in enumerate(settings):
         before = next((trial for trial in (*known, *trials) if trial.setting == setting), None)
@@ -152,8 +152,4 @@ def _shown(trial: Trial, metric: str) -> str:
 
 
 def _words(setting: Setting) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in setting.items())
-
-
-def _short(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return ", ".join(f"{name} {value:g}" for name, value in setting.items())

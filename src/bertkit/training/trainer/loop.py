@@ -102,8 +102,6 @@ class Trainer(Generic[BatchT]):
         """Where the model is."""
         return self.trained[0].device
 
-    # ------------------------------------------------------------------------------------------------ the loop
-
     def run(self) -> Progression:
         """Train from the state :attr:`at` to the end.
 
@@ -267,8 +265,6 @@ class Trainer(Generic[BatchT]):
         position = self.options.position(result.step + 1, self.at.seconds)
         raise TrainingError(f"step {position}: {explain_failure(result, rows, where)}")
 
-    # -------------------------------------------------------------------------------------------------- epochs
-
     def _epoch_ended(self) -> bool:
         at = self.at
         every = self.options.evaluate_every_steps or self.plan.steps_per_epoch
@@ -318,8 +314,6 @@ class Trainer(Generic[BatchT]):
         """Restore the weights of the best evaluation; without a monitored score, they are the last ones."""
         if self.best is not None:
             copy_into(self.model, self.best)
-
-    # --------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> Snapshot:
         """Everything that :meth:`load_state_dict` needs to resume bit for bit."""

@@ -67,8 +67,6 @@ class Parallel:
         """Whether each rank holds only a part of each weight."""
         return self.mode == "fsdp" and self.num_ranks > 1
 
-    # ---------------------------------------------------------------------------------------- model and optimizer
-
     def prepare(self, model: nn.Module) -> None:
         """Move ``model`` to :attr:`device`, give every rank the weights of rank 0, and for ``fsdp`` shard it in place.
 
@@ -106,8 +104,6 @@ class Parallel:
             with self.explained():
                 return unsharded_copy(model, keep=self.is_first)
         return model if self.is_first else None
-
-    # ------------------------------------------------------------------------------------------------------- a step
 
     def begin_micro_batch(self, model: nn.Module, *, last: bool) -> None:
         """Call before the forward pass of a micro-batch: sharded gradients are summed only in the ``last`` one."""
@@ -156,8 +152,6 @@ class Parallel:
         total = get_total_norm(gradients)
         return total.full_tensor() if self.is_sharded else total  # type: ignore[attr-defined]
 
-    # ------------------------------------------------------------------------------------------------ plain values
-
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, in order, on every rank; anything that can be pickled."""
         if self.num_ranks == 1:
@@ -201,8 +195,6 @@ class Parallel:
             shared[name] = tensors[name].contiguous() if self.is_first else torch.empty(shape, dtype=dtype)
             dist.broadcast(shared[name].view(-1).view(torch.uint8), 0)
         return shared
-
-    # --------------------------------------------------------------------------------------------------- the end
 
     @contextmanager
     def explained(self) -> Iterator[None]:
