@@ -46,7 +46,7 @@ class Kind:
     """A kind of task: its model and the targets of its rows.
 
     of_tokens: the targets belong to tokens, not rows. width: sequences of a row.
-    same_length: no padding, because transformers' span loss also normalises over padded positions and bertkit's does
+    same_length: no padding, because transformers' span loss also normalizes over padded positions and bertkit's does
         not.
     """
 

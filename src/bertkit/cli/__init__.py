@@ -57,7 +57,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Prepare": {
         "vocab": "learn a WordPiece vocabulary from text",
-        "prepare": "tokenise text into a token store; resumable",
+        "prepare": "tokenize text into a token store; resumable",
     },
     "Train": {
         "pretrain": "train a BERT of your own on a token store; resumable",

@@ -39,7 +39,7 @@ def prepare(
     resume: Annotated[bool, Parameter(help="Continue after the finished shards of the same command.")] = True,
     common: Common = Common(),
 ) -> None:
-    r"""Tokenise a corpus once, for pre-training.
+    r"""Tokenize a corpus once, for pre-training.
 
     OUT becomes a token store for 'bertkit pretrain'; 'bertkit inspect' shows it.
     In plain text, blank lines separate documents. The store is Parquet, readable

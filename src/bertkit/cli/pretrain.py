@@ -119,9 +119,9 @@ def _report(result: PretrainResult, *, as_json: bool) -> None:
         return
     write_line(f"{result.progression.step:,} steps; the model is in {result.model}")
     if result.new_parts:
-        write_line(f"  new parts, randomly initialised: {', '.join(result.new_parts)}")
+        write_line(f"  new parts, randomly initialized: {', '.join(result.new_parts)}")
     if result.num_new_words:
-        write_line(f"  new words, initialised as the mean of their pieces: {result.num_new_words:,}")
+        write_line(f"  new words, initialized as the mean of their pieces: {result.num_new_words:,}")
     for name, value in {**losses, **result.scores, "unigram_entropy": result.unigram_entropy}.items():
         write_line(f"  {name:<24} {value:.4f}")
     if speed := result.speed:

@@ -18,7 +18,7 @@ from bertkit.ragged import GroupSet, Ragged
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.task import ChoiceExample
 
-#: Questions that are tokenised and sorted by length together.
+#: Questions that are tokenized and sorted by length together.
 WINDOW = WindowSize(items=512, first=32, characters=8_000_000)
 
 #: A question as a caller may pass it, and what is returned for it.

@@ -63,7 +63,7 @@ def say(message: str = "") -> None:
 def progress(items: Iterable[T], *, label: str, unit: str = "items") -> Iterator[T]:
     """Yield ``items`` unchanged and lazily, and show progress: only a count if they have no length.
 
-    ``label`` says what is being done (``"tokenising"``), ``unit`` what is counted, plural.
+    ``label`` says what is being done (``"tokenizing"``), ``unit`` what is counted, plural.
     """
     total = len(items) if isinstance(items, Sized) else None
     with Progress(total, label=label, unit=unit) as shown:

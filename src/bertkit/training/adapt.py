@@ -50,7 +50,7 @@ from bertkit.training.trainer.loop_options import WITH_RESUME
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
-#: Up to this much text, one process tokenises faster than several start.
+#: Up to this much text, one process tokenizes faster than several start.
 ONE_PROCESS_BYTES = 5_000_000
 
 

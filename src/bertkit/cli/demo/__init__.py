@@ -29,7 +29,7 @@ def demo(
     TF-IDF with a linear model, some predictions, and what to try next. Takes two
     or three minutes on two processor cores.
 
-    With --pretrain, learns a vocabulary from the same documentation, tokenises it,
+    With --pretrain, learns a vocabulary from the same documentation, tokenizes it,
     and trains a small encoder for three minutes to guess masked words.
 
     For example:

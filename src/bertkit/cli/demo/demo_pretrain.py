@@ -96,7 +96,7 @@ def show(out: Path, size: Size, common: Common) -> None:
     paragraphs = (paragraph for document in train for paragraph in document.paragraphs)
     tokenizer = learn_tokenizer(out / "tokenizer", paragraphs, size.vocabulary)
     say(f"     {len(tokenizer):,} tokens: {out / 'tokenizer'}")
-    say("3/5  tokenising the text once, like 'bertkit prepare'")
+    say("3/5  tokenizing the text once, like 'bertkit prepare'")
     prepare(text / "held-out.txt", tokenizer, out / "held-out-store", workers=1)
     num_tokens = prepare(text / "train.txt", tokenizer, out / "store", workers=1).counts.num_tokens
     say(f"     {num_tokens:,} tokens: {out / 'store'}")

@@ -190,7 +190,7 @@ class _Meter:
 
 
 def _size_and_time(source: Source) -> tuple[int | None, int | None]:
-    """Bytes and modification time (ns) of a file, by which a corpus is recognised; None for what cannot be read."""
+    """Bytes and modification time (ns) of a file, by which a corpus is recognized; None for what cannot be read."""
     try:
         stat = source.path.stat() if source.path is not None else None
     except OSError:  # read_documents will report or skip it

@@ -22,7 +22,7 @@ class SeedResult:
     best_epoch, epochs: the kept epoch and the number of epochs, counted from 1.
     train_loss: mean over the last epoch. label_entropy: the loss of always answering with the label frequencies.
     dead: ``train_loss`` is not 2 % below ``label_entropy``, so nothing was learned.
-    seconds: time in training steps, without evaluation, reading and tokenisation.
+    seconds: time in training steps, without evaluation, reading and tokenization.
     interval: 95 % bootstrap interval of the main metric over dev examples; None for kinds of task without one.
     remarks: what a reader should know beside the scores, for example that all predictions are the same.
     """

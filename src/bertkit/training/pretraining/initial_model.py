@@ -37,7 +37,7 @@ class NewWords:
 
     ``bertkit vocab CORPUS --extend BASE`` keeps the ids of all tokens and puts new words in the places of
     ``[unusedN]``, then after the last id. A model continues with such a tokenizer once each new word has a row of
-    weights, initialised with the mean of the rows of its pieces.
+    weights, initialized with the mean of the rows of its pieces.
 
     base_size, size: tokens of the base and of the extended tokenizer.
     pieces: for the id of each new token, in order, the ids of the pieces that the base splits it into, at least one.
@@ -58,7 +58,7 @@ class NewWords:
         unknown = f" ({self.num_unknown:,} of them [UNK])" if self.num_unknown else ""
         return (
             f"{len(self):,} new words, {self.num_in_unused_places:,} in the places of [unusedN] and "
-            f"{len(self) - self.num_in_unused_places:,} after the last token; each is initialised with the mean of the "
+            f"{len(self) - self.num_in_unused_places:,} after the last token; each is initialized with the mean of the "
             f"rows of its pieces{unknown}"
         )
 
@@ -166,10 +166,10 @@ class Start:
 
     source: the checkpoint, as given; None for new weights or a model in memory.
     sha256: of the checkpoint's weights.
-    new_parts: parts of the model that the checkpoint lacks, randomly initialised.
+    new_parts: parts of the model that the checkpoint lacks, randomly initialized.
     untrained: parts that get no gradient from the objective.
     shape: the config of the model.
-    new_words: number and initialisation of the words that the store's tokenizer adds to the checkpoint's.
+    new_words: number and initialization of the words that the store's tokenizer adds to the checkpoint's.
     """
 
     source: str | None
@@ -204,7 +204,7 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
         new_words = _new_words(path, store)
         network, new_parts = _from_checkpoint(path, seed=config.seed)
         source, sha256 = str(model), model_hash(path)
-        say(f"continuing from {source}" + (f"; newly initialised: {', '.join(new_parts)}" if new_parts else ""))
+        say(f"continuing from {source}" + (f"; newly initialized: {', '.join(new_parts)}" if new_parts else ""))
         if new_words is not None:
             say(f"the tokenizer of {store.path} has {new_words}")
             # A checkpoint may have a few more rows than its tokenizer has tokens. One with fewer is refused later.
@@ -226,7 +226,7 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
 
 
 def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> None:
-    """Initialise the output bias with token frequencies. A model may have more rows than the tokenizer has tokens."""
+    """Initialize the output bias with token frequencies. A model may have more rows than the tokenizer has tokens."""
     bias, logits = network.cls.predictions.bias, torch.from_numpy(unigram_logits(store))
     if len(bias) >= len(logits):  # otherwise the sizes are refused later
         with torch.no_grad():
@@ -234,7 +234,7 @@ def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> N
 
 
 def _begin_with_cooccurrences(network: BertForPreTraining, store: TokenStore, seed: int) -> None:
-    """Initialise the directions of the word embeddings from co-occurrences; their lengths stay random."""
+    """Initialize the directions of the word embeddings from co-occurrences; their lengths stay random."""
     table = network.bert.embeddings.word_embeddings.weight
     if len(table) < store.manifest.tokenizer.num_tokens:
         return  # the sizes are refused later

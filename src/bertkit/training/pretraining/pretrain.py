@@ -110,7 +110,7 @@ def pretrain(
             returned if it has finished.
         config: see :class:`PretrainConfig`.
         model: a config, for new weights drawn from ``config.seed``; or a checkpoint or a model in memory, for continued
-            pre-training. A checkpoint's missing heads are newly initialised. A model in memory is trained in place,
+            pre-training. A checkpoint's missing heads are newly initialized. A model in memory is trained in place,
             moved to ``device`` and left with ``config.gradient_checkpointing``; if ``config.dropout`` differs from its
             own, a copy is trained instead.
         dev: held-out text, scored after each epoch or every ``config.eval_every_steps`` steps, and at the end.

@@ -5,7 +5,7 @@ co-occurrences takes seconds where a masked LM takes hours to learn as much abou
 within a window, weighted by distance, become positive pointwise mutual information with smoothed contexts, and a
 truncated SVD of that matrix gives the embeddings a new model can start from (Levy & Goldberg 2014; Levy, Goldberg &
 Dagan 2015, with their settings: contexts to the power of 0.75, square roots of the singular values). Deviations:
-contexts are the most frequent tokens only, as many as memory allows; the SVD is randomised (Halko et al. 2011); the
+contexts are the most frequent tokens only, as many as memory allows; the SVD is randomized (Halko et al. 2011); the
 mean is subtracted and every vector has length 1.
 """
 
@@ -28,7 +28,7 @@ WINDOW = 8
 #: Maximum entries of the pair table, 4 bytes each: all pairs of a vocabulary of 11,585.
 MAX_ENTRIES = 1 << 27
 _SMOOTHING = 0.75
-#: Extra dimensions and power iterations of the randomised SVD.
+#: Extra dimensions and power iterations of the randomized SVD.
 _OVERSAMPLING, _ROUNDS = 24, 3
 #: Rows of the pair table processed at a time.
 _BLOCK = 1024

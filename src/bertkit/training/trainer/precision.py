@@ -1,7 +1,7 @@
 """Number formats of the forward and backward pass: fp32, bf16, fp16 (Micikevicius et al. 2018).
 
 Weights, gradients and the optimizer's state stay fp32. ``torch.autocast`` runs matrix products in the half format and
-keeps normalisation, softmax and losses in fp32 or with fp32 sums.
+keeps normalization, softmax and losses in fp32 or with fp32 sums.
 
 fp16 has no numbers between 0 and 6e-8, so the loss is multiplied by a scale before the backward pass and the gradients
 are divided by it. The scale follows ``torch.amp.GradScaler``: halved when a gradient overflows, and that step is

@@ -58,7 +58,7 @@ def test_contexts_are_the_most_frequent_where_memory_is_short(stores, monkeypatc
 
 
 def test_vectors_are_those_of_an_exact_decomposition(stores) -> None:
-    """What a sign or a rotation cannot change: the cosines. All dimensions, so that the randomised SVD is exact."""
+    """What a sign or a rotation cannot change: the cosines. All dimensions, so that the randomized SVD is exact."""
     counts = plain_counts(stores[0])
     seen = counts.any(1)
     left, singular, _ = np.linalg.svd(plain_information(counts))

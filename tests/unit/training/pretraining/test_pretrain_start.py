@@ -80,7 +80,7 @@ def test_what_is_there_is_kept(stores, saved, capsys, cls, options, new) -> None
             assert all(torch.equal(mine[name], value) for name, value in theirs.state_dict().items())
     said = capsys.readouterr().err
     assert all(part in said for part in new)
-    assert ("newly initialised" in said) == bool(new)
+    assert ("newly initialized" in said) == bool(new)
 
 
 def test_a_run_from_an_encoder_says_in_its_summary_what_was_new(stores, saved, tmp_path) -> None:

@@ -238,7 +238,7 @@ def test_the_commands(text, base, tmp_path, capsys) -> None:
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert "has 5 new words, 3 in the places of [unusedN] and 2 after the last token" in err
-    assert "new words, initialised as the mean of their pieces: 5" in out
+    assert "new words, initialized as the mean of their pieces: 5" in out
     assert main([*command, "-q", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_new_words"] == 5
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
