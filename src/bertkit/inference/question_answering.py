@@ -130,10 +130,7 @@ class QuestionAnsweringPipeline(Pipeline):
             return windows.rows, answers
 
         request = request_of(given, _read, "question", one=isinstance(given, Mapping | Asked) or _is_example(given))
-        size, unit = QUESTIONS, "questions"
-        return self._answer(
-            request, windows_of, _logits, lambda one: len(one.context), progress=progress, size=size, unit=unit
-        )
+        return self._answer(request, windows_of, _logits, _size, progress=progress, size=QUESTIONS, unit="questions")
 
     def _read_refusal(self, possible: bool | None, threshold: float | None) -> tuple[bool, float]:
         """Whether "no answer" is possible, and by how much it must win."""
@@ -178,6 +175,10 @@ def _logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
     starts, ends = to_numpy(out.start_logits, "start logits"), to_numpy(out.end_logits, "end logits")
     both = np.stack([starts, ends], axis=1)
     return [both[start:end] for start, end in batch.layout.spans()]
+
+
+def _size(asked: Asked) -> int:
+    return len(asked.context)
 
 
 def _present(

@@ -234,9 +234,8 @@ def convert_by_vocab(vocab: Mapping[Key, Value], items: Iterable[Key]) -> list[V
     try:
         return [vocab[item] for item in items]
     except KeyError as error:
-        raise InputError(
-            f"{error.args[0]!r} is not in the vocabulary of {len(vocab):,} entries; tokenize the text first"
-        ) from None
+        hint = "; tokenize the text first" if isinstance(error.args[0], str) else ""
+        raise InputError(f"{error.args[0]!r} is not in the vocabulary of {len(vocab):,} entries{hint}") from None
 
 
 class FullTokenizer:
