@@ -1,7 +1,7 @@
 # make demo       create .venv and run the main job on text that ships with Python
 # make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests
 # make setup      create the environment only
-# make check      the fast part of make test
+# make check      the fast part of make test: about a minute
 # make same       compare with the first release, run side by side; some minutes
 # make campaign   the long-running tests
 PYTHON ?= python3
@@ -43,7 +43,7 @@ imports: setup
 	$(BIN)/lint-imports
 
 check: lint types imports
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not campaign and not slow" tests/unit
 
 tests: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2

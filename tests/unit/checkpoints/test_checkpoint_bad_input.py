@@ -337,6 +337,7 @@ except bertkit.CheckpointError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     "sizes",
@@ -354,6 +355,7 @@ def test_absurd_sizes_take_no_memory(sizes: dict[str, int], folder: Path) -> Non
     assert ran.stdout.strip() == "refused", ran.stderr
 
 
+@pytest.mark.slow
 def test_a_header_that_claims_the_world_takes_no_memory(folder: Path) -> None:
     """Shapes and file agree (it is sparse), only the config does not: 1 TiB must not be allocated."""
     header = json.dumps(

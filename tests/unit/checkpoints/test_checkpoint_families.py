@@ -63,6 +63,7 @@ def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
 def test_what_a_pre_trained_file_gives(family: str, tmp_path: Path) -> None:
     folder = saved(family, "BertForMaskedLM", tmp_path)
     model = load("BertForMaskedLM", folder)

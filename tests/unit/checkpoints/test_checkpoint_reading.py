@@ -139,6 +139,7 @@ def test_the_place_of_a_bad_value_is_named(row: int, kind: torch.dtype, folder: 
             read(folder, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["F16", "BF16", "F32", "F64"])
 def test_finite_against_torch(dtype: str) -> None:
     """All 65,536 half-precision values, and the edges of the others, one by one."""

@@ -59,6 +59,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
+@pytest.mark.slow
 def test_a_pickle_is_converted_only_when_trusted(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"is a pickle.*--trust-pickle"):
         convert(folder, tmp_path / "new")
@@ -83,6 +84,7 @@ def test_what_a_message_advises_to_convert_is_converted(suffix: str, folder: Pat
     assert find_pickles(file) == (file,)
 
 
+@pytest.mark.slow
 def test_code_in_a_pickle_does_not_run(folder: Path, tmp_path: Path) -> None:
     bomb = Bomb(tmp_path / "ran")
     torch.save({"a": torch.ones(2), "b": bomb}, folder / "pytorch_model.bin")
@@ -128,6 +130,7 @@ def test_a_process_that_dies_is_told(folder: Path, tmp_path: Path, monkeypatch: 
         unpickle((folder / "pytorch_model.bin",), tmp_path)
 
 
+@pytest.mark.slow
 def test_shards_nested_and_spread_over_gpus(folder: Path, tmp_path: Path) -> None:
     tensors = torch.load(folder / "pytorch_model.bin", weights_only=True)
     names = sorted(name for name in tensors if "decoder" not in name)

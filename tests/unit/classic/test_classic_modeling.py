@@ -30,6 +30,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny(tmp_path_factory.mktemp("tiny"), bertkit.BertForPreTraining)
 
 
+@pytest.mark.slow
 def test_a_run_gives_what_transformers_gives(tiny: Path) -> None:
     from transformers import BertModel as Peer
 

@@ -50,6 +50,7 @@ def help_page(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_can_be_pasted(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """At 80 columns: no line is broken without a backslash, none ends in prose, and the parser takes all of them."""
@@ -78,6 +79,7 @@ def test_help_fits_and_is_not_wrapped_twice(
             assert len(line.rstrip()) + 1 + len(after.split()[0]) > 80, (line, after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_all_options_are_on_the_second_screen(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -265,6 +267,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "code", "told"),
     [

@@ -34,6 +34,7 @@ def corpus(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_learns_saves_and_measures_beside_others(
     corpus: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +60,7 @@ def test_learns_saves_and_measures_beside_others(
     assert "pieces per word" in out
 
 
+@pytest.mark.slow
 def test_shards_in_any_order_give_the_same_vocabulary(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +74,7 @@ def test_shards_in_any_order_give_the_same_vocabulary(
     assert (tmp_path / "whole/vocab.txt").read_bytes() == (tmp_path / "parts/vocab.txt").read_bytes()
 
 
+@pytest.mark.slow
 def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, error = run(
         capsys, corpus, "--extend", vocab_file(shared, "uncased"), "--out", tmp_path / "more", "--held-out", 0
@@ -122,6 +125,7 @@ def test_mistakes(
     assert message in error
 
 
+@pytest.mark.slow
 def test_a_tokenizer_is_not_overwritten_unless_that_is_asked_for(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +166,7 @@ def test_a_folder_that_cannot_be_written_is_noticed_first(tmp_path: Path, capsys
     assert f"{tmp_path} is read-only, or not yours to write to" in error
 
 
+@pytest.mark.slow
 def test_fewer_tokens_than_asked_for_are_explained(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +185,7 @@ def test_fewer_tokens_than_asked_for_are_explained(
     assert (json.loads(out)["size"], json.loads(out)["fewer_because"]) == (1500, None)
 
 
+@pytest.mark.slow
 def test_memory_is_shared_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _shared_out(None, None) == _shared_out(None, "near") == (4 << 30, None)
     assert _shared_out("1GB", None) == (1 << 30, None)

@@ -93,6 +93,7 @@ def training_pipe(folder: Path, task: str, model_class: Any) -> Any:
     return pipeline(task, model=model, tokenizer=BertTokenizer.from_pretrained(path), device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification", "token-classification"])
 def test_no_dropout_gets_into_a_model_in_training_mode(
     task: str, tmp_path: Path, threads: None, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +127,7 @@ def compare(found: list[Any], expected: list[Any]) -> None:
         assert [item["score"] for item in ours] == pytest.approx([item["score"] for item in theirs], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_callers_on_several_threads_share_one_pipeline(
     tmp_path: Path, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

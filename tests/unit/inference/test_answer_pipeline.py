@@ -176,6 +176,7 @@ def test_a_model_that_trains_goes_on_training(folder: Path) -> None:
         pipe(ASKED)
 
 
+@pytest.mark.slow
 def test_windows_and_logits_are_those_of_transformers(minilm: Path, shared: Path, tmp_path: Path) -> None:
     """Windows by the overlap that the same step gives, padded logits, and the best span of each window by hand."""
     import transformers

@@ -122,6 +122,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_text(model: Path, tmp_path: P
     assert [row["text"] for row in predicted(model, tmp_path / "in.txt")] == ["good", "bad"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
 @pytest.mark.parametrize("kind", [".txt", ".csv"])
 def test_damaged_compressed_files(model: Path, tmp_path: Path, suffix: str, pack: Any, kind: str) -> None:
@@ -147,6 +148,7 @@ def test_one_process_at_a_time_writes_an_output(model: Path, tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl"]
 
 
+@pytest.mark.slow
 def test_two_commands_at_once_lose_no_row(model: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("".join(f"good film {n}\n" for n in range(3000)), encoding="utf-8")

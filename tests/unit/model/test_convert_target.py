@@ -38,6 +38,7 @@ def slow_conversion(target: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) -> None:
     process = slow_conversion(tmp_path / "out")
     assert any(path.name == "model.safetensors" for path in tmp_path.rglob("*"))  # control: half a result
@@ -51,6 +52,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) ->
     assert BertModel.from_pretrained(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_several_at_once_to_one_target(tmp_path: Path) -> None:
     """One of them makes it, the others say why not."""
     command = [sys.executable, "-m", "bertkit", "convert", str(GOLDEN / "original"), str(tmp_path / "out")]

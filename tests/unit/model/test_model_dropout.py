@@ -82,6 +82,7 @@ def attend_some(qkv, layout, p):
     return attend_bucketed(qkv, layout, p, ChosenRows.first_and(rows, layout))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attend", [*KERNELS, attend_some])
 def test_gradient_of_attention_with_dropout(attend):
     """Against finite differences, with the same mask each time; the filled-up places of buckets take no part."""

@@ -38,6 +38,7 @@ def after_four_steps(name: str, folder: Path) -> Trainer[Batch]:
     return trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(name: str, tmp_path: Path) -> None:
     whole = make_trainer(name, 9)
@@ -62,6 +63,7 @@ def test_without_its_state_the_resumed_run_is_another(name: str, tmp_path: Path)
     assert not all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_it_learns(name: str) -> None:
     model = no_dropout()

@@ -166,6 +166,7 @@ def test_on_a_terminal_there_is_one_bar_on_stderr() -> None:
     assert "evaluating" not in shown  # one bar at a time
 
 
+@pytest.mark.slow
 def test_a_long_inner_work_takes_the_terminal_and_gives_it_back() -> None:
     _, shown = on_a_terminal(BAR.replace("EVALUATED", "40"))
     assert shown.index("training") < shown.index("evaluating") < shown.index("30/30")
@@ -189,6 +190,7 @@ for number in work("second"):
 """
 
 
+@pytest.mark.slow
 def test_an_iterator_that_is_not_exhausted_does_not_hide_later_bars() -> None:
     _, shown = on_a_terminal(ABANDONED)
     assert shown.index("first") < shown.index("second")

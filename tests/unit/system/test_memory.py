@@ -26,6 +26,7 @@ def test_other_errors_pass(error: Exception) -> None:
     assert caught.value is error
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_address_space() -> None:
     code = """
 import resource, torch

@@ -39,6 +39,7 @@ def results(tasks: list[int], *, room: int) -> list[int]:
     return list(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 5, 1000])
 def test_results_come_in_the_order_of_the_tasks(room: int) -> None:
     assert results(list(range(10)), room=room) == list(range(0, 20, 2))
@@ -67,6 +68,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_workers_that_learn_a_vocabulary_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "learn.py"

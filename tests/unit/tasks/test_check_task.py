@@ -18,6 +18,7 @@ from bertkit.tasks.tokens.battery import TokenBattery
 DATA = {"swag": "codah", "codah": "codah", "arc": "arc/arc_easy", "squad": "squad", "squad2": "squad"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["swag", "arc", "squad", pytest.param("squad2", marks=pytest.mark.campaign)])
 def test_battery_on_real_data(name: str, shared: Path) -> None:
     passed = check_task(get_task(name), shared / "data" / DATA[name])

@@ -157,6 +157,7 @@ def test_truncation_windows_and_padding(saved: tuple[str, Any, Path]) -> None:
     assert ("token_type_ids" in ours("a")) == (family == "albert")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["albert", "xlm-roberta", "camembert"])
 def test_transformers_reads_the_same_from_a_model_file(shared: Path, tmp_path: Path, family: str) -> None:
     """Its own reader, by way of the ``sentencepiece`` package; ALBERT's numbers with a comma apart."""
@@ -171,6 +172,7 @@ def test_transformers_reads_the_same_from_a_model_file(shared: Path, tmp_path: P
         assert ours(text).input_ids == peer(text).input_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["DistilBertTokenizer", "ElectraTokenizer", "BertTokenizer", "MobileBertTokenizer"])
 def test_word_piece_classes(shared: Path, tmp_path: Path, name: str) -> None:
     BertTokenizer(vocab_file(shared, "uncased")).save_pretrained(tmp_path)

@@ -26,6 +26,7 @@ def made(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pytest.
     return lambda **settings: small(request.param, shared, folder, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_long_texts(made: Any, unit: str) -> None:
     """Time is linear, or nearly so: a quadratic step would take hours."""
@@ -36,6 +37,7 @@ def test_long_texts(made: Any, unit: str) -> None:
     assert ids.num_tokens_before[1] == len(tokenizer("a").input_ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrow_chars", [0, 10**9])
 def test_results_do_not_depend_on_what_was_seen_before(
     made: Any, monkeypatch: pytest.MonkeyPatch, arrow_chars: int

@@ -96,6 +96,7 @@ def test_a_real_folder_with_a_config(shared: Path) -> None:
     assert ours.clean_up_tokenization_spaces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", ["all", "vocab.txt", "tokenizer.json"])
 @pytest.mark.parametrize(
     "settings",
@@ -130,6 +131,7 @@ def test_round_trip(shared: Path, tmp_path: Path, settings: dict[str, Any], file
     assert again.model_max_length == peer.model_max_length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"lstrip": True, "rstrip": True}, {"normalized": True}, {"single_word": True}])
 def test_added_tokens(shared: Path, tmp_path: Path, flags: dict[str, bool]) -> None:
     """Entity markers and the like: beyond the vocabulary, with every way of being found."""

@@ -51,6 +51,7 @@ def tokenizer(shared: Path) -> BertTokenizer:
     return BertTokenizer(vocab_file(shared, "uncased"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
 def test_ten_million_characters(tokenizer: BertTokenizer, kind: str) -> None:
     """Time is linear: a quadratic step anywhere would take days, not seconds."""
@@ -63,10 +64,12 @@ def test_ten_million_characters(tokenizer: BertTokenizer, kind: str) -> None:
     assert time.monotonic() - started < 300
 
 
+@pytest.mark.slow
 def test_a_million_marks_that_change_places_and_stay(tokenizer: BertTokenizer) -> None:
     assert tokenizer.encode_ragged(["\u302e\u1baa" * 500_000]).ids.tolist() == [101, 100, 102]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a word", "marks", "marks out of order", "surrogates"])
 def test_ten_million_characters_with_offsets(tokenizer: BertTokenizer, kind: str) -> None:
     unit, count = LONG[kind]
@@ -76,6 +79,7 @@ def test_ten_million_characters_with_offsets(tokenizer: BertTokenizer, kind: str
     assert encoded.offset_mapping[1] == ((0, TEN_MILLION) if count else (0, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
 def test_the_reference_is_linear(shared: Path, kind: str) -> None:
     unit, count = LONG[kind]
@@ -216,6 +220,7 @@ def test_results_do_not_depend_on_what_was_seen_before(
     assert max(map(len, new), default=0) <= 6
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text in which no word ever comes back."""
     monkeypatch.setattr(chunks, "MAX_CHUNKS", 5000)
@@ -244,6 +249,7 @@ def test_an_interrupted_call_leaves_nothing_half_done(shared: Path) -> None:
     assert tokenizer.encode_ragged(texts).ids.tolist() == other.encode_ragged(texts).ids.tolist()
 
 
+@pytest.mark.slow
 def test_threads_share_a_tokenizer(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "MAX_CHUNKS", 500)
     monkeypatch.setattr(chunks, "BATCH_CHARS", 200)

@@ -113,6 +113,7 @@ def test_missing_files_are_noticed_before_anything_is_read(tmp_path: Path) -> No
         read_documents(tmp_path / "nowhere.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 def test_damaged_archives(suffix: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     text = b"".join(b"line %d\n\n" % number for number in range(150_000))

@@ -62,6 +62,7 @@ def test_every_packing(suffix: str, content: str, packing: str, tmp_path: Path) 
     assert not report.skipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", PACKERS)
 def test_pipes(packing: str, tmp_path: Path) -> None:
     """What ``prepare <(zcat ...)`` gives: a name that can be read once, from beginning to end, and has no position."""
@@ -206,6 +207,7 @@ def test_real_text(shared: Path) -> None:
         assert numbered[first - 1].strip() == document.sentences[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_how_much_of_a_file_was_read(tmp_path: Path, suffix: str) -> None:
     """Bytes of the file as it lies on the disk, compressed or not: part of them on the way, all of them at the end."""

@@ -150,6 +150,7 @@ def test_bad_xml(content: str, message: str, tmp_path: Path) -> None:
     assert dict(report.skipped) == {"bad XML": 1}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_dump(tmp_path: Path) -> None:
     peaks = []
     for pages in (60, 240):
@@ -188,6 +189,7 @@ def test_a_page_of_openings_that_are_never_closed(opening: str, tmp_path: Path) 
     assert time.monotonic() - began < 10, "each of them makes the parser read to the end"
 
 
+@pytest.mark.slow
 def test_a_large_page_with_a_few_unclosed_openings_is_read() -> None:
     well_formed = "{{a|[[b]]}}Text.<ref name=a>x</ref><br><ref/>\n{|\n|a\n|}\n<math>{{</math><!-- {{ -->\n"
     unclosed = "It has [[a link and <small>a tag.\n"

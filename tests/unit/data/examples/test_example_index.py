@@ -33,6 +33,7 @@ corpora = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_si
 )
 
 
+@pytest.mark.slow
 @given(corpora, st.sampled_from(OBJECTIVES), st.integers(5, 60), st.sampled_from([0.0, 0.5]), st.integers(1, 12))
 @settings(max_examples=150, deadline=None)
 def test_blocks_make_no_difference(

@@ -86,6 +86,7 @@ def reference(ids: list[int], special: list[bool], key: int, masking: Masking) -
 sizes = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(
     sizes, st.sampled_from(UNITS), st.sampled_from([0.05, 0.15, 0.9]), st.sampled_from([None, 1, 7]), st.integers(0, 99)
 )
@@ -134,6 +135,7 @@ def test_shares_are_those_of_the_paper(unit: Any) -> None:
     assert ((drawn[6:] - expected) ** 2 / expected).sum() < 505  # chi-squared, 393 degrees of freedom, p = 0.0001
 
 
+@pytest.mark.slow
 def test_every_position_is_equally_likely() -> None:
     rows = Rows([(62, 63)] * 4000)
     labels = np.array([labels for _, labels in rows.mask(Masking())])

@@ -167,6 +167,7 @@ def make(tokens: ToyTokens, **settings: Any) -> ExampleSpans:
 corpora = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=3, max_size=8)
 
 
+@pytest.mark.slow
 @given(corpora, st.sampled_from(OBJECTIVES), st.integers(5, 60), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 99))
 @settings(max_examples=150, deadline=None)
 def test_index_is_what_the_plain_rules_give(
@@ -255,6 +256,7 @@ def test_unused_sentences_go_back_after_a_random_pair() -> None:
     assert (chunks.stop - chunks.start).sum() > 1.2 * tokens.num_tokens
 
 
+@pytest.mark.slow
 @given(corpora, st.integers(4, 50), st.sampled_from([0.0, 0.5]))
 @settings(max_examples=80, deadline=None)
 def test_full_sentences_lose_no_token(documents: list[list[int]], max_seq_length: int, short: float) -> None:

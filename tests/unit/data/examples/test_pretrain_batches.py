@@ -172,6 +172,7 @@ def test_even_micro_batches_are_others() -> None:
     assert split_by_budget([0, 1, 2, 3], [4, 4, 4, 4], 12) == [[0, 1], [2, 3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_any_number_of_workers_gives_one_stream(objective: Any) -> None:
     steps = range(0, 2 * make().steps_per_epoch, 4)
@@ -219,6 +220,7 @@ def test_masks_and_pairs_change_with_the_epoch_and_the_seed() -> None:
 # ------------------------------------------------------------------------------------------------- the real store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_token_store_gives_the_same_batches(tmp_path: Path, objective: Any) -> None:
     folder = write_store(TOKENS, tmp_path / "store", documents_a_group=7, groups_a_shard=4)
@@ -236,6 +238,7 @@ def test_a_token_store_gives_the_same_batches(tmp_path: Path, objective: Any) ->
 # ------------------------------------------------------------------------------------------------------- the model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_model_learns_from_the_batches(objective: Any) -> None:
     torch.manual_seed(0)

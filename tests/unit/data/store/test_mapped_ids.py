@@ -268,6 +268,7 @@ def test_a_disk_that_fills_up_while_it_is_written(store: Path, cache: Path) -> N
     assert not [path for path in (*store.iterdir(), *cache.rglob("*")) if path.suffix in (".tmp", ".ids")]
 
 
+@pytest.mark.slow
 def test_several_processes_write_it_once(store: Path) -> None:
     """All of them come to the lock before the first may have it."""
     with (store / f".{NAME}.lock").open("w") as lock:

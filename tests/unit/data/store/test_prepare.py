@@ -62,6 +62,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sentences", ["split", "line"])
 def test_the_store_is_the_corpus(corpus: Path, vocabulary: Path, tokenizer: BertTokenizer, tmp_path: Path, sentences):
     manifest = prepare(corpus, tokenizer, tmp_path / "s", sentences=sentences, workers=1, **SMALL)
@@ -80,6 +81,7 @@ def test_the_store_is_the_corpus(corpus: Path, vocabulary: Path, tokenizer: Bert
     assert manifest.counts.text_bytes == sum(len(sentence.encode()) + 1 for sentence in whole)
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_workers(corpus: Path, tokenizer: BertTokenizer, store: Path, tmp_path: Path):
     tokenizer.encode_ragged(["warm", "words", "change", "nothing"])
     prepare(corpus, tokenizer, tmp_path / "three", workers=3, **SMALL)
@@ -172,6 +174,7 @@ def kills(corpus: Path, tokenizer: BertTokenizer, store: Path, tmp_path: Path, *
     assert all((out / name).read_bytes() == expected[name] for name in names)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on(corpus: Path, tokenizer: BertTokenizer, store: Path, tmp_path: Path) -> None:
     kills(corpus, tokenizer, store, tmp_path, number=3, workers=1)
 
@@ -211,6 +214,7 @@ def test_histogram_of_known_lengths() -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_store_and_tells_of_it(corpus: Path, vocabulary: Path, tmp_path: Path, capsys) -> None:
     command(
         str(corpus),
@@ -251,6 +255,7 @@ def repetitive(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dedup", ["exact", "near"])
 def test_duplicates_are_left_out_and_told_of(
     repetitive: Path, tokenizer: BertTokenizer, tmp_path: Path, capsys, dedup: Any
@@ -278,6 +283,7 @@ def test_duplicates_are_left_out_and_told_of(
         TokenStore(path.parent)
 
 
+@pytest.mark.slow
 def test_duplicates_of_a_stopped_preparation(
     repetitive: Path, tokenizer: BertTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

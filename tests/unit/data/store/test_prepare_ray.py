@@ -16,6 +16,8 @@ from bertkit.errors import ConfigError, DataError, MissingExtraError
 from bertkit.tokenization import BertTokenizer
 from pretrain_helpers import SPECIALS
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["one", "two", "three", "go", "##es", "home", ",", ".", "river"]
 SMALL: dict[str, Any] = {"chunk_chars": 3000, "shard_text_bytes": 5000, "sentences": "line"}
 

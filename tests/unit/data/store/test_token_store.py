@@ -108,6 +108,7 @@ DOCUMENT = st.lists(SENTENCE, min_size=1, max_size=4)
 CHUNKS = st.lists(st.lists(DOCUMENT, min_size=1, max_size=4), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(CHUNKS, st.integers(1, 200), st.sampled_from([0, 50, 1 << 20]))
 def test_what_was_written_comes_back(tmp_path_factory, chunks, shard_text_bytes, cache_bytes):

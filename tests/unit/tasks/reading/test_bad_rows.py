@@ -124,6 +124,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         load_split(SST2, tmp_path / "dev.parquet", "dev")
 
 
+@pytest.mark.slow
 def test_a_field_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "train.csv"
     long = "x" * 300_000  # over the csv module's own limit, a legitimate text
@@ -184,6 +185,7 @@ def test_skipping_does_not_skip_what_spoils_the_rest(tmp_path: Path) -> None:
         load_split(TWEETS, file, "train", on_error="ignore")
 
 
+@pytest.mark.slow
 def test_reading_is_linear(tmp_path: Path) -> None:
     """A guard against quadratic time (seconds and minutes apart), not a speed test."""
     file = tmp_path / "train.csv"

@@ -66,6 +66,7 @@ def test_both_versions_of_real_data(shared):
     assert (len(kept), len(kept.skipped)) == (3117, 3275)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [SQUAD, SQUAD2], ids=lambda task: task.name)
 def test_perfect_answers_score_one_and_others_less(shared, task):
     examples = workflow_of(task).read(shared / "data" / "squad", "dev")[:800]

@@ -65,6 +65,7 @@ def with_pandas(name: str, path: Path) -> pd.DataFrame:
     return pd.read_csv(path, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_glue_equals_pandas(name: str, shared: Path) -> None:
     task = TASKS[name]
@@ -99,6 +100,7 @@ def test_imdb_equals_json(shared: Path) -> None:
     assert [(row.text, row.label) for row in rows] == [(record["text"], record["label"]) for record in records]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "split"), COUNTS)
 def test_published_label_counts(name: str, split: str, shared: Path) -> None:
     task = TASKS[name]

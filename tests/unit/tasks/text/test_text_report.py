@@ -83,6 +83,7 @@ def test_report_names_skipped_rows(tmp_path: Path) -> None:
     assert "text column: 'text' (inferred from its name)" in report.render()
 
 
+@pytest.mark.slow
 def test_report_on_real_data(shared: Path) -> None:
     splits = {name: load_split(TASKS["imdb"], shared / "data", name) for name in ("train", "test")}
     report = data_report(TASKS["imdb"], splits)
@@ -132,6 +133,7 @@ def test_task_properties() -> None:
         replace(SST2, raw_labels=("a", "b", "c"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_battery_on_real_data(name: str, shared: Path) -> None:
     assert len(check_task(TASKS[name], shared / "data")) >= 4
@@ -156,6 +158,7 @@ class _Forgiving(TextTask):
         return 0
 
 
+@pytest.mark.slow
 def test_carve_keeps_labels_order_and_duplicates(shared: Path) -> None:
     rows = load_split(TASKS["imdb"], shared / "data", "train")
     stay, out = carve(rows, 0.1, seed=7)
@@ -179,6 +182,7 @@ def test_carve_refuses() -> None:
         carve(rows_of(("a", None)), 0.1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least"), [("cola", 0.05), ("mrpc", 0.80), ("stsb", 0.6), ("rte", 0.5), ("tweets", 0.6)]
 )

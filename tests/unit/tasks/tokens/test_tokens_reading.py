@@ -451,6 +451,7 @@ def test_the_baseline_gives_each_word_its_most_frequent_tag() -> None:
 # ------------------------------------------------------------------------------------------------------- real data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "split", "num_sentences", "num_words", "scheme", "entities"),
     [

@@ -141,6 +141,7 @@ def test_memory_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_any_order_division_and_number_of_workers_give_the_same(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [*islice(read_lines(shared / "data/pretrain_text/wikinews_en.valid.txt.xz"), 1500)]
     one = learn_vocabulary(lines, 2000)
@@ -153,6 +154,7 @@ def test_any_order_division_and_number_of_workers_give_the_same(shared: Path, mo
     assert learn_vocabulary(lines[:-300], 2000) != one
 
 
+@pytest.mark.slow
 def test_as_good_as_the_trainer_of_the_tokenizers_package(shared: Path) -> None:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 

@@ -198,6 +198,7 @@ def test_a_copy_predicts_the_same(fitted: BertClassifier, copier: Any) -> None:
     assert again.get_params() == fitted.get_params()
 
 
+@pytest.mark.slow
 def test_a_pickle_is_read_in_another_process_without_the_start_checkpoint(
     fitted: BertClassifier, tmp_path: Path
 ) -> None:
@@ -214,6 +215,7 @@ def test_the_pickle_holds_no_torch_objects(fitted: BertClassifier) -> None:
     assert not [name for name in names if name == "torch" or name.startswith("torch.")]
 
 
+@pytest.mark.slow
 def test_grid_search_and_cross_validation(start: str) -> None:
     X, y = data(300, 0)
     search = GridSearchCV(quick(start), {"learning_rate": [1e-8, 5e-3]}, cv=2).fit(X, y)
@@ -266,6 +268,7 @@ def checks() -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", checks())
 def test_scikit_learn_checks(check: Any, start: str) -> None:
     check(NumberTexts(start))

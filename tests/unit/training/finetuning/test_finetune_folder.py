@@ -43,6 +43,7 @@ def models(run: Path) -> set[str]:
     return {str(path.parent.relative_to(run)) for path in run.rglob("model.safetensors")}
 
 
+@pytest.mark.slow
 def test_one_model_is_kept_by_default_and_a_run_can_be_pruned(start: Path, data: Path, tmp_path: Path) -> None:
     task, run = csv_task(data), tmp_path / "run"
     every = FinetuneConfig(**SETTINGS, seeds=2, keep="all")
@@ -97,6 +98,7 @@ def test_another_metric_can_choose(start: Path, data: Path, tmp_path: Path) -> N
             finetune(task, data, start, tmp_path / "x", FinetuneConfig(metric_for_best=metric), cache=None)
 
 
+@pytest.mark.slow
 def test_a_run_of_the_first_release_is_not_stopped_early_when_it_goes_on(
     start: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_the_card_says_what_the_hub_reads_and_what_was_decided(start: Path, data
     assert "| class weights | balanced |" in card
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux only")
 @pytest.mark.parametrize("name", [b"caf\xe9", "caf\u00e9".encode()])
 def test_names_that_are_not_utf8_or_not_ascii(name: bytes, start: Path, data: Path, tmp_path: Path) -> None:

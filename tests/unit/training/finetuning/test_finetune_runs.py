@@ -146,6 +146,7 @@ def test_a_grid_is_tried_whole_and_the_best_is_trained(start: Path, data: Path, 
     assert not list((tmp_path / "run").glob("trial-*"))
 
 
+@pytest.mark.slow
 def test_optuna_searches_and_a_stopped_search_goes_on(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_restarts_are_bounded_and_none_is_made_of_a_frozen_encoder(
     assert asked == [(0, False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [1e-9, 3e-3])
 def test_a_run_that_may_be_replaced_ends_at_half_if_it_is_dead(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     train = toy_features(48)
@@ -113,6 +114,7 @@ def told(run: Path) -> dict[str, Any]:
     return {**found, **{name: [{**one, "seconds": 0} for one in found[name]] for name in ("seeds", "replaced")}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dead", [set(), {0}, {1, 4}])
 def test_seeds_added_to_a_finished_run_are_those_of_one_that_had_them_from_the_beginning(
     dead: set[int], start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -203,6 +205,7 @@ def test_a_number_of_seeds_can_be_taken_back_until_one_of_them_is_finished(
     assert not list(run.glob(".*")), "a published file that was there already leaves no second name"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [False, True])
 def test_evaluations_of_a_model_go_when_it_is_replaced(other: bool, start: Path, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

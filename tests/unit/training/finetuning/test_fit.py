@@ -43,6 +43,7 @@ def skewed() -> Ragged:
 # ------------------------------------------------------------------------------------------- whole training
 
 
+@pytest.mark.slow
 def test_fit_learns_and_keeps_the_best_epoch() -> None:
     fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
     assert DEV.labels is not None
@@ -128,6 +129,7 @@ def test_a_run_that_is_stopped_between_evaluations_stays_stopped_when_the_last_i
     assert (done.progression.step, done.progression.best_step) == (12, 8)
 
 
+@pytest.mark.slow
 def test_a_run_stops_early_by_default_and_with_patience_0_it_does_not() -> None:
     """Labels turned round on dev, so that learning is punished."""
     turned = replace(DEV, labels=(np.asarray(DEV.labels) + 1) % 3)
@@ -153,6 +155,7 @@ def test_the_original_protocol_keeps_the_last_weights() -> None:
         toy_config(protocol="original", patience=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_trains_and_is_scored_as_the_saved_model_will_compute(precision: str) -> None:
     assert DEV.labels is not None
@@ -179,6 +182,7 @@ def test_accumulation_is_a_larger_batch() -> None:
     np.testing.assert_allclose(models[2], models[0], atol=2e-4)
 
 
+@pytest.mark.slow
 def test_regression() -> None:
     train, dev = toy_features(200, regression=True), toy_features(60, seed=1, regression=True)
     model = tiny_model(num_labels=1, problem_type="regression")
@@ -277,6 +281,7 @@ def test_frozen_training_touches_the_head_only(family: str) -> None:
     assert all(p.requires_grad for p in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", HEADS)
 def test_frozen_head_predicts_what_the_full_model_predicts(family: str) -> None:
     model = tiny_of(family)
@@ -419,6 +424,7 @@ def test_label_entropy() -> None:
     assert label_entropy(toy_task(), skewed(), balanced) == pytest.approx(math.log(3))
 
 
+@pytest.mark.slow
 def test_a_run_that_learns_nothing_is_called_dead() -> None:
     fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(learning_rate=1e-9), seed=0)
     assert fit.dead

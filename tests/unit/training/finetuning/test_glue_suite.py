@@ -94,6 +94,7 @@ def whole(glue: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_is_there_runs_and_what_is_not_is_said(whole: Path) -> None:
     told = json.loads((whole / "run/glue.json").read_text())
     assert list(told["tasks"]) == ["sst2", "stsb", "mnli"]

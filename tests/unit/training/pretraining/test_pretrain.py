@@ -30,6 +30,7 @@ from pretrain_helpers import batch_of
 from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 
+@pytest.mark.slow
 def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
     config = SETTINGS.replace(max_steps=150, eval_every_steps=10, checkpoint_every_s=60)
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
@@ -75,6 +76,7 @@ def test_scores_are_those_of_a_plain_count(stores, tmp_path) -> None:
         assert result.scores[name] == pytest.approx(sum(values) / len(values), abs=1e-5), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "mlm+sop"])
 def test_stopped_runs_go_on_bit_for_bit(stores, tmp_path, monkeypatch, objective) -> None:
     config = SETTINGS.model_copy(update={"objective": objective})
@@ -124,6 +126,7 @@ def test_another_seed_gives_another_run(stores, tmp_path) -> None:
     assert any(not torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 def test_pre_training_goes_on_from_a_checkpoint(stores, tmp_path) -> None:
     config = SETTINGS.replace(max_steps=60, checkpoint_every_s=60)
     first = pretrain(stores[0], tmp_path / "first", config, model=SHAPE, dev=stores[1])
@@ -223,6 +226,7 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     assert pretrain(stores[0], tmp_path / "run", watched, model=SHAPE).progression.step == 12
 
 
+@pytest.mark.slow
 def test_batches_made_ahead_change_nothing(stores, tmp_path, monkeypatch) -> None:
     """The same log and the same bits, over the ends of epochs, evaluations and a change of length."""
     makers: dict[str, set[bool]] = {}
@@ -247,6 +251,7 @@ def test_batches_made_ahead_change_nothing(stores, tmp_path, monkeypatch) -> Non
     assert all(torch.equal(none[name], two[name]) for name in none)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [None, ResourceError("the disk is full"), Interrupted("stopped", signal.SIGTERM)])
 def test_no_thread_outlives_a_run(stores, tmp_path, monkeypatch, end) -> None:
     taken, seen = module.Trainer.train_step, set()
@@ -280,6 +285,7 @@ def test_batches_are_made_ahead_beside_a_gpu_only() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_settings_reach_the_optimizer(stores, tmp_path) -> None:
     """Each optimizer by its name, and each setting of it, makes another model of the same two steps."""
     assert set(get_args(Optimizer)) == OPTIMIZERS.keys()
@@ -338,6 +344,7 @@ def test_the_settings_reach_the_loop() -> None:
     assert "--resume" not in options.how_to_resume  # it goes on by itself
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"precision": "bf16"}])
 def test_less_memory(stores, tmp_path, change) -> None:
     """Layers computed again give the same bits; bf16 gives others, near them."""
@@ -359,6 +366,7 @@ def test_evaluation_every_few_steps(stores, tmp_path) -> None:
     assert all(epoch["dev_masked_lm_loss"] > 0 for epoch in result.progression.epochs)
 
 
+@pytest.mark.slow
 def test_a_time_budget_ends_the_run(stores, tmp_path) -> None:
     config = PretrainConfig(**{**SETTINGS.model_dump(), "max_steps": None, "max_seconds": 0.2})
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE)

@@ -109,6 +109,7 @@ def test_a_new_model_can_begin_with_them(stores, rows_more: int) -> None:
     np.testing.assert_array_equal(np.delete(table, seen, 0), np.delete(drawn, seen, 0))
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_them_and_is_resumed_without_counting(stores, tmp_path, monkeypatch) -> None:
     settings = SETTINGS.replace(word_embeddings="cooccurrence", max_steps=4)
     pretrain(stores[0], tmp_path / "whole", settings, model=SHAPE)

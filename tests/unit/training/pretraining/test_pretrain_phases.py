@@ -80,6 +80,7 @@ def test_several_processes_cannot_follow_one_clock(stores) -> None:
         training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), config, rank=0, num_ranks=2)
 
 
+@pytest.mark.slow
 def test_a_run_of_two_lengths_under_a_time_budget(stores, tmp_path, monkeypatch) -> None:
     seen = []
 
@@ -97,6 +98,7 @@ def test_a_run_of_two_lengths_under_a_time_budget(stores, tmp_path, monkeypatch)
     assert seen == sorted(seen)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_bit_for_bit_across_the_switch(stores, tmp_path, monkeypatch) -> None:
     config = TWO.replace(max_steps=8)  # 6 short steps, 2 long ones
     pretrain(stores[0], tmp_path / "whole", config, model=SHAPE)

@@ -87,6 +87,7 @@ def test_the_share_of_the_peak_follows_from_tokens_per_second(stores) -> None:
     assert plan.with_share(epoch) == epoch
 
 
+@pytest.mark.slow
 def test_summary_and_log_have_them_all(stores, tmp_path, capsys) -> None:
     config = SETTINGS.replace(max_steps=6, eval_every_steps=3, curve=True)
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
@@ -114,6 +115,7 @@ def test_without_matplotlib_the_run_is_told_and_goes_on(stores, tmp_path, monkey
     assert not (tmp_path / "run" / "loss.png").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), RuntimeError("no font")])
 def test_a_picture_that_fails_ends_no_run_and_hides_no_end(stores, tmp_path, monkeypatch, capsys, fault) -> None:
     def fail(*_args, **_kwargs):

@@ -74,6 +74,7 @@ def test_tokens_that_continue_a_word_or_were_unknown() -> None:
     assert "2 of them [UNK]" in str(words)
 
 
+@pytest.mark.slow
 def test_a_text_without_new_words_has_the_ids_that_it_had() -> None:
     base, larger = tokenizer(BASE), tokenizer(extended())
     new = set(find_new_words(base, larger).pieces)
@@ -202,6 +203,7 @@ def test_a_table_smaller_than_its_own_tokenizer_is_refused(text, base) -> None:
         make_network(path, store_of(text, tokenizer(BASE, added_tokens=added)), SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_run_learns_new_words_and_goes_on_bit_for_bit(text, base, tmp_path, monkeypatch) -> None:
     path, _ = base()
     store = store_of(text, tokenizer(extended()))
@@ -224,6 +226,7 @@ def test_a_run_learns_new_words_and_goes_on_bit_for_bit(text, base, tmp_path, mo
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_the_commands(text, base, tmp_path, capsys) -> None:
     """Extend, prepare, pre-train, use."""
     path, _ = base()
@@ -252,6 +255,7 @@ def test_the_commands(text, base, tmp_path, capsys) -> None:
     assert "new words" not in err
 
 
+@pytest.mark.slow
 def test_a_published_model_learns_new_words(minilm, tmp_path) -> None:
     words = BertTokenizer.from_pretrained(minilm)
     text = tmp_path / "text.txt"

@@ -21,6 +21,7 @@ def test_what_ships() -> None:
     assert (Path(__file__).parents[4] / "recipes").resolve() == FOLDER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_is_whole_and_says_where_it_is_from(name) -> None:
     recipe = load_recipe(name)
@@ -85,6 +86,7 @@ def test_an_unknown_name_is_answered_with_a_near_one() -> None:
         load_recipe("minni")
 
 
+@pytest.mark.slow
 def test_the_tiny_recipe_trains_and_options_win_over_it(stores, tmp_path, capsys) -> None:
     out = tmp_path / "run"
     command = ["pretrain", str(stores[0].path), "--recipe", "tiny", "--max-steps", "2", "--batch-size", "8", "-q"]

@@ -56,6 +56,7 @@ class Numbers:
         return 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 7])
 def test_one_stream_for_any_number_of_workers(num_workers: int) -> None:
     expected = data()

@@ -33,6 +33,7 @@ def test_sharded_weights_are_refused() -> None:
         check_compiling(CPU, sharded=True)
 
 
+@pytest.mark.slow
 def test_nothing_stays_on_the_model() -> None:
     model = tiny_model()
     before = [dict(layer.__dict__) for layer in model.bert.encoder.layer]

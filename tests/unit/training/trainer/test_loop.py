@@ -26,6 +26,7 @@ from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer, weigh
 DATA = ToyData()
 
 
+@pytest.mark.slow
 def test_training_learns_the_toy_task() -> None:
     model = tiny_model()
     at = toy_trainer(model, DATA, num_steps=300).run()
@@ -172,6 +173,7 @@ def reference_run(tmp_path: Path, num_steps: int = 20) -> tuple[dict[str, torch.
     return weights(model), trainer.at, results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [1, 7, 8, 10, 16, 19])
 def test_resume_is_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
     expected, at, results = reference_run(tmp_path)
@@ -253,6 +255,7 @@ def test_a_full_disk_says_how_the_run_goes_on(tmp_path: Path) -> None:
     assert toy_trainer(tiny_model(), DATA, folder=tmp_path).resume()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_finishes_the_step_saves_and_resumes_exactly(tmp_path: Path, number: signal.Signals) -> None:
     expected, _, _ = reference_run(tmp_path)

@@ -21,6 +21,8 @@ from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.parallel import SINGLE, parallel_from_environment
 from bertkit.training.trainer.snapshot import check, load_snapshot
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[3]
 SCENARIOS = [
     *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),

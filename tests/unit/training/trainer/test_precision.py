@@ -30,6 +30,7 @@ def test_losses_are_near_those_of_fp32_but_not_equal(precision: str, bits: int) 
     assert [step.loss for step in exact] != [step.loss for step in half]  # control: it was computed in less than fp32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", HALF)
 def test_weights_gradients_and_optimizer_stay_fp32_and_training_learns(precision: str) -> None:
     trainer = toy_trainer(tiny_model(), DATA, num_steps=120, precision=precision)
@@ -53,6 +54,7 @@ def test_the_pretraining_loss_is_summed_in_fp32(precision: Any) -> None:
     assert {term.total.dtype for term in terms.values()} == {torch.float32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", HALF)
 def test_resume_is_bit_for_bit_in_training_mode(tmp_path: Path, precision: str) -> None:
     def trainer(folder: str, seed: int | None = 0) -> Any:

@@ -154,6 +154,7 @@ print(newest_whole(folder).path.name, sorted(p.name for p in folder.iterdir()))
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_writing(tmp_path: Path) -> None:
     """A limit on file sizes makes the system refuse the write in the middle, as a full disk does."""
     done = subprocess.run(
@@ -200,6 +201,7 @@ def kill_and_look(folder: Path, delay_s: float) -> int:
     return int(step)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_kill_nine_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     generator = random.Random(0)
