@@ -56,7 +56,7 @@ def test_the_tour_runs(tmp_path):
 def test_every_path_and_results_file_exists():
     for path in re.findall(r"`((?:src|docs|examples|benchmarks)/[\w./-]*)`", TEXT):
         assert (README.parent / path).exists(), path
-    for name in re.findall(r"`([\w.-]+_epyc[\w.-]+\.md)`", TEXT):
+    for name in re.findall(r"`([\w.-]+_(?:epyc|xeon)[\w.-]+\.md)`", TEXT):
         assert (README.parent / "benchmarks" / "results" / name).exists(), name
     for picture in re.findall(r"!\[.*?\]\((.*?)\)", TEXT):
         assert (README.parent / picture).stat().st_size < 60_000
