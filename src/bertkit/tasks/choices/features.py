@@ -30,7 +30,7 @@ def featurize_choices(
     must then have, or none.
     """
     if not examples:
-        raise InputError("no examples to turn into features")
+        raise InputError("there are no examples to encode")
     sizes = np.array([len(example.pairs) for example in examples], dtype=np.int64)
     if not sizes.all():
         raise InputError(f"question {int(np.argmin(sizes))} has no choices")

@@ -36,7 +36,7 @@ def featurize_texts(
     if truncation not in TRUNCATIONS:
         raise ConfigError(f"unknown truncation {truncation!r}; use one of {', '.join(TRUNCATIONS)}")
     if not texts:
-        raise InputError("no texts to turn into features")
+        raise InputError("there are no texts to encode")
     limit = tokenizer.model_max_length if max_length is None else max_length
     specials = tokenizer.template.num_special(paired=text_pairs is not None)
     if limit <= specials:
@@ -71,7 +71,7 @@ def featurize_windows(
     is less.
     """
     if not texts:
-        raise InputError("no texts to turn into features")
+        raise InputError("there are no texts to encode")
     whole = tokenizer.encode_ragged(texts)
     limit = tokenizer.model_max_length if max_length is None else max_length
     room = limit - 2

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bertkit.errors import ConfigError, InputError
+from bertkit.errors import ConfigError, InputError, counted
 from bertkit.ragged import Ints, Ragged, boundaries_of, rows_from_parts
 from bertkit.tasks.pieces import Pieces, find_pieces
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
@@ -63,7 +63,7 @@ def windows_of_texts(
     the first row of each text.
     """
     if not texts:
-        raise InputError("no texts to turn into features")
+        raise InputError("there are no texts to encode")
     room = max_length - 2
     overlap = int(OVERLAP * room) if overlap is None else overlap
     if room < 1:
@@ -115,7 +115,8 @@ def windows_of_words(
         return windows
     labels_W = np.array([label for row in labels for label in row], dtype=np.int64)
     if len(labels_W) != len(first_pieces):
-        raise InputError(f"{len(labels_W):,} labels for {len(first_pieces):,} words")
+        found, expected = counted(len(labels_W), "label"), counted(len(first_pieces), "word")
+        raise InputError(f"{found} for {expected}; give one label for each word")
     labels_P = np.full(len(pieces.ids), IGNORED, dtype=np.int64)
     has_piece = first_pieces >= 0
     # Backwards, so that of several words in one piece the first has the last say.

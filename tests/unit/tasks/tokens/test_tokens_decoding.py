@@ -193,7 +193,7 @@ def test_windows_that_cannot_be_are_refused() -> None:
             made(max_length=5, overlap=overlap)
     with pytest.raises(InputError, match="no texts"):
         windows_of_texts([], tokenizer(), max_length=5)
-    with pytest.raises(InputError, match="2 labels for 1 words"):
+    with pytest.raises(InputError, match="2 labels for 1 word; give one"):
         windows_of_words(["a"], [[(0, 1)]], tokenizer(), max_length=5, labels=[[1, 1]])
 
 
