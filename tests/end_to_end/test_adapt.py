@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,16 @@ import pytest
 
 from bertkit import BertForMaskedLM, BertModel, pipeline
 from bertkit.cli import main
-from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.errors import CheckpointError, ConfigError
 from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import csv_task
-from bertkit.training import adapt as adapting
 from bertkit.training.adapt import AdaptResult, adapt
 from bertkit.training.adapt_settings import AdaptConfig
-from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.trainer.loop_options import WITH_RESUME
+from bertkit.training.trainer.callbacks import AnyTrainer
+from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.loop_options import Record, StepResult
+from bertkit.training.trainer.run_folder import RunLog
 from pipeline_helpers import save_tiny
 
 ADAPT = AdaptConfig(adapt_steps=6, adapt_length=24)
@@ -141,19 +144,31 @@ def test_steps_follow_the_amount_of_text() -> None:
     assert AdaptConfig().num_steps(126 * 32 * 9000) == 9000
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        Interrupted(f"stopped after step 1; saved. {WITH_RESUME}", 15),
-        ResourceError(f"no room. Run the same command to resume ({FinetuneFolder.how_to_resume})"),
-    ],
-)
-def test_a_stopped_adaptation_says_how_it_goes_on(
-    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_stops_while_fine_tuning_says_how_it_is_continued(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(*_: Any, **__: Any) -> None:
-        raise error
+    data, run, logs, write = folder / "train.csv", tmp_path / "run", [], RunLog.__call__
 
-    monkeypatch.setattr(adapting, "finetune", stopped)
-    with pytest.raises(type(error), match=r"\. Run the same command to resume$"):
-        adapting._finetune(None, "data", tmp_path, tmp_path / "with", TUNE, None)  # type: ignore[arg-type]
+    def write_and_stop(log: RunLog, record: Record) -> None:
+        write(log, record)
+        if log.path.is_relative_to(run / "with"):
+            logs.append(log)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(RunLog, "__call__", write_and_stop)
+    with pytest.raises(Interrupted, match=r"saved in .*step-00000001\. Run the same command to continue$"):
+        adapt(csv_task(data), data, folder / "model", run, TUNE, ADAPT)
+    assert logs[0].how_to_resume == "Run the same command to continue", "what a full disk makes it say"
+
+
+def test_a_search_that_stops_says_so_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step_and_stop(trainer: AnyTrainer) -> StepResult:
+        if trainer.options.label == "trial 1":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(trainer)
+
+    data, step = folder / "train.csv", Trainer.train_step
+    monkeypatch.setattr(Trainer, "train_step", step_and_stop)
+    searching = TUNE.model_copy(update={"protocol": "original", "learning_rate": None})
+    with pytest.raises(Interrupted, match=r"saved in .*trial-000.*\. Run the same command to continue$"):
+        adapt(csv_task(data), data, folder / "model", tmp_path / "run", searching, ADAPT)

@@ -55,6 +55,9 @@ def test_nothing_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "empty").mkdir()
     assert main(["convert", str(tmp_path / "empty"), str(tmp_path / "out")]) == 4
     assert "has no checkpoint to convert" in capsys.readouterr().err
+    (tmp_path / "rows.csv").write_text("text,label\n")
+    assert main(["convert", str(tmp_path / "rows.csv"), str(tmp_path / "out")]) == 4
+    assert "rows.csv is not a checkpoint: neither a TensorFlow index" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "gone"), str(tmp_path / "out")]) == 4
     assert not (tmp_path / "out").exists()
 

@@ -218,7 +218,7 @@ def test_the_last_epoch_is_kept_beside_the_best(start: Path, data: Path, tmp_pat
 
 def test_a_folder_that_holds_something_is_not_overwritten(run: Path, start: Path, data: Path, tmp_path: Path) -> None:
     before = sha(run / "metrics.json")
-    with pytest.raises(ConfigError, match=r"already holds a run: add --resume"):
+    with pytest.raises(ConfigError, match=r"already holds a run\. Run the same command with --resume"):
         finetune(csv_task(data), data, start, run, FinetuneConfig(**QUICK, seeds=2))
     with pytest.raises(CheckpointError, match=r"other settings \(epochs was 4, now 5\)"):
         finetune(csv_task(data), data, start, run, FinetuneConfig(**{**QUICK, "epochs": 5}, seeds=2), resume=True)

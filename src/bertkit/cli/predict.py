@@ -64,7 +64,7 @@ def predict(
 def _predicted(
     file: Path, model: str, columns: TextColumns, device: str
 ) -> tuple[Collection[str], Iterator[dict[str, Any]]]:
-    """The columns beside which our fields stand, and the rows; at their end what is marked in them is reported."""
+    """The columns whose names our fields must not take, and the rows, whose marks are counted on stderr at the end."""
     from bertkit.inference.predict_files import predicted_rows, report_marked
     from bertkit.inference.runs import Classifier, open_run, predict_run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -97,14 +98,15 @@ def pipeline(
         )
     if model is None:
         raise InputError("pipeline() needs model=: a folder, a Hub name or a model; there is no default model")
-    name = name or infer_task(model, revision)
+    find = cache(resolve)  # looks a Hub name up once, and only after the other arguments are checked
+    name = name or infer_task(find(model, revision=revision) if isinstance(model, str | Path) else model)
     pipeline_class, model_class = TASKS[name]
     _check_options(options, pipeline_class)
     if isinstance(model, str | Path):
-        place = find_device(device)
-        folder = checkpoint_folder(resolve(model, revision=revision))
+        place, path = find_device(device), find(model, revision=revision)
+        folder = checkpoint_folder(path)
         chosen = AutoTokenizer.from_pretrained(folder) if tokenizer is None else _load_tokenizer(tokenizer, revision)
-        loaded = model_class.from_pretrained(model, revision=revision, device=place, dtype=dtype)
+        loaded = model_class.from_pretrained(path, device=place, dtype=dtype)
         if place.type == "cpu":
             loaded.prepack()  # nobody else holds this model, so the copy of its weights cannot go stale
         made = pipeline_class(loaded, chosen)
@@ -121,11 +123,10 @@ def pipeline(
     return made
 
 
-def infer_task(model: str | Path | PackedModel, revision: str | None = None) -> str:
+def infer_task(model: Path | PackedModel) -> str:
     """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``."""
-    if isinstance(model, str | Path):
-        config = BertConfig.from_json_file(config_path(resolve(model, revision=revision)))
-        classes = list(config.architectures or ())
+    if isinstance(model, Path):
+        classes = list(BertConfig.from_json_file(config_path(model)).architectures or ())
     else:
         classes = [type(model).__name__]
     by_class = {model_class.__name__: task for task, (_, model_class) in reversed(TASKS.items())}

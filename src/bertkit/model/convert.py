@@ -159,13 +159,16 @@ def _open(path: Path, work: Path, trust_pickle: bool, overrides: Overrides) -> S
     if index is not None:
         return TensorFlowSource(open_archive(index), overrides)
     pickles = find_pickles(path)
-    if not pickles and path.is_file() and _PACKED.search(path.name):
-        raise CheckpointError(f"{path} is an archive that bertkit does not open. Unpack it first:\n  tar xf {path}")
+    if not pickles and path.is_file():
+        if _PACKED.search(path.name):
+            raise CheckpointError(f"{path} is an archive that bertkit does not open. Unpack it first:\n  tar xf {path}")
+        what = f"neither a TensorFlow index, nor safetensors, nor a pickle such as {PICKLE}"
+        raise CheckpointError(f"{path} is not a checkpoint: {what}")
     if not pickles:
-        held = shorten(sorted(entry.name for entry in path.iterdir())) if path.is_dir() else path.name
+        held = shorten(sorted(entry.name for entry in path.iterdir())) or "nothing"
         raise CheckpointError(
-            f"{path} has no checkpoint to convert: no TensorFlow index, no safetensors and no {PICKLE}, but "
-            f"{held or 'nothing'}" + ("" if trust_pickle else " (pickles are fetched only with --trust-pickle)")
+            f"{path} has no checkpoint to convert: no TensorFlow index, no safetensors and no {PICKLE}, but {held}"
+            + ("" if trust_pickle else ". From the Hub, pickles are fetched only with --trust-pickle")
         )
     if not trust_pickle:
         raise CheckpointError(

@@ -12,9 +12,8 @@ from dataclasses import asdict, fields
 from importlib import import_module
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
-from pydantic import TypeAdapter, ValidationError
-
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean, shorten
+from bertkit.system.json_files import parsed
 
 
 class Kind(NamedTuple):
@@ -114,10 +113,4 @@ def task_from_dict(values: Mapping[str, Any]) -> Task:
     unknown = plain.keys() - {field.name for field in fields(found)}
     if unknown:
         raise CheckpointError(f"a task has unknown fields, {shorten(sorted(unknown))}: written by a newer version?")
-    try:
-        return cast(Task, TypeAdapter(found).validate_python(plain))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        what = f"a task's {place} is {first['input']!r:.60}" if place else "a task's fields do not fit each other"
-        raise CheckpointError(f"{what}: {first['msg']}") from None
+    return cast(Task, parsed(plain, found, "a task"))

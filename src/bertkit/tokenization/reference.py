@@ -103,7 +103,7 @@ class BasicTokenizer:
     """Text to words, before word pieces.
 
     Args:
-        do_lower_case: lower-case, and strip accents unless the next says otherwise: for models called "uncased".
+        do_lower_case: lower-case, and strip accents if ``strip_accents`` is None: for models called "uncased".
         strip_accents: None means as ``do_lower_case``.
         tokenize_chinese_chars: make each Chinese character a word.
         never_split: strings kept whole and untouched wherever they appear in the text, such as ``"[MASK]"``. Of two

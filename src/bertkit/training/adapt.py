@@ -27,11 +27,10 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.data.store.prepare import prepare
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
-from bertkit.errors import CheckpointError, ConfigError, ResourceError
+from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
-from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -42,15 +41,13 @@ from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
-from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain import pretrain
-from bertkit.training.trainer.loop_options import WITH_RESUME
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
-#: Up to this much text, one process tokenizes faster than several start.
+#: Up to this size, one process tokenizes the text faster than several can start.
 ONE_PROCESS_BYTES = 5_000_000
 
 
@@ -106,7 +103,7 @@ class AdaptResult:
 class AdaptFolder(RunFolder):
     """The folder of :func:`adapt`, which always continues what is there."""
 
-    settings_file, states, how_to_resume = "adapt.json", f"{ADAPTED}/{CHECKPOINTS}", "repeat the command"
+    settings_file, states, how_to_resume = "adapt.json", f"{ADAPTED}/{CHECKPOINTS}", "Run the same command to continue"
 
     def check(self, settings: Mapping[str, Any], *, resume: bool = True, free: Collection[str] = ()) -> None:
         """As :meth:`RunFolder.check`; the number of seeds may grow."""
@@ -222,9 +219,5 @@ def _finetune(
     task: Task, data: str | Path, model: Path, out: Path, config: FinetuneConfig, device: str | None
 ) -> FinetuneResult:
     say(f"fine-tuning {'the adapted model' if out.name == WITH else 'the original model'}")
-    try:
-        return finetune(task, data, model, out, config, resume=out.exists(), device=device)
-    except (Interrupted, ResourceError) as stop:
-        message = str(stop).replace(f" ({FinetuneFolder.how_to_resume})", "")
-        stop.args = (message.replace(WITH_RESUME, "Run the same command to resume"),)
-        raise
+    advice = AdaptFolder.how_to_resume
+    return finetune(task, data, model, out, config, resume=out.exists(), device=device, how_to_resume=advice)

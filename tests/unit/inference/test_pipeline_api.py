@@ -25,7 +25,7 @@ from bertkit import (
 )
 from bertkit.config.reading_settings import write_decision
 from bertkit.errors import CheckpointError, ConfigError, InputError
-from bertkit.inference import pipeline_base
+from bertkit.inference import pipeline_base, pipelines
 from bertkit.system import console
 from pipeline_helpers import save_tiny
 
@@ -419,3 +419,23 @@ def test_what_truncation_may_be_depends_on_the_pipeline(classify: Any, embed: An
         classify("a", truncation="tail")
     with pytest.raises(InputError, match="truncation must be True or False, got 'tail'"):
         embed("a", truncation="tail")
+
+
+def test_a_model_is_looked_up_once_and_after_its_arguments(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def counting(name: str | Path, **given: Any) -> Path:
+        asked.append(name)
+        return find(name, **given)
+
+    find = pipelines.resolve
+    monkeypatch.setattr(pipelines, "resolve", counting)
+    with pytest.raises(InputError, match="no option 'topk'"):
+        pipeline("fill-mask", model="somebody/something", topk=1)
+    with pytest.raises(ConfigError, match="unknown device"):
+        pipeline("fill-mask", model="somebody/something", device="warp")
+    assert asked == [], "nothing was downloaded"
+    pipeline(model=folders["fill-mask"], device="cpu")
+    assert asked == [folders["fill-mask"]]

@@ -41,7 +41,7 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _MAX_GRAPH_BYTES = 64 << 20
 #: What every key of a slice begins with, and no name does.
 _SLICE_PREFIX = b"\0"
-#: First index and number of indices of each axis; -1, for an absent number, stands for all that there are.
+#: First index and number of indices of each axis; -1 (no number is stored) means all.
 Extents = tuple[tuple[int, int], ...]
 
 

@@ -58,7 +58,7 @@ KEPT_EXAMPLES = 10
 class CorpusReport:
     """What was read and skipped. Filled while documents are read; one report may serve several calls.
 
-    files: files gone through, whole or up to a fault. documents, sentences: yielded. bytes_read: after decompression;
+    files: files read, in full or up to a fault. documents, sentences: yielded. bytes_read: after decompression;
     for a Parquet file, bytes of its texts. file_bytes_read: on disk. empty_rows: table rows and dump pages without
     text. cut_documents: cuts made in documents too long for memory. skipped: number of faults of each kind; examples:
     the first messages.

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
+from bertkit.system.validated_settings import explain_validation
 from bertkit.tokenization import BertTokenizer
 
 MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
@@ -125,12 +126,10 @@ def read_manifest(folder: Path) -> StoreManifest:
     try:
         manifest = StoreManifest.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DataError(f"{path} is damaged at {where}: {first['msg']}, got {first['input']!r:.80}") from None
+        raise DataError(f"{path} is damaged: {explain_validation(error, StoreManifest.model_fields)[:300]}") from None
     # The defaults of DedupReport are for one that is still being filled.
     if (found := manifest.duplicates) is not None and (missing := asdict(found).keys() - values["duplicates"].keys()):
-        raise DataError(f"{path} is damaged at duplicates: {', '.join(sorted(missing))} missing")
+        raise DataError(f"{path} is damaged: duplicates lacks {', '.join(sorted(missing))}")
     if Counts.total(shard.counts for shard in manifest.shards) != manifest.counts:
         raise DataError(f"{path} is damaged: its counts are not the sums over its shards")
     return manifest

@@ -214,7 +214,7 @@ def _choose_columns(
 
 def _count_labels(file: Path, table: Table, column: str, bad: BadRows) -> Counter[str]:
     counts: Counter[str] = Counter()
-    bad.skipped.clear()  # met in the search for the first good row; they are met again here
+    bad.skipped.clear()  # found while looking for the first good row; found again here
     for row, (value,) in table.rows([column]):
         if is_missing(value):
             bad.report(file, row, "missing label", f"column {column!r} has no label ({value!r})")

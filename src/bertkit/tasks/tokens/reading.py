@@ -238,7 +238,8 @@ def hold_out_sentences(train: Examples[TaggedExample], share: float, seed: int) 
     held = take_groups(shuffled(groups, seed), share, or_smallest=False)
     if any(train[row].entities for row in held):
         return part(train, held)
-    # A dev part without an entity could not be scored: the smallest group that has one comes along.
+    # A dev part without an entity could not be scored, so the smallest group that has one is added.
     with_entities = [rows for rows in groups if any(train[row].entities for row in rows)]
-    more: list[int] = min(with_entities, key=len) if len(with_entities) > 1 else [] if held else min(groups, key=len)
+    choices = with_entities if len(with_entities) > 1 else [] if held else groups
+    more: list[int] = min(choices, key=len, default=[])
     return part(train, held.union(more))

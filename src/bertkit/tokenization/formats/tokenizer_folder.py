@@ -90,7 +90,7 @@ def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
 
 
 def _add_settings(arguments: dict[str, Any], folder: Path, kind: Kind, *, has_json: bool) -> None:
-    """Add what the settings of a folder say. A ``tokenizer.json`` is surer than ``tokenizer_class``."""
+    """Add what the settings of a folder say. ``tokenizer.json`` is more reliable than ``tokenizer_class``."""
     vocab = arguments["vocab"]
     if not isinstance(vocab, dict):  # pieces with scores
         vocab = {piece: at for at, (piece, _) in enumerate(vocab)}

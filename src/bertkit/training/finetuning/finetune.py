@@ -53,6 +53,7 @@ def finetune(
     revision: str | None = None,
     cache: str | Path | None = "auto",
     callbacks: Sequence[Callback] = (),
+    how_to_resume: str = FinetuneFolder.how_to_resume,
 ) -> FinetuneResult:
     """Fine-tune, evaluate, compare, and leave a run folder (see :mod:`bertkit.training.finetuning.finetune_folder`).
 
@@ -69,6 +70,7 @@ def finetune(
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.
         callbacks: called during the training of each seed, see :mod:`bertkit.training.trainer.callbacks`.
+        how_to_resume: advice at the end of the message when a run is stopped; a sentence without its full stop.
 
     Returns:
         Scores with their protocol; ``result.render()`` is the text for people.
@@ -83,6 +85,7 @@ def finetune(
     config = config or FinetuneConfig()
     task = _judged_by(task_of(task, data) if isinstance(task, str) else task, config.metric_for_best)
     run = FinetuneFolder(out)
+    run.how_to_resume = how_to_resume
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
         settings: dict[str, Json] = {

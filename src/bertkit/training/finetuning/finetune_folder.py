@@ -34,6 +34,7 @@ from bertkit.system.json_files import parsed, read_json
 from bertkit.tasks.run_rows import ALL
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer.loop_options import WITH_RESUME
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 
 #: Name of the setting that identifies the examples a run was trained and scored on: a hash of each part.
@@ -43,7 +44,7 @@ EXAMPLES = "examples"
 class FinetuneFolder(RunFolder):
     """The folder of a fine-tuning run, with one folder per seed."""
 
-    settings_file, states, how_to_resume = SETTINGS, f"*-*/{CHECKPOINTS}", "add --resume to continue it"
+    settings_file, states, how_to_resume = SETTINGS, f"*-*/{CHECKPOINTS}", WITH_RESUME
 
     def result(self) -> FinetuneResult:
         """What the finished run reported."""

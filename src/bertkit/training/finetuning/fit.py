@@ -34,7 +34,7 @@ from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback, reporting
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Trainer
-from bertkit.training.trainer.loop_options import LoopOptions, Progression, Record
+from bertkit.training.trainer.loop_options import WITH_RESUME, LoopOptions, Progression, Record
 
 #: A run is called dead when its last training loss is not this share below the entropy of the labels.
 DEAD_MARGIN = 0.02
@@ -80,6 +80,7 @@ class FitOptions:
     cache: folder of the feature cache for a frozen encoder.
     end_when_dead: a run that is dead in its second half, after 300 updates or more, ends there: another seed will
         replace it.
+    how_to_resume: as in :class:`LoopOptions`.
     """
 
     folder: Path | None = None
@@ -91,6 +92,7 @@ class FitOptions:
     cache: Path | None = None
     label: str = "fine-tuning"
     end_when_dead: bool = False
+    how_to_resume: str = WITH_RESUME
 
 
 def fit_classifier(
@@ -245,6 +247,7 @@ def _trainer(
             precision=config.precision,
             label=options.label,
             folder=options.folder,
+            how_to_resume=options.how_to_resume,
             identity={**options.identity, "seed": seed},
         ),
         evaluate=None if dev is None else evaluate,

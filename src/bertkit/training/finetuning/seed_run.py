@@ -112,6 +112,7 @@ class Job:
             if options.folder is not None:
                 _check_room(model, options.folder, self.config)
             dev = Dev(self.data.rows.dev, self.data.dev)
+            options = replace(options, how_to_resume=self.run.how_to_resume)
             return fit(model, self.workflow, self.data.train, dev, self.config, seed=seed, options=options)
 
 

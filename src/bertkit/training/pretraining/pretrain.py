@@ -63,7 +63,8 @@ class PretrainFolder(RunFolder):
         checkpoints/     training state while the run is unfinished
     """
 
-    settings_file, states, how_to_resume = "pretrain.json", CHECKPOINTS, "leave out --no-resume to resume"
+    settings_file, states = "pretrain.json", CHECKPOINTS
+    how_to_resume = "Run the same command without --no-resume to continue"
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)

@@ -37,11 +37,9 @@ class RunLog:
                 self._file = self.path.open("a", encoding="utf-8", buffering=1)
             self._file.write(json.dumps(record, allow_nan=False) + "\n")
         except OSError as error:
-            first = "Free some disk space, then run" if is_full_disk(error) else "Run"
-            raise ResourceError(
-                f"cannot write {self.path}: {error.strerror or error}. {first} the same command again to continue from "
-                f"the last checkpoint ({self.how_to_resume})"
-            ) from error
+            room = "Free some disk space. " if is_full_disk(error) else ""
+            why = f"{error.strerror or error}. {room}{self.how_to_resume} from the last checkpoint"
+            raise ResourceError(f"cannot write {self.path}: {why}") from error
 
     def drop_after(self, step: int, evaluated_step: int) -> None:
         """Delete what a resumed run will repeat: steps after ``step``, evaluations after ``evaluated_step``.
@@ -86,8 +84,8 @@ class RunFolder:
     settings_file: ClassVar[str]
     #: Where the training states are, as a glob pattern.
     states: ClassVar[str]
-    #: What a user must do to resume a run.
-    how_to_resume: ClassVar[str]
+    #: What a user must do to resume a run: a sentence without its full stop.
+    how_to_resume: str
 
     def __init__(self, path: str | Path) -> None:
         self.path = user_path(path)
@@ -133,7 +131,7 @@ class RunFolder:
             if not self._has_steps():
                 return
             if not resume:
-                raise ConfigError(f"{self.path} already holds a run: {self.how_to_resume}, or choose another --out")
+                raise ConfigError(f"{self.path} already holds a run. {self.how_to_resume}, or choose another --out")
             ours = as_stored({"format_version": FORMAT_VERSION, **settings})
             _must_agree(path, self._completed(read_json(path, dict), ours), ours, {*free, "versions"})
             return

@@ -279,7 +279,7 @@ def test_duplicates_are_left_out_and_told_of(
         in inspect_store(tmp_path / "one").render()
     )
     path.write_text(re.sub(r'"exact": \d+,', "", path.read_text()))
-    with pytest.raises(DataError, match=r"damaged at duplicates: .*exact missing"):
+    with pytest.raises(DataError, match=r"damaged: duplicates lacks .*exact"):
         TokenStore(path.parent)
 
 

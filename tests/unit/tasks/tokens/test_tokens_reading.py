@@ -298,7 +298,7 @@ def test_a_task_survives_json_and_has_bio_labels(tmp_path: Path) -> None:
         TokenTask("x", ("A",), metrics=("f2",))
     with pytest.raises(ConfigError, match="main_metric 'f1' is not one of"):
         TokenTask("x", ("A",), metrics=("precision",))
-    with pytest.raises(CheckpointError, match=r"a task's fields do not fit each other: .*main_metric 'f1' is not"):
+    with pytest.raises(CheckpointError, match=r"a task is damaged: .*main_metric 'f1' is not"):
         task_from_dict({**task_to_dict(task), "metrics": ["precision"]})
 
 

@@ -303,7 +303,7 @@ def test_every_kind_of_task_has_a_class_and_a_workflow() -> None:
         task_from_dict({"kind": "poem"})
     with pytest.raises(CheckpointError, match="unknown fields, 'rhyme'"):
         task_from_dict({**values, "rhyme": True})
-    with pytest.raises(CheckpointError, match=r"a task's metrics\.0 is 1: Input should be a valid string"):
+    with pytest.raises(CheckpointError, match=r"a task is damaged: metrics\.0 = 1: input should be a valid string"):
         task_from_dict({**values, "metrics": [1]})
 
 

@@ -198,7 +198,7 @@ def test_a_finished_run_says_so(stores, tmp_path, capsys) -> None:
     (tmp_path / "run" / "metrics.json").write_text(json.dumps(told))
     again = pretrain(stores[0], tmp_path / "run", brief, model=SHAPE, dev=stores[1])
     assert again.scores.keys() == first.scores.keys() - {"masked_lm_loss"}
-    with pytest.raises(ConfigError, match="already holds a run: leave out --no-resume"):
+    with pytest.raises(ConfigError, match=r"already holds a run\. Run the same command without --no-resume"):
         pretrain(stores[0], tmp_path / "run", brief, model=SHAPE, dev=stores[1], resume=False)
     with pytest.raises(CheckpointError, match="max_steps was 1, now 2"):
         pretrain(stores[0], tmp_path / "run", brief.replace(max_steps=2), model=SHAPE, dev=stores[1])
@@ -214,7 +214,7 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     with pytest.raises(Interrupted):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match="leave out --no-resume"):
+    with pytest.raises(ConfigError, match="without --no-resume"):
         pretrain(stores[0], tmp_path / "run", SETTINGS, model=SHAPE, resume=False)
     with pytest.raises(CheckpointError, match=r"store was '40 documents, .*now '12 documents") as refused:
         pretrain(stores[1], tmp_path / "run", SETTINGS, model=SHAPE)
