@@ -23,6 +23,10 @@ from typing import Literal, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+
+# If an optimizer imported it while a group exists, its default arguments would keep that group, and with it threads of
+# gloo, of which one that still frees a tensor as the interpreter ends aborts the process.
+import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer

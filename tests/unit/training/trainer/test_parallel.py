@@ -24,6 +24,8 @@ from bertkit.training.trainer.snapshot import check, load_snapshot
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[3]
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+LAUNCH += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 SCENARIOS = [
     *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),
     *("fsdp:lean", "fsdp:lamb"),
@@ -53,10 +55,8 @@ class Launched:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("parallel")
     worker.seven_steps(worker.make_trainer(folder=folder / "by-one"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(TESTS / "parallel_worker.py")]
+    command = [*LAUNCH, str(TESTS / "parallel_worker.py"), str(folder), *SCENARIOS]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
-    command += [str(folder), *SCENARIOS]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert (folder / "ddp" / "out" / "nan").exists(), done.stderr[-4000:]
     return Launched(folder, done.returncode, done.stderr)
@@ -82,6 +82,40 @@ def assert_equal(weights: Weights, expected: Weights) -> None:
     assert weights.keys() == expected.keys()
     for name, value in weights.items():
         assert torch.equal(value, expected[name]), name
+
+
+THREADS = """
+import time
+from contextlib import suppress
+from pathlib import Path
+from bertkit.training.trainer.parallel import parallel_from_environment
+
+def of_gloo():
+    names = []
+    for file in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it has just ended
+            names.append(file.read_text())
+    return sum("gloo" in name for name in names)
+
+parallel = parallel_from_environment("cpu", "ddp")
+import torch._dynamo  # as torch's optimizers do
+parallel.gather(parallel.rank)
+during = of_gloo()
+parallel.close()
+tries = 50
+while (left := of_gloo()) and (tries := tries - 1):  # a joined thread is listed a little longer
+    time.sleep(0.1)
+print(f"threads {during > 0} {left}\\n", end="")  # in one piece
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists threads as Linux does")
+def test_no_thread_outlives_its_group(tmp_path: Path) -> None:
+    """One that still frees a tensor as the interpreter ends aborts the process."""
+    (tmp_path / "threads.py").write_text(THREADS)
+    command = [*LAUNCH, str(tmp_path / "threads.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines() == ["threads True 0"] * 2
 
 
 def test_two_ranks_compute_what_one_does(launched: Launched, alone: dict[str, Any]) -> None:
