@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import LoopOptions
+
+#: Arguments that start a script, or ``-m`` and a module, in two processes.
+TWO_PROCESSES = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+TWO_PROCESSES += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 
 TINY = BertConfig(
     vocab_size=101,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 import torch
 
 from bertkit.cli import main
 from pretrain_runs import weights
+from training_helpers import TWO_PROCESSES
 
 
 @pytest.mark.parametrize("mode", ["ddp", pytest.param("fsdp", marks=pytest.mark.campaign)])
@@ -19,11 +19,9 @@ def test_two_processes_train_what_one_does(stores, tmp_path, capsys, mode) -> No
     command = ["pretrain", str(stores[0].path), "--preset", "bert-tiny", "--max-seq-length", "32", "--batch-size", "9"]
     command += ["--max-steps", "5", "--dropout", "0", "--learning-rate", "1e-3", "--dev", str(stores[1].path)]
     command += ["--word-embeddings", "cooccurrence", "--dev-examples", "16", "--no-curve", "--json", "--device", "cpu"]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    launch += ["--rdzv-endpoint", "localhost:0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     assert main([*command, "--out", str(tmp_path / "one")]) == 0
-    whole = [*launch, "-m", "bertkit", *command, "--out", str(tmp_path / "two"), "--parallel", mode]
+    whole = [*TWO_PROCESSES, "-m", "bertkit", *command, "--out", str(tmp_path / "two"), "--parallel", mode]
     done = subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.splitlines()) == 1, "rank 0 alone speaks"

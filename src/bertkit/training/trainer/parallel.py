@@ -23,10 +23,6 @@ from typing import Literal, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-
-# If an optimizer imported it while a group exists, its default arguments would keep that group, and with it threads of
-# gloo, of which one that still frees a tensor as the interpreter ends aborts the process.
-import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
@@ -261,6 +257,10 @@ def parallel_from_environment(
         return Parallel(device=wanted)
     found = Parallel(rank, num_ranks, wanted, mode or "ddp")
     if not dist.is_initialized():
+        # Imported later (torch's optimizers do), its default arguments would keep the group, and so gloo's threads,
+        # alive; a thread that frees a tensor while the interpreter shuts down aborts the process.
+        from torch.distributed.nn import functional  # noqa: F401
+
         backend = "cpu:gloo,cuda:nccl" if wanted.type == "cuda" else "gloo"
         with found.explained():
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,11 @@ from bertkit.errors import ConfigError
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.parallel import SINGLE, parallel_from_environment
 from bertkit.training.trainer.snapshot import check, load_snapshot
+from training_helpers import TWO_PROCESSES
 
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[3]
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-LAUNCH += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 SCENARIOS = [
     *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),
     *("fsdp:lean", "fsdp:lamb"),
@@ -55,7 +53,7 @@ class Launched:
 def both(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("parallel")
     worker.seven_steps(worker.make_trainer(folder=folder / "by-one"))
-    command = [*LAUNCH, str(TESTS / "parallel_worker.py"), str(folder), *SCENARIOS]
+    command = [*TWO_PROCESSES, str(TESTS / "parallel_worker.py"), str(folder), *SCENARIOS]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert (folder / "ddp" / "out" / "nan").exists(), done.stderr[-4000:]
@@ -111,9 +109,9 @@ print(f"threads {during > 0} {left}\\n", end="")  # in one piece
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists threads as Linux does")
 def test_no_thread_outlives_its_group(tmp_path: Path) -> None:
-    """One that still frees a tensor as the interpreter ends aborts the process."""
+    """A gloo thread that frees a tensor while the interpreter shuts down aborts the process."""
     (tmp_path / "threads.py").write_text(THREADS)
-    command = [*LAUNCH, str(tmp_path / "threads.py")]
+    command = [*TWO_PROCESSES, str(tmp_path / "threads.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines() == ["threads True 0"] * 2
 
