@@ -44,7 +44,7 @@ _POOLING_MODES: dict[str, Pooling] = {
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
-#: Usual endings of files that ``torch.save`` wrote.
+#: Usual endings of files written by ``torch.save``.
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _PICKLE_INDEX = ".bin.index.json"
 _PICKLES = ("pytorch_model.bin", f"pytorch_model{_PICKLE_INDEX}", "pytorch_model.pt", "model.pt", "model.bin")

@@ -64,7 +64,7 @@ def predict(
 def _predicted(
     file: Path, model: str, columns: TextColumns, device: str
 ) -> tuple[Collection[str], Iterator[dict[str, Any]]]:
-    """The columns whose names our fields must not take, and the rows, whose marks are counted on stderr at the end."""
+    """The column names that are taken, and the rows; the number of marked rows goes to stderr at the end."""
     from bertkit.inference.predict_files import predicted_rows, report_marked
     from bertkit.inference.runs import Classifier, open_run, predict_run
 

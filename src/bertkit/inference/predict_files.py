@@ -136,7 +136,7 @@ def predict_file(
 
 
 def predicted_rows(run: Run, source: Path, columns: Columns) -> tuple[Collection[str], Iterator[Row]]:
-    """The columns whose names our fields must not take, and the rows that :func:`predict_file` writes, one by one."""
+    """The column names that are taken, and the rows that :func:`predict_file` writes, one by one."""
     check_file(source)
     taken, parts = _predicted(run, source, columns_of(run, columns), 0)
     return taken, (row for part in parts for row in part)
@@ -145,7 +145,7 @@ def predicted_rows(run: Run, source: Path, columns: Columns) -> tuple[Collection
 def _predicted(
     run: Run, source: Path, columns: Columns | None, done: int
 ) -> tuple[Collection[str], Iterator[list[Row]]]:
-    """The columns whose names our fields must not take, and the rows window by window, without the first ``done``."""
+    """The column names that are taken, and the rows window by window, without the first ``done``."""
     if columns is None:
         return (), _answered(run, islice(run.workflow.read_file(source, "test"), done, None))
     assert isinstance(run, Classifier)
@@ -317,7 +317,7 @@ def write_rows(rows: Iterable[Row], out: Path) -> int:
 
 
 def _publish(lines: Path, seen: Iterable[Row], out: Path, taken: Collection[str]) -> None:
-    """Turn ``lines``, whose rows ``seen`` yields, into ``out``: unchanged, or a table if the name of ``out`` says so.
+    """Turn ``lines``, whose rows ``seen`` yields, into ``out``: unchanged, or as the table that its ending names.
 
     Columns of a table: those of the input, ``text``, ``text_pair`` (of pairs), ``predicted``, ``probability`` (of that
     label), then one column ``p_LABEL`` for each label, ``truncated`` and ``empty``; last what the first row lacks.

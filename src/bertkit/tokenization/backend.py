@@ -118,7 +118,7 @@ def post_processors(
     """
     cls, sep = first[0], last[0]
     if wrong := next((token for token in (cls, sep) if ":" in token or token.startswith("$")), None):
-        said = "must have no ':' and not begin with '$', which the tokenizers package uses as its own signs"
+        said = "must have no ':' and not begin with '$', which the tokenizers package reserves for its templates"
         raise CheckpointError(f"cls_token and sep_token {said}, got {wrong!r:.80}; choose another token")
     single = [f"{cls}:0", "$A:0", f"{sep}:0"]
     found: list[processors.PostProcessor] = [

@@ -47,7 +47,7 @@ from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder
 
 CORPUS, STORE, ADAPTED, WITH, WITHOUT = "corpus.jsonl", "store", "adapted", "with", "without"
-#: Up to this size, one process tokenizes the text faster than several can start.
+#: Up to this size, tokenizing the text in one process is faster than starting several.
 ONE_PROCESS_BYTES = 5_000_000
 
 
