@@ -53,6 +53,7 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
 
 def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, Any]:
     """Fine-tune MiniLM-L6 with bertkit; returns the workflow and what the final model says of the dev rows."""
+    from bertkit.engine.inference_engine import InferenceEngine
     from bertkit.tasks.workflow import Predicted, workflow_of
     from bertkit.tokenization import AutoTokenizer
     from bertkit.training.finetuning.fit import fit
@@ -65,7 +66,8 @@ def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, A
         trained = fit(model, workflow, workflow.encode(train, tokenizer, config, labelled=True), None, config,
                       seed=config.seed)  # fmt: skip
         encoded = workflow.encode(dev, tokenizer, config, labelled=False)
-        outputs = workflow.outputs(trained.model, encoded, check=lambda: None, label="predicting")
+        engine = InferenceEngine.for_scoring(trained.model)
+        outputs = workflow.outputs(engine, encoded, check=lambda: None, label="predicting")
     return workflow, Predicted(dev, encoded, outputs, {})
 
 

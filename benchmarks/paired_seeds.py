@@ -169,13 +169,14 @@ class Problem:
         """F1 over all dev words and mean loss over them; both systems' weights are scored by bertkit's workflow."""
         from seqeval.metrics import f1_score
 
+        from bertkit.engine.inference_engine import InferenceEngine
         from bertkit.tasks.workflow import Predicted
 
         if not hasattr(model, "forward_packed"):
             with tempfile.TemporaryDirectory() as folder:
                 model.save_pretrained(folder)
-                model = self.workflow.load_model(Path(folder), device=None)
-        outputs = self.workflow.outputs(model, self.encoded, label="scoring")
+                model = self.workflow.model_class.from_pretrained(folder)
+        outputs = self.workflow.outputs(InferenceEngine.for_scoring(model), self.encoded, label="scoring")
         predicted: Any = Predicted(self.dev, self.encoded, outputs, {})
         rows = self.workflow.prediction_rows(predicted)
         f1 = f1_score([e.tags for e in self.dev], [row["predicted"] for row in rows], zero_division=0)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from bertkit import pipeline
 from bertkit.engine import torch_backend
+from bertkit.engine.backend import LOGITS, Pack, Wanted
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.rows import WindowSize, stream
 from bertkit.inference import pipeline_base
 from bertkit.ragged import Ragged, boundaries_of
@@ -97,7 +99,12 @@ def test_the_engine_gives_one_answer_an_item_in_order(
     backend = Reporting(tokens, threads)
     items = enumerate(lengths)
     weight = lambda item: item[1]  # noqa: E731
-    found = list(stream(items, encode, lambda: backend, size=size, weight=weight, lazy=lazy, advance=advanced.append))
+    engine: Any = InferenceEngine(backend)  # type: ignore[arg-type]
+
+    def run(rows: Ragged, advance: Any) -> Any:
+        return engine.run(rows, LOGITS, number_and_length, advance)
+
+    found = list(stream(items, encode, run, size=size, weight=weight, lazy=lazy, advance=advanced.append))
     assert found == [[(n, length)] if n % 2 else [(n, length), (n, 2)] for n, length in enumerate(lengths)]
     assert sum(advanced) == len(lengths)
     assert all(total <= tokens or count == 1 for total, count in backend.seen)
@@ -113,10 +120,17 @@ class Reporting:
     def num_threads(self, num_packs: int) -> int:
         return self.threads
 
-    def in_thread(self) -> Any:
+    def in_thread(self, alone: bool) -> Any:
+        assert alone or self.threads > 1
         return nullcontext()
 
-    def compute(self, rows: Ragged, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        self.seen.append((int(rows.lengths[list(numbers)].sum()), len(numbers)))
-        assert all(len(set(rows[number].tolist())) == 1 for number in numbers)
-        return [(int(rows[number][0]), len(rows[number])) for number in numbers]
+    def compute(self, pack: Pack, wanted: Wanted) -> dict[str, np.ndarray]:
+        assert wanted is LOGITS
+        self.seen.append((len(pack.ids), len(pack.lengths)))
+        return {"logits": pack.ids.astype(np.float32)}
+
+
+def number_and_length(pack: Pack, values: Any) -> list[tuple[int, int]]:
+    rows = pack.split(values["logits"])
+    assert all(len(set(row.tolist())) == 1 for row in rows)
+    return [(int(row[0]), len(row)) for row in rows]

@@ -12,9 +12,9 @@ import numpy as np
 
 from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
+from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.model.models import BertForSequenceClassification
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Row, Split
@@ -22,7 +22,7 @@ from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
 from bertkit.tasks.text.features import featurize_texts
-from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of
+from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 from toy_task.metrics import closeness
 from toy_task.reading import RULES, read_tones
@@ -83,8 +83,8 @@ class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
     def loss_floor(self, train: Ragged, settings: ReadingSettings) -> float:
         return float(np.var(train.labels))
 
-    def outputs(self, model: PackedModel, encoded: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
-        return row_outputs(model, encoded, logits_of, check=check, label=label)
+    def outputs(self, engine: InferenceEngine, encoded: Ragged, *, check: Check = stop_nothing, label: str) -> Floats:
+        return engine.row_outputs(encoded, LOGITS, check=check, label=label)
 
     def score(self, given: Answered) -> dict[str, float]:
         tones, right = given.outputs[:, 0], np.array([example.tone for example in given.examples])

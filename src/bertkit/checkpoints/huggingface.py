@@ -1,29 +1,23 @@
 """Folders in the layout of the Hugging Face Hub: ``config.json`` beside ``model.safetensors``, single or sharded.
 
 Also what lies beside them: how sentences are pooled, and a vocabulary, each token of which must have a row in the
-embedding table. Reading looks at headers only and allocates no weights. Imports torch only to write.
+embedding table. Only headers are looked at, so no weights are allocated. Imports no torch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
 from bertkit.config.bert_config import CONFIG, BertConfig
-from bertkit.errors import CheckpointError, ResourceError, shorten
-from bertkit.system.atomic_files import sync_file, sync_folder
+from bertkit.errors import CheckpointError, shorten
 from bertkit.system.untrusted_files import Json, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 WEIGHTS = "model.safetensors"
 #: Where a model with another pooling than that of [CLS] is: other software must not find it; see ``OWN_MODEL_TYPE``.
@@ -265,42 +259,3 @@ def _highest_id(file: Path) -> int:
         return int(max([*ids, *(added["id"] for added in content.get("added_tokens") or ())])) + 1
     except (AttributeError, KeyError, TypeError, ValueError):
         raise CheckpointError(f"{file} has no vocabulary of tokens and their ids") from None
-
-
-def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
-
-    Both are written under other names and flushed to disk before they are renamed; weights under another name that were
-    saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
-    the two renames can leave the old config beside the new weights.
-
-    Raises:
-        CheckpointError: ``folder`` is a file.
-        ResourceError: disk full, no permission.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    mark = f".{secrets.token_hex(4)}.tmp"
-    weights, settings = folder / f".{WEIGHTS}{mark}", folder / f".{CONFIG}{mark}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(dict(tensors), weights, {"format": "pt"})
-        config.to_json_file(settings)
-        weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
-        for draft in (weights, settings):
-            sync_file(draft)
-        name, *others = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS, INDEX)
-        weights.replace(folder / name)
-        for other in others:
-            (folder / other).unlink(missing_ok=True)
-        settings.replace(folder / CONFIG)
-        sync_folder(folder)
-    except (FileExistsError, NotADirectoryError):
-        raise CheckpointError(f"{folder} is a file; a model is saved to a folder") from None
-    except (OSError, SafetensorError) as error:
-        raise ResourceError(f"cannot write the model to {folder}: {error}") from error
-    finally:
-        for draft in (weights, settings):
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Common, Model, answers, decode, write_json, write_line
+from bertkit.cli.common_options import Computing, Model, answers, decode, write_json, write_line
 from bertkit.errors import ConfigError
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say, standard_input
@@ -68,7 +68,7 @@ def answer(
     ] = None,
     top_k: Annotated[int | None, Parameter(help="Show this many answers per question, best first.")] = None,
     search: Search = Search(),
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     r"""Answer questions from a text of any length.
 

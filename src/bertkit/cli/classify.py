@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
-    Common,
+    Computing,
     Model,
     Pair,
     Reading,
@@ -37,7 +37,7 @@ def classify(
         Parameter(negative=(), help="Texts are pairs: two arguments each, or lines split by a tab."),
     ] = False,
     reading: Reading = Reading(),
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     """Label texts, with probabilities.
 
@@ -54,7 +54,7 @@ def classify(
     if all_labels and top_k is not None:
         raise ConfigError("--all shows every label, --top-k only some; give one of them")
     pipe = open_pipeline("text-classification", model, common)
-    several = pipe.model.config.problem_type == "multi_label_classification"
+    several = pipe.config.problem_type == "multi_label_classification"
     usual = "chosen" if several else "best"
     ranked = None if all_labels else usual if top_k is None else top_k
     limits = {**reading.limits, "truncation": reading.truncate or None}

@@ -137,15 +137,43 @@ class Common(Output):
 
     def begin(self) -> None:
         """Seed all generators and apply ``--quiet``. Imports torch."""
-        import numpy as np
         import torch
+
+        self.begin_without_torch()
+        torch.manual_seed(self.seed)
+
+    def begin_without_torch(self) -> None:
+        """Seed the generators of Python and numpy, and apply ``--quiet``."""
+        import numpy as np
 
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"--seed must be from 0 to {2**32 - 1}, got {self.seed}")
         set_quiet(self.quiet)
         random.seed(self.seed)
         np.random.seed(self.seed)
-        torch.manual_seed(self.seed)
+
+
+@Parameter(name="*", group=COMMON_GROUP)
+@dataclass(frozen=True)
+class Computing(Common):
+    """Options of the commands that compute with a finished model."""
+
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16", "int8"],
+        Parameter(help="Arithmetic of the model; auto: the fastest on this machine with the answers of fp32."),
+    ] = "auto"
+    threads: Annotated[
+        int | None, Parameter(help="Processor threads that one call may use; default: one per core.")
+    ] = None
+
+    def begin(self) -> None:
+        """As always, but without torch, which an exported model does not need; nothing here is random."""
+        self.begin_without_torch()
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """For whatever opens a model."""
+        return {"precision": self.precision, "threads": self.threads}
 
 
 def read_texts(texts: tuple[str, ...], source: Source) -> list[str] | Iterator[str]:
@@ -205,18 +233,18 @@ def _lines_of_file(path: Path, encoding: str | None) -> Iterator[str]:
         yield line.rstrip("\r\n")
 
 
-def answers(task: str, model: str, common: Common, items: Iterable[T], **options: Any) -> Iterator[tuple[T, Any]]:
+def answers(task: str, model: str, common: Computing, items: Iterable[T], **options: Any) -> Iterator[tuple[T, Any]]:
     """Texts, pairs or questions, each with what a task's pipeline, called with some options, answers to it."""
     pipe = open_pipeline(task, model, common)
     return with_texts(items, lambda texts: pipe(texts, **options))
 
 
-def open_pipeline(task: str, model: str, common: Common) -> Any:
+def open_pipeline(task: str, model: str, common: Computing) -> Any:
     """The pipeline of a task, on the device that the command was given."""
     common.begin()
     from bertkit.inference.pipelines import pipeline
 
-    return pipeline(task, model=model, device=common.device)
+    return pipeline(task, model=model, device=common.device, **common.engine)
 
 
 def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) -> Iterator[tuple[T, R]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
-    Common,
+    Computing,
     JsonLike,
     Model,
     Reading,
@@ -48,7 +48,7 @@ def embed(
     pooling: Pool = None,
     normalize: Annotated[bool, Parameter(negative=(), help="Scale vectors to length 1.")] = False,
     reading: Reading = Reading(),
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     r"""Turn texts into vectors.
 
@@ -84,7 +84,7 @@ def embed(
 
 
 def vectors(
-    model: str, common: Common, texts: Iterable[str], reading: Reading, pooling: str | None, *, normalize: bool
+    model: str, common: Computing, texts: Iterable[str], reading: Reading, pooling: str | None, *, normalize: bool
 ) -> Iterator[Row]:
     """The texts with their vectors, lazily and in order."""
     from bertkit.checkpoints.huggingface import checkpoint_folder, saved_pooling

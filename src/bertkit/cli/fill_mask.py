@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, Model, Reading, Texts, answers, read_texts, write_json, write_line
+from bertkit.cli.common_options import Computing, Model, Reading, Texts, answers, read_texts, write_json, write_line
 
 
 def fill_mask(
@@ -17,7 +17,7 @@ def fill_mask(
         tuple[str, ...] | None, Parameter(negative=(), help="Consider only this word; repeat for more words.")
     ] = None,
     reading: Reading = Reading(),
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     r"""Guess the words behind [MASK].
 

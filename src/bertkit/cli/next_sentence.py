@@ -6,14 +6,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertkit.cli.common_options import Common, Model, PairReading, answers, read_pairs, write_json, write_line
+from bertkit.cli.common_options import Computing, Model, PairReading, answers, read_pairs, write_json, write_line
 
 
 def next_sentence(
     *text: Annotated[str, Parameter(help="Two texts; or - for standard input, one pair per line, separated by a tab.")],
     model: Model,
     reading: PairReading = PairReading(),
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     """Judge whether the second text follows the first.
 

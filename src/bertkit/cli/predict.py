@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Common, Source, check_format, read_texts, write_json, write_line
+from bertkit.cli.common_options import Computing, Source, check_format, read_texts, write_json, write_line
 from bertkit.cli.task_options import TEXT_COLUMNS, TextColumns
 from bertkit.errors import ConfigError
 from bertkit.system.console import say
@@ -27,7 +27,7 @@ def predict(
     model: Annotated[str, Parameter(alias="-m", help="Run folder, or folder or Hub name of a classifier.")],
     out: Annotated[Path | None, Parameter(alias="-o", help="Write this .jsonl, .csv, .tsv or .parquet file.")] = None,
     columns: TextColumns = TextColumns(),
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     """Label a whole file.
 
@@ -42,33 +42,33 @@ def predict(
     """
     common.begin()
     from bertkit.inference.predict_files import FORMATS, claimed, predict_file, write_rows
-    from bertkit.system.device import find_device
+    from bertkit.system.device import check_device
 
-    device = str(find_device(common.device))
+    check_device(common.device)
     if out is None:
-        taken, rows = _predicted(file, model, columns, device)
+        taken, rows = _predicted(file, model, columns, common)
         for row in rows:
             _show(row, taken, common)
         return
     check_format(out, FORMATS)
     if str(file) == STANDARD_STREAM:
         with claimed(out):
-            count = write_rows(_predicted(file, model, columns, device)[1], out)
+            count = write_rows(_predicted(file, model, columns, common)[1], out)
     else:
-        count = predict_file(model, file, out, columns.places, device=device)
+        count = predict_file(model, file, out, columns.places, device=common.device or "auto", **common.engine)
     say(f"wrote {count:,} rows to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count})
 
 
 def _predicted(
-    file: Path, model: str, columns: TextColumns, device: str
+    file: Path, model: str, columns: TextColumns, common: Computing
 ) -> tuple[Collection[str], Iterator[dict[str, Any]]]:
     """The column names that are taken, and the rows; the number of marked rows goes to stderr at the end."""
     from bertkit.inference.predict_files import predicted_rows, report_marked
     from bertkit.inference.runs import Classifier, open_run, predict_run
 
-    run = open_run(model, device=device)
+    run = open_run(model, device=common.device or "auto", **common.engine)
     if str(file) == STANDARD_STREAM:
         if not isinstance(run, Classifier):
             raise ConfigError(f"standard input holds one text per line; task {run.workflow.task.name} needs a file")
@@ -81,7 +81,7 @@ def _predicted(
     return taken, report_marked(rows, run.max_length, taken)
 
 
-def _show(row: dict[str, Any], taken: Collection[str], common: Common) -> None:
+def _show(row: dict[str, Any], taken: Collection[str], common: Computing) -> None:
     from bertkit.inference.predict_files import own_name
 
     if common.json:

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bertkit.cli import STANDARD_STREAM
-from bertkit.cli.common_options import Common, Model, OtherReading, read_texts, write_json, write_line
+from bertkit.cli.common_options import Computing, Model, OtherReading, read_texts, write_json, write_line
 from bertkit.cli.embed import Pool, vectors
 from bertkit.errors import ConfigError
 
@@ -20,7 +20,7 @@ def similarity(
     pooling: Pool = None,
     top_k: Annotated[int | None, Parameter(help="Show only this many, most similar first.")] = None,
     reading: OtherReading = OtherReading(),
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     r"""Compare texts with the first one: cosine similarity, from -1 to 1.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import (
-    Common,
+    Computing,
     MaxLength,
     Model,
     Source,
@@ -35,7 +35,7 @@ def tag(
     ] = None,
     source: Source = Source(),
     max_length: MaxLength = None,
-    common: Common = Common(),
+    common: Computing = Computing(),
 ) -> None:
     """Find the entities in texts of any length.
 

@@ -1,17 +1,11 @@
-"""Run rows of any lengths through a back-end: sorted by length, in packs without padding, results in order.
-
-Sorting costs nothing here, because rows do not depend on each other, and gives attention sequences of equal length.
-Nothing is kept between two calls, so any number of threads may call at the same time.
-"""
+"""Rows in packs of about equal length, and items that are drawn from a stream one window at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,24 +14,6 @@ from bertkit.ragged import Ints, Ragged
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
-ResultT_co = TypeVar("ResultT_co", covariant=True)
-
-
-class Backend(Protocol[ResultT_co]):
-    """What computes packs of rows: a torch model, or a session of another runtime."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Most tokens of a pack; a single row that is longer is a pack of its own."""
-
-    def compute(self, rows: Ragged, numbers: Sequence[int]) -> Sequence[ResultT_co]:
-        """One result for each of these rows, in their order; several threads may call at once."""
-
-    def num_threads(self, num_packs: int) -> int:
-        """How many threads should compute so many packs, each its own; 1: the caller's thread, one after the other."""
-
-    def in_thread(self) -> AbstractContextManager[None]:
-        """Held around :meth:`compute` in each of several threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +34,6 @@ TEXTS = WindowSize(items=2048, first=64, characters=8_000_000)
 QUESTIONS = WindowSize(items=256, first=16, characters=2_000_000)
 
 
-def run_rows(
-    rows: Ragged, backend: Backend[ResultT], advance: Callable[[int], None] = lambda count: None
-) -> list[ResultT]:
-    """One result per row, at least one, in the order of the rows.
-
-    ``advance`` is called with the number of rows after each pack, and may raise to stop.
-    """
-    packs = pack_by_length(rows.lengths, backend.max_tokens)
-    values: list[ResultT | None] = [None] * len(rows)
-    for numbers, results in zip(packs, _computed(packs, rows, backend), strict=True):
-        for number, value in zip(numbers, results, strict=True):
-            values[number] = value
-        advance(len(numbers))
-    return values  # type: ignore[return-value]  # every row was in exactly one pack
-
-
 def pack_by_length(lengths: Ints, max_tokens: int) -> list[list[int]]:
     """Row numbers in packs of at most ``max_tokens`` tokens, each as full as possible; the longest rows first.
 
@@ -91,29 +51,10 @@ def pack_by_length(lengths: Ints, max_tokens: int) -> list[list[int]]:
     return packs
 
 
-def _computed(packs: Sequence[Sequence[int]], rows: Ragged, backend: Backend[ResultT]) -> Iterator[Sequence[ResultT]]:
-    """The results of each pack, in order."""
-    num_threads = backend.num_threads(len(packs))
-    if num_threads == 1:
-        for numbers in packs:
-            yield backend.compute(rows, numbers)
-        return
-
-    def compute(numbers: Sequence[int]) -> Sequence[ResultT]:
-        with backend.in_thread():
-            return backend.compute(rows, numbers)
-
-    pool = ThreadPoolExecutor(num_threads)
-    try:
-        yield from pool.map(compute, packs)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def stream(
     items: Iterable[ItemT],
     encode: Callable[[list[ItemT], int], tuple[Ragged, Callable[[list[ResultT]], Iterable[AnswerT]]]],
-    backend: Callable[[], Backend[ResultT]],
+    run: Callable[[Ragged, Callable[[int], None]], list[ResultT]],
     *,
     size: WindowSize,
     weight: Callable[[ItemT], int],
@@ -126,7 +67,8 @@ def stream(
         items: drawn one window at a time, as they are needed.
         encode: from a window and the number of its first item to its rows, and to a function that turns one result
             per row into one answer per item.
-        backend: called for each window.
+        run: from the rows of a window to one result per row; it calls what it is given with the number of rows that
+            are done.
         size: of a window.
         weight: characters of an item.
         lazy: start with a small window, for a caller who waits for the first answer.
@@ -135,7 +77,7 @@ def stream(
     first = 0
     for window in draw_windows(items, size, weight=weight, lazy=lazy):
         rows, answers = encode(window, first)
-        yield from answers(run_rows(rows, backend(), _in_items(advance, len(window), len(rows))))
+        yield from answers(run(rows, _in_items(advance, len(window), len(rows))))
         first += len(window)
 
 

@@ -106,7 +106,7 @@ def evaluate_run(
     if not workflow.has_labels(examples):
         raise DataError(f"{examples.path} has no labels, so there is nothing to score; use predict for its rows")
     encoded = workflow.encode(examples, loaded.tokenizer, loaded.config, labelled=True)
-    outputs = workflow.outputs(loaded.model, encoded, label=f"scoring {split}")
+    outputs = workflow.outputs(loaded.engine, encoded, label=f"scoring {split}")
     found = Predicted(examples, encoded, outputs, loaded.decision)
     scored = score_set(workflow, found, split, worst=loaded.config.worst)
     result = Evaluation(

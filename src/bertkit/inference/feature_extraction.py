@@ -1,83 +1,34 @@
-"""Vectors of texts, and how near two texts are."""
+"""Vectors of texts, and how near two texts are. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, get_args
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from bertkit.batch import Batch
+from bertkit.engine.backend import Network, Pooling, Wanted
+from bertkit.engine.inference_engine import InferenceEngine, Read, rows_of, tokens_of
 from bertkit.errors import InputError, did_you_mean
-from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
+from bertkit.inference.pipeline_base import Pipeline, TextRow
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, read_request
 from bertkit.inference.pipeline_results import Embedding, Score
-from bertkit.model.kernels.chosen_rows import ChosenRows
-from bertkit.model.models import BertModel
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
 from bertkit.tokenization import PreTrainedTokenizer
 
-Pooling = Literal["cls", "mean", "max"]
+POOLINGS = get_args(Pooling)
+#: Below this length a vector is not scaled up: its direction is noise.
+SHORTEST = 1e-12
 
 
-def cls_vectors(encoder: BertModel, batch: Batch) -> Tensor:
-    """The last hidden vector of each [CLS] token, ``(B, D)``; without the pooler's matrix and tanh.
-
-    The top layer is computed at those tokens only.
-    """
-    x_TD = encoder.embeddings(batch)
-    return encoder.encoder(x_TD, batch.layout, ChosenRows.first(batch.layout, x_TD.device))[0]  # type: ignore[no-any-return]
-
-
-def mean_vectors(encoder: BertModel, batch: Batch) -> Tensor:
-    """Mean over all tokens of each text, [CLS] and [SEP] included, ``(B, D)`` (Reimers & Gurevych 2019, section 3)."""
-    rows = token_vectors(encoder, batch).split(batch.layout.lengths)
-    return torch.stack([rows_SD.mean(dim=0) for rows_SD in rows])
-
-
-def max_vectors(encoder: BertModel, batch: Batch) -> Tensor:
-    """Largest value of each dimension over all tokens of each text, ``(B, D)``."""
-    rows = token_vectors(encoder, batch).split(batch.layout.lengths)
-    return torch.stack([rows_SD.amax(dim=0) for rows_SD in rows])
-
-
-def token_vectors(encoder: BertModel, batch: Batch) -> Tensor:
-    """The last hidden vector of each token, ``(T, D)``."""
-    return encoder.encoder(encoder.embeddings(batch), batch.layout)[0]  # type: ignore[no-any-return]
-
-
-POOLINGS: dict[str | None, Callable[[BertModel, Batch], Tensor]] = {
-    "cls": cls_vectors,
-    "mean": mean_vectors,
-    "max": max_vectors,
-    None: token_vectors,
-}
-
-
-def embed(pooling: str | None, normalize: bool) -> Callable[[PackedModel, Batch], list[Floats]]:
-    """The computation of one batch: a vector ``(D,)`` for each text, or its matrix ``(S, D)`` when pooling is None."""
-    if pooling not in POOLINGS:
-        names = [name for name in POOLINGS if name is not None]
+def hidden_states(pooling: Pooling | None) -> tuple[Wanted, Read[Floats]]:
+    """What is wanted of each text, and how it is read: a vector ``(D,)``, or the matrix ``(S, D)`` of its tokens."""
+    if pooling is not None and pooling not in POOLINGS:
         raise InputError(
-            f"pooling={pooling!r} is unknown{did_you_mean(str(pooling), names)}; choose from {', '.join(names)}, or "
-            "None for one vector a token"
+            f"pooling={pooling!r} is unknown{did_you_mean(str(pooling), POOLINGS)}; choose from {', '.join(POOLINGS)}, "
+            "or None for one vector a token"
         )
-    pool = POOLINGS[pooling]
-
-    def compute(encoder: PackedModel, batch: Batch) -> list[Floats]:
-        assert isinstance(encoder, BertModel)
-        vectors = pool(encoder, batch)
-        array = to_numpy(F.normalize(vectors.float(), dim=-1) if normalize else vectors, "hidden states")
-        # Copies, so that keeping one text's result does not keep its whole batch in memory.
-        if pooling is None:
-            return [array[start:end].copy() for start, end in batch.layout.spans()]
-        return [row.copy() for row in array]
-
-    return compute
+    return Wanted(("last_hidden_state",), pooling), tokens_of if pooling is None else rows_of
 
 
 class FeatureExtractionPipeline(Pipeline):
@@ -85,11 +36,9 @@ class FeatureExtractionPipeline(Pipeline):
 
     task: ClassVar[str] = "feature-extraction"
 
-    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
-        encoder = model if isinstance(model, BertModel) else getattr(model, "bert", None)
-        if not isinstance(encoder, BertModel):
-            raise InputError(f"{type(model).__name__} has no encoder to take features from; pass a BertModel")
-        super().__init__(encoder, tokenizer)
+    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
+        super().__init__(model, tokenizer)
+        self.engine = self.engine.encoder()
 
     def __call__(
         self,
@@ -124,10 +73,13 @@ class FeatureExtractionPipeline(Pipeline):
         """
 
         def present(values: Floats, row: TextRow) -> Embedding:
+            if normalize:
+                values /= np.maximum(np.sqrt((values * values).sum(axis=-1, keepdims=True)), SHORTEST)
             return Embedding.of(values, num_tokens=row.num_tokens, truncated=row.truncated)
 
+        wanted, read = hidden_states(pooling)
         request = read_request(inputs, tuple_is_pair=False)
-        return self._answer_texts(request, embed(pooling, normalize), present, truncation, max_length, progress)
+        return self._answer_texts(request, wanted, read, present, truncation, max_length, progress)
 
 
 class SentenceSimilarityPipeline(FeatureExtractionPipeline):

@@ -1,20 +1,22 @@
-"""What may stand in place of ``[MASK]``."""
+"""What may stand in place of ``[MASK]``. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bertkit.batch import Batch
+from bertkit.engine.backend import Network, Pack, Values, Wanted
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
+from bertkit.inference.pipeline_base import Pipeline, TextRow
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, is_whole, read_request
-from bertkit.model.padded import PackedModel
+from bertkit.metrics.probabilities import softmax
+from bertkit.metrics.probabilities import top_k as highest
+from bertkit.ragged import Floats
 from bertkit.tokenization import PreTrainedTokenizer
 
 Guess = dict[str, float | int | str | bool]
@@ -31,7 +33,7 @@ class Guesses:
 
     input_ids: NDArray[np.int64]
     places: NDArray[np.int64]
-    scores: NDArray[np.float32]
+    scores: NDArray[np.floating]
     tokens: NDArray[np.int64]
 
 
@@ -40,7 +42,7 @@ class FillMaskPipeline(Pipeline):
 
     task: ClassVar[str] = "fill-mask"
 
-    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
+    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
         if tokenizer.mask_token_id is None:
             raise CheckpointError("the tokenizer has no mask token, so no text can hold a mask")
@@ -81,7 +83,7 @@ class FillMaskPipeline(Pipeline):
         """
         if not is_whole(top_k):
             raise InputError(f"top_k must be a whole number from 1, got {top_k!r}")
-        target_ids = None if targets is None else torch.tensor(self._read_targets(targets), device=self.device)
+        target_ids = None if targets is None else np.array(self._read_targets(targets))
 
         def present(guesses: Guesses, row: TextRow) -> list[Guess] | list[list[Guess]]:
             if not len(guesses.places):
@@ -89,11 +91,13 @@ class FillMaskPipeline(Pipeline):
                 raise InputError(f"text {row.number} (counted from 0) has no {self.tokenizer.mask_token}{cut}")
             return self._describe(guesses, {"truncated": row.truncated} if truncation else {})
 
-        def guess(model: PackedModel, batch: Batch) -> list[Guesses]:
-            return self._guess(model, batch, top_k, target_ids)
+        def guess(pack: Pack, values: Values) -> list[Guesses]:
+            return self._guess(pack, values["logits"], top_k, target_ids)
 
+        # The head runs at the masked positions only.
+        wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id)
         request = read_request(inputs, tuple_is_pair=False)
-        return self._answer_texts(request, guess, present, truncation, max_length, progress)
+        return self._answer_texts(request, wanted, guess, present, truncation, max_length, progress)
 
     def _read_targets(self, targets: str | Sequence[str]) -> list[int]:
         listed = [targets] if isinstance(targets, str) else list(targets)
@@ -113,26 +117,17 @@ class FillMaskPipeline(Pipeline):
             found[self.tokenizer.vocab[pieces[0]]] = None
         return list(found)
 
-    def _guess(self, model: PackedModel, batch: Batch, top_k: int, target_ids: torch.Tensor | None) -> list[Guesses]:
-        rows = (batch.input_ids == self.tokenizer.mask_token_id).nonzero().squeeze(1)
-        ids = batch.input_ids.cpu().numpy()
-        if len(rows):
-            # The head runs at the masked positions only.
-            logits_RV = model.forward_packed(replace(batch, logit_rows=rows)).logits
-            assert logits_RV is not None
-            probs_RV = logits_RV.float().softmax(dim=-1)
-            if target_ids is not None:
-                probs_RV = probs_RV[:, target_ids]
-            scores_RK, tokens_RK = probs_RV.topk(min(top_k, probs_RV.shape[1]), dim=-1)
-            tokens = (tokens_RK if target_ids is None else target_ids[tokens_RK]).cpu().numpy()
-            scores = to_numpy(scores_RK, "masked-token probabilities")
-        else:
-            scores, tokens = np.empty((0, 0), np.float32), np.empty((0, 0), np.int64)
-        places = rows.cpu().numpy()
+    def _guess(self, pack: Pack, logits_RV: Floats, top_k: int, target_ids: NDArray[np.int64] | None) -> list[Guesses]:
+        probs_RV = softmax(logits_RV)
+        if target_ids is not None:
+            probs_RV = probs_RV[:, target_ids]
+        tokens_RK, scores_RK = highest(probs_RV, top_k)
+        tokens_RK = tokens_RK if target_ids is None else target_ids[tokens_RK]
+        places = np.flatnonzero(pack.ids == self.tokenizer.mask_token_id)
         found = []
-        for start, end in batch.layout.spans():
+        for start, end in pack.spans():
             mine = slice(*np.searchsorted(places, (start, end)).tolist())
-            found.append(Guesses(ids[start:end], places[mine] - start, scores[mine], tokens[mine]))
+            found.append(Guesses(pack.ids[start:end], places[mine] - start, scores_RK[mine], tokens_RK[mine]))
         return found
 
     def _describe(self, guesses: Guesses, note: dict[str, bool]) -> list[Guess] | list[list[Guess]]:

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.batch import Batch
+from bertkit.engine.backend import LOGITS
+from bertkit.engine.inference_engine import rows_of
 from bertkit.engine.rows import WindowSize
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, request_of
 from bertkit.metrics.probabilities import softmax
-from bertkit.model.padded import PackedModel
-from bertkit.ragged import GroupSet, Ragged
+from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.task import ChoiceExample
 
@@ -30,6 +30,7 @@ class MultipleChoicePipeline(Pipeline):
     """Which choice continues a context, or answers a question: ``pipeline("multiple-choice", model=...)``."""
 
     task: ClassVar[str] = "multiple-choice"
+    unit: ClassVar[str] = "questions"
 
     def __call__(
         self,
@@ -73,13 +74,13 @@ class MultipleChoicePipeline(Pipeline):
 
         def encode(
             questions: list[ChoiceExample], first: int
-        ) -> tuple[Ragged, Callable[[list[float]], Iterable[Choice]]]:
+        ) -> tuple[Ragged, Callable[[list[Floats]], Iterable[Choice]]]:
             features = featurize_choices(questions, self.tokenizer, limit, labelled=False)
             if not truncate:
                 _check_lengths(features, limit, first)
 
-            def answers(logits: list[float]) -> Iterator[Choice]:
-                values = np.array(logits, dtype=np.float32)
+            def answers(logits: list[Floats]) -> Iterator[Choice]:
+                values = np.concatenate(logits)
                 for number, question in enumerate(questions):
                     scores = softmax(values[features.groups[number] : features.groups[number + 1]])
                     best = int(scores.argmax())
@@ -93,13 +94,10 @@ class MultipleChoicePipeline(Pipeline):
 
             return features.sequences, answers
 
-        def score(model: PackedModel, batch: Batch) -> Sequence[float]:
-            return to_numpy(model.forward_packed(batch).logits, "logits").ravel().tolist()
-
         def num_characters(question: ChoiceExample) -> int:
             return sum(len(first) + len(second) for first, second in question.pairs)
 
-        return self._answer(request, encode, score, num_characters, progress=progress, size=WINDOW, unit="questions")
+        return self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress, size=WINDOW)
 
 
 def _read(question: Any, where: str) -> ChoiceExample:

@@ -1,4 +1,4 @@
-"""What all pipelines share: a model in eval mode, a tokenizer, and the way from a call to its results."""
+"""What all pipelines share: an engine, a tokenizer, and the way from a call to its results. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from bertkit.batch import Batch
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.backend import Network, Wanted
+from bertkit.engine.inference_engine import InferenceEngine, Read
 from bertkit.engine.rows import TEXTS, WindowSize, stream
-from bertkit.engine.torch_backend import TorchBackend
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.pipeline_inputs import Request, Shaped, Text, is_whole, num_characters
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Ragged, concatenate
 from bertkit.system.console import Progress
 from bertkit.tasks.text.features import Truncation, featurize_texts
@@ -59,6 +56,8 @@ class Pipeline:
     """
 
     task: ClassVar[str]
+    #: What a progress bar counts.
+    unit: ClassVar[str] = "texts"
     #: What ``truncation`` may be, for messages.
     truncations: ClassVar[str] = "True or False"
     #: How this model was trained to read, and what was chosen on dev (thresholds and the like), see
@@ -72,66 +71,77 @@ class Pipeline:
         if "__call__" in vars(cls):
             setattr(cls, "__call__", _with_options(vars(cls)["__call__"]))  # noqa: B010  (mypy refuses an assignment)
 
-    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
-        if len(tokenizer) > model.config.vocab_size:
+    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
+        self.engine = model if isinstance(model, InferenceEngine) else InferenceEngine.of(model)
+        self.tokenizer = tokenizer
+        if len(tokenizer) > self.config.vocab_size:
             raise CheckpointError(
-                f"the tokenizer has {len(tokenizer):,} tokens but the model's table {model.config.vocab_size:,}: "
+                f"the tokenizer has {len(tokenizer):,} tokens but the model's table {self.config.vocab_size:,}: "
                 "they do not belong together"
             )
-        self.model = model
-        self.tokenizer = tokenizer
 
     @property
-    def device(self) -> torch.device:
-        """Where the model's weights are."""
-        return self.model.device
+    def model(self) -> Any:
+        """The model object; InputError for an exported model, which has none."""
+        return self.engine.model
+
+    @property
+    def config(self) -> BertConfig:
+        """Shape and labels of the model."""
+        return self.engine.config
+
+    @property
+    def device(self) -> Any:
+        """Where the model's weights are: a ``torch.device``; of an exported model ``"cpu"``."""
+        return self.engine.backend.place
 
     @property
     def max_length(self) -> int:
         """Most tokens of one input, special tokens included."""
-        return min(self.model.config.max_input_length, self.tokenizer.model_max_length)
+        return min(self.config.max_input_length, self.tokenizer.model_max_length)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(model={type(self.model).__name__}, device={str(self.device)!r})"
+        return f"{type(self).__name__}(model={self.engine.model_class}, device={self.engine.device!r})"
 
     def _answer(
         self,
         request: Request[ItemT],
         encode: Encode[ItemT, ResultT, AnswerT],
-        forward: Callable[[PackedModel, Batch], Sequence[ResultT]],
+        wanted: Wanted,
+        read: Read[ResultT],
         weight: Callable[[ItemT], int],
         *,
         progress: bool | None,
         size: WindowSize | None = None,
-        unit: str = "texts",
     ) -> Shaped[AnswerT]:
         """Answers in the request's shape, through the engine; see :func:`bertkit.engine.rows.stream`.
 
-        ``forward`` gives one result per row, ``weight`` the characters of an item; ``size`` is that of a window (None:
-        that of texts).
+        ``read`` makes one result per row of the ``wanted`` outputs, ``weight`` is the characters of an item; ``size``
+        is that of a window (None: that of texts).
         """
+        if request.shape == "one":  # the short way, for whoever waits for one answer
+            rows, present = encode(list(request.items), 0)
+            return next(iter(present(self.engine.run(rows, wanted, read))))
 
         def answers() -> Iterator[AnswerT]:
-            with shown(request.total, self.task, progress, unit=unit) as advance:
+            with shown(request.total, self.task, progress, unit=self.unit) as advance:
                 yield from stream(
                     request.items,
                     encode,
-                    lambda: TorchBackend(self.model, forward),
+                    lambda rows, advance_rows: self.engine.run(rows, wanted, read, advance_rows),
                     size=size or TEXTS,
                     weight=weight,
                     lazy=request.shape == "lazy",
                     advance=advance,
                 )
 
-        if request.shape == "lazy":
-            return answers()
-        found = list(answers())
-        return found[0] if request.shape == "one" else found
+        return answers() if request.shape == "lazy" else list(answers())
 
     def _answer_texts(
         self,
         request: Request[Text],
-        forward: Callable[[PackedModel, Batch], Sequence[ResultT]],
+        wanted: Wanted,
+        read: Read[ResultT],
         present: Callable[[ResultT, TextRow], AnswerT],
         truncation: bool | str,
         max_length: int | None,
@@ -148,7 +158,7 @@ class Pipeline:
             facts = map(TextRow, count(first), rows.lengths.tolist(), rows.truncated.tolist())
             return rows, lambda results: map(present, results, facts)
 
-        return self._answer(request, encode, forward, num_characters, progress=progress)
+        return self._answer(request, encode, wanted, read, num_characters, progress=progress)
 
     def _read_limits(self, truncation: bool | str, max_length: int | None) -> tuple[bool, int]:
         if truncation not in (True, False, "longest_first", "do_not_truncate"):
@@ -217,15 +227,3 @@ def _check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
             f"included; the limit is {limit:,}{more}. Shorten it, or pass truncation=True (on the command line: "
             "--truncate) to read only its beginning"
         )
-
-
-def to_numpy(x: Tensor | None, what: str) -> NDArray[np.float32]:
-    """``x`` as float32 on the CPU; refuses NaN and infinity, because results of such a model look like any others."""
-    assert x is not None, f"the model gave no {what}"
-    array: NDArray[np.float32] = x.float().cpu().numpy()
-    if not np.isfinite(array).all():
-        raise CheckpointError(
-            f"the model's {what} are not finite (NaN or infinity): its weights are damaged, or {x.dtype} is too narrow "
-            "for it. Try dtype float32; 'bertkit inspect' shows whether the file holds such values"
-        )
-    return array

@@ -1,4 +1,7 @@
-"""``pipeline(task, model=...)``: from a task's name to something that takes text."""
+"""``pipeline(task, model=...)``: from a task's name to something that takes text.
+
+Imports no torch, unless a model is given that needs it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import read_decision
+from bertkit.engine.backend import Network, Precision
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import InputError, did_you_mean, shorten
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, SentenceSimilarityPipeline
 from bertkit.inference.fill_mask import FillMaskPipeline
@@ -21,42 +24,36 @@ from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.question_answering import QuestionAnsweringPipeline
 from bertkit.inference.text_classification import NextSentencePipeline, TextClassificationPipeline
 from bertkit.inference.token_classification import TokenClassificationPipeline
-from bertkit.model.models import (
-    BertForMaskedLM,
-    BertForMultipleChoice,
-    BertForNextSentencePrediction,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-)
-from bertkit.model.padded import PackedModel
-from bertkit.system.device import find_device
+from bertkit.system.device import check_device
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
-#: Task name -> the pipeline and the model class that a checkpoint is loaded as.
-TASKS: dict[str, tuple[type[Pipeline], type[PackedModel]]] = {
-    "fill-mask": (FillMaskPipeline, BertForMaskedLM),
-    "next-sentence": (NextSentencePipeline, BertForNextSentencePrediction),
-    "text-classification": (TextClassificationPipeline, BertForSequenceClassification),
-    "token-classification": (TokenClassificationPipeline, BertForTokenClassification),
-    "question-answering": (QuestionAnsweringPipeline, BertForQuestionAnswering),
-    "multiple-choice": (MultipleChoicePipeline, BertForMultipleChoice),
-    "feature-extraction": (FeatureExtractionPipeline, BertModel),
-    "sentence-similarity": (SentenceSimilarityPipeline, BertModel),
+#: The encoder alone, which every model has.
+ENCODER = "BertModel"
+#: Task name -> the pipeline, and the name of the model class that a checkpoint is loaded as.
+TASKS: dict[str, tuple[type[Pipeline], str]] = {
+    "fill-mask": (FillMaskPipeline, "BertForMaskedLM"),
+    "next-sentence": (NextSentencePipeline, "BertForNextSentencePrediction"),
+    "text-classification": (TextClassificationPipeline, "BertForSequenceClassification"),
+    "token-classification": (TokenClassificationPipeline, "BertForTokenClassification"),
+    "question-answering": (QuestionAnsweringPipeline, "BertForQuestionAnswering"),
+    "multiple-choice": (MultipleChoicePipeline, "BertForMultipleChoice"),
+    "feature-extraction": (FeatureExtractionPipeline, ENCODER),
+    "sentence-similarity": (SentenceSimilarityPipeline, ENCODER),
 }
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 
 
 def pipeline(
     task: str | None = None,
-    model: str | Path | PackedModel | None = None,
+    model: str | Path | Network | None = None,
     tokenizer: str | Path | PreTrainedTokenizer | None = None,
-    device: str | int | torch.device | None = None,
+    device: Any = None,
     *,
     revision: str | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: Any = None,
+    precision: Precision = "auto",
+    threads: int | None = None,
     batch_size: int | None = None,
     **options: Any,
 ) -> Any:
@@ -66,13 +63,15 @@ def pipeline(
         task: one of ``fill-mask``, ``next-sentence``, ``text-classification`` (also ``sentiment-analysis``),
             ``token-classification`` (also ``ner``), ``question-answering``, ``multiple-choice``,
             ``feature-extraction``, ``sentence-similarity``; None infers it from the model's head.
-        model: a folder, a Hub name, a run folder of ``bertkit finetune``, or a model object. Loading is strict: a
-            checkpoint without the task's head is an error, never a random head.
+        model: a folder, a Hub name, a run folder of ``bertkit finetune``, what ``bertkit export`` wrote, or a model
+            object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
-        device: ``"cpu"``, ``"cuda:0"`` ..., the number of a GPU, or -1 for the CPU; None takes a GPU where there is
-            one, and leaves a model object where it is.
+        device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
+            GPU where there is one, and leaves a model object where it is.
         revision: commit, tag or branch of a Hub name.
-        dtype: type of the weights, float32 by default.
+        dtype: a ``torch.dtype``, that of the weights; float32 by default.
+        precision: of the products; see :meth:`bertkit.engine.inference_engine.InferenceEngine.of`.
+        threads: of the processor that one call may use; None: as many as torch, or the runtime of an export, uses.
         batch_size: accepted for compatibility and ignored: batches are formed by number of tokens, and a text's result
             does not depend on its batch. Calls accept it too.
         **options: defaults for the keywords of the pipeline's calls, for example ``top_k=3``, ``truncation=True``,
@@ -87,8 +86,9 @@ def pipeline(
     Raises:
         InputError: an unknown task or option, no model, a model of another class, a model without a head to infer the
             task from, or a model object without its tokenizer.
-        ConfigError: this machine has no such device.
+        ConfigError: this machine has no such device, or the model no such precision.
         CheckpointError: the model or tokenizer cannot be loaded.
+        MissingExtraError: an exported model without ONNX Runtime, or another one without torch.
     """
     name = None if task is None else ALIASES.get(task, task)
     if name is not None and name not in TASKS:
@@ -103,33 +103,33 @@ def pipeline(
     pipeline_class, model_class = TASKS[name]
     _check_options(options, pipeline_class)
     if isinstance(model, str | Path):
-        place, path = find_device(device), find(model, revision=revision)
+        check_device(device)
+        path = find(model, revision=revision)
         folder = checkpoint_folder(path)
         chosen = AutoTokenizer.from_pretrained(folder) if tokenizer is None else _load_tokenizer(tokenizer, revision)
-        loaded = model_class.from_pretrained(path, device=place, dtype=dtype)
-        if place.type == "cpu":
-            loaded.prepack()  # nobody else holds this model, so the copy of its weights cannot go stale
-        made = pipeline_class(loaded, chosen)
+        engine = InferenceEngine.load(
+            path, model_class, device=device, dtype=dtype, precision=precision, threads=threads
+        )
+        made = pipeline_class(engine, chosen)
         made.decision = read_decision(folder)
     else:
-        if not isinstance(model, PackedModel if model_class is BertModel else model_class):
-            raise InputError(f"task {name!r} needs a {model_class.__name__}, got {type(model).__name__}")
+        if model_class not in (ENCODER, *(known.__name__ for known in type(model).__mro__)):
+            raise InputError(f"task {name!r} needs a {model_class}, got {type(model).__name__}")
         if tokenizer is None:
             raise InputError("a model object does not know its tokenizer: pass tokenizer= as well")
-        if device is not None or dtype is not None:
-            model.to(device=None if device is None else find_device(device), dtype=dtype)
-        made = pipeline_class(model, _load_tokenizer(tokenizer, revision))
+        engine = InferenceEngine.of(model, device=device, dtype=dtype, precision=precision, threads=threads)
+        made = pipeline_class(engine, _load_tokenizer(tokenizer, revision))
     made.options = options
     return made
 
 
-def infer_task(model: Path | PackedModel) -> str:
+def infer_task(model: Path | Network) -> str:
     """The task that a model's head is for: of a checkpoint, what its config.json lists under ``architectures``."""
     if isinstance(model, Path):
         classes = list(BertConfig.from_json_file(config_path(model)).architectures or ())
     else:
         classes = [type(model).__name__]
-    by_class = {model_class.__name__: task for task, (_, model_class) in reversed(TASKS.items())}
+    by_class = {model_class: task for task, (_, model_class) in reversed(TASKS.items())}
     for name in classes:
         if task := {**by_class, "BertForPreTraining": "fill-mask"}.get(name):
             return task

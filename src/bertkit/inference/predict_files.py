@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertkit.engine.backend import Precision
 from bertkit.engine.rows import QUESTIONS, TEXTS, draw_windows
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.protocol import model_hash
@@ -74,6 +75,8 @@ def predict_file(
     columns: Columns = UNNAMED,
     *,
     device: str | None = None,
+    precision: Precision = "auto",
+    threads: int | None = None,
 ) -> int:
     """Write one row for each row of a file, with all of its columns and what :func:`predict_run` says.
 
@@ -90,6 +93,8 @@ def predict_file(
         columns: where the texts are. What it leaves open is as in the run's own data: ``text`` and ``text_pair`` (for
             a model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
         device: ``"cpu"`` (default) or ``"cuda"``.
+        precision: as for :func:`bertkit.pipeline`; also ``threads``.
+        threads: of the processor; None: one per core.
 
     Returns:
         Number of rows in ``out``. Truncated and empty texts are counted on stderr and marked in their rows.
@@ -106,7 +111,7 @@ def predict_file(
     make_folder(out.parent)
     partial, note = out.with_name(out.name + ".partial"), out.with_name(out.name + ".partial.json")
     with claimed(out):
-        loaded = open_run(run, device=device)
+        loaded = open_run(run, device=device, precision=precision, threads=threads)
         places = columns_of(loaded, columns)
         identity = {
             "input_sha256": sha256_file(source),

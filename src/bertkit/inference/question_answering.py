@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.batch import Batch
+from bertkit.engine.backend import SPAN_LOGITS
+from bertkit.engine.inference_engine import tokens_of
 from bertkit.engine.rows import QUESTIONS
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, is_whole, request_of
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers
 from bertkit.tasks.spans.features import SpanSettings, SpanWindows, featurize_spans
@@ -50,6 +50,7 @@ class QuestionAnsweringPipeline(Pipeline):
     """
 
     task: ClassVar[str] = "question-answering"
+    unit: ClassVar[str] = "questions"
 
     def __call__(
         self,
@@ -130,7 +131,7 @@ class QuestionAnsweringPipeline(Pipeline):
             return windows.rows, answers
 
         request = request_of(given, _read, "question", one=isinstance(given, Mapping | Asked) or _is_example(given))
-        return self._answer(request, windows_of, _logits, _size, progress=progress, size=QUESTIONS, unit="questions")
+        return self._answer(request, windows_of, SPAN_LOGITS, tokens_of, _size, progress=progress, size=QUESTIONS)
 
     def _read_refusal(self, possible: bool | None, threshold: float | None) -> tuple[bool, float]:
         """Whether "no answer" is possible, and by how much it must win."""
@@ -167,14 +168,6 @@ class QuestionAnsweringPipeline(Pipeline):
         if value is None and field == "max_query_length":
             return max(1, min(usual, chosen["max_length"] // 2))
         return value or usual
-
-
-def _logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
-    """Start and end logits of each row of a batch, ``(s, 2)``."""
-    out = model.forward_packed(batch)
-    starts, ends = to_numpy(out.start_logits, "start logits"), to_numpy(out.end_logits, "end logits")
-    both = np.stack([starts, ends], axis=1)
-    return [both[start:end] for start, end in batch.layout.spans()]
 
 
 def _size(asked: Asked) -> int:

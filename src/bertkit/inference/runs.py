@@ -10,6 +10,8 @@ from typing import Any
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings, read_decision
+from bertkit.engine.backend import Precision
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import ConfigError, InputError
 from bertkit.inference.pipeline_inputs import Text, num_characters
@@ -42,11 +44,16 @@ class Run:
 
     path: Path
     workflow: AnyWorkflow
-    model: Any
+    engine: InferenceEngine
     tokenizer: PreTrainedTokenizer
     config: ReadingSettings
     settings: dict[str, Any] = field(default_factory=dict)
     decision: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Any:
+        """The model object; InputError for an exported model, which has none."""
+        return self.engine.model
 
     @property
     def task(self) -> Any:
@@ -62,7 +69,7 @@ class Run:
     def answers(self, examples: Sequence[Any], *, label: str = "predicting") -> list[dict[str, Any]]:
         """A line for each example, as the workflow writes them; none depends on the others."""
         encoded = self.workflow.encode(examples, self.tokenizer, self.config, labelled=False)
-        outputs = self.workflow.outputs(self.model, encoded, label=label)
+        outputs = self.workflow.outputs(self.engine, encoded, label=label)
         return self.workflow.prediction_rows(Predicted(examples, encoded, outputs, self.decision))
 
 
@@ -75,18 +82,25 @@ class Classifier(Run):
         """One dictionary for each text; see :func:`predict_run`."""
         encoded = encode_texts(texts, pairs, self.tokenizer, self.config, truncation)
         with quiet():
-            logits = text_logits(self.model, encoded)
-        decision = LabelDecision.of(self.decision, list(self.model.config.id2label.values()))
-        rows = prediction_rows(logits, self.model.config, encoded.truncated, decision)
+            logits = text_logits(self.engine, encoded)
+        decision = LabelDecision.of(self.decision, list(self.engine.config.id2label.values()))
+        rows = prediction_rows(logits, self.engine.config, encoded.truncated, decision)
         return with_texts(rows, texts, pairs)
 
 
 def open_run(
-    run: str | Path, task: Task | None = None, *, device: str | None = None, revision: str | None = None
+    run: str | Path,
+    task: Task | None = None,
+    *,
+    device: str | None = None,
+    revision: str | None = None,
+    precision: Precision = "fp32",
+    threads: int | None = None,
 ) -> Run:
     """Load a run folder of any kind of task, or a checkpoint (also of the Hub) that has the head for one.
 
-    ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier.
+    ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier. The model computes
+    in fp32 unless another ``precision`` is asked for: what is scored is the model as it is saved.
 
     Raises:
         CheckpointError: no model there, one without the head, or a damaged file of the run.
@@ -104,11 +118,12 @@ def open_run(
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
     elif settings or not isinstance(workflow, TextWorkflow):
         longest = config.max_length or min(workflow.default_max_length, longest)
+    model_class = workflow.model_class.__name__
     kind = Classifier if isinstance(workflow, TextWorkflow) else Run
     return kind(
         path=folder,
         workflow=workflow,
-        model=workflow.load_model(path, device=device),
+        engine=InferenceEngine.load(path, model_class, device=device or "cpu", precision=precision, threads=threads),
         tokenizer=AutoTokenizer.from_pretrained(folder),
         config=config.model_copy(update={"max_length": longest}),
         settings=settings,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bertkit.batch import Batch
+from bertkit.engine.backend import LOGITS, Network
+from bertkit.engine.inference_engine import InferenceEngine, rows_of
 from bertkit.errors import CheckpointError, InputError
-from bertkit.inference.pipeline_base import Pipeline, TextRow, to_numpy
+from bertkit.inference.pipeline_base import Pipeline, TextRow
 from bertkit.inference.pipeline_inputs import (
     Inputs,
     Request,
@@ -22,7 +23,6 @@ from bertkit.inference.pipeline_inputs import (
 )
 from bertkit.metrics.probabilities import sigmoid, softmax
 from bertkit.metrics.probabilities import top_k as highest
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.text.decoding import LabelDecision
 from bertkit.tasks.text.features import featurize_windows
@@ -39,11 +39,6 @@ FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
     "sigmoid": sigmoid,
     "none": lambda logits: logits,
 }
-
-
-def _logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
-    """A row of logits for each text."""
-    return list(to_numpy(model.forward_packed(batch).logits, "logits"))
 
 
 class TextClassificationPipeline(Pipeline):
@@ -96,8 +91,8 @@ class TextClassificationPipeline(Pipeline):
             InputError: an input that is no text, one that is too long, a wrong ``top_k`` or function.
             CheckpointError: the model computes values that are not finite.
         """
-        ranked, labels = top_k != "best", self.model.config.id2label
-        several = self.model.config.problem_type == "multi_label_classification"
+        ranked, labels = top_k != "best", self.config.id2label
+        several = self.config.problem_type == "multi_label_classification"
         tuned = self.decision.get("thresholds") is not None and not several
         by_threshold = top_k == "chosen" or (top_k == "best" and tuned)
         stored = LabelDecision.of(self.decision, list(labels.values()))
@@ -124,10 +119,10 @@ class TextClassificationPipeline(Pipeline):
         if truncation == "windows" or (truncation is None and trained == "windows"):
             results = self._answer_in_windows(request, present, limit, overlap, progress)
         elif truncation == "head_tail" or (truncation is True and trained == "head_tail"):
-            results = self._answer_texts(request, _logits, present, True, limit, progress, "head_tail")
+            results = self._answer_texts(request, LOGITS, rows_of, present, True, limit, progress, "head_tail")
         else:
             results = self._answer_texts(
-                request, _logits, present, truncation is not None and truncation, limit, progress
+                request, LOGITS, rows_of, present, truncation is not None and truncation, limit, progress
             )
         return [results] if isinstance(inputs, str) and not ranked else results
 
@@ -154,10 +149,10 @@ class TextClassificationPipeline(Pipeline):
             facts = [TextRow(first + row, size, False) for row, size in enumerate(rows.num_tokens_before.tolist())]
             return rows.sequences, lambda logits: map(present, rows.mean(np.stack(logits)), facts)
 
-        return self._answer(request, encode, _logits, num_characters, progress=progress)
+        return self._answer(request, encode, LOGITS, rows_of, num_characters, progress=progress)
 
     def _read_function(self, name: str | None, fitted: float) -> Callable[[Floats], Floats]:
-        config, temperature = self.model.config, fitted if name is None else 1.0
+        config, temperature = self.config, fitted if name is None else 1.0
         if name is None:
             if config.problem_type == "regression":
                 name = "none"
@@ -176,9 +171,9 @@ class NextSentencePipeline(Pipeline):
 
     task: ClassVar[str] = "next-sentence"
 
-    def __init__(self, model: PackedModel, tokenizer: PreTrainedTokenizer) -> None:
+    def __init__(self, model: Network | InferenceEngine, tokenizer: PreTrainedTokenizer) -> None:
         super().__init__(model, tokenizer)
-        if model.config.type_vocab_size < 2:
+        if self.config.type_vocab_size < 2:
             raise InputError("this model knows one segment only, so it cannot tell two texts apart")
 
     def __call__(
@@ -217,4 +212,4 @@ class NextSentencePipeline(Pipeline):
             return {"label": label, "score": score, "is_next": is_next, **note}
 
         request = read_request(join_pairs(inputs, text_pair), tuple_is_pair=True, pair_required=True)
-        return self._answer_texts(request, _logits, present, truncation, max_length, progress)
+        return self._answer_texts(request, LOGITS, rows_of, present, truncation, max_length, progress)

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertkit.batch import Batch
+from bertkit.engine.backend import LOGITS
+from bertkit.engine.inference_engine import tokens_of
 from bertkit.errors import InputError
-from bertkit.inference.pipeline_base import Pipeline, to_numpy
+from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipeline_inputs import Shaped, Text, is_whole, num_characters, read_request
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.tokens.decoding import Strategy, TextPieces, check_strategy, find_entities
 from bertkit.tasks.tokens.features import windows_of_texts
@@ -86,7 +86,7 @@ class TokenClassificationPipeline(Pipeline):
 
             def answers(logits: list[Floats]) -> Iterator[list[Entity]]:
                 probabilities_PC = softmax(np.concatenate(logits)[windows.places])
-                labels = self.model.config.id2label
+                labels = self.config.id2label
                 for number, (begin, end) in enumerate(windows.pieces.spans()):
                     note = {"truncated": truncate and bool(windows.truncated[number])} if truncation else {}
                     pieces = TextPieces.of(alone[number], windows.pieces, begin, end)
@@ -95,13 +95,7 @@ class TokenClassificationPipeline(Pipeline):
 
             return windows.rows, answers
 
-        return self._answer(request, encode, token_logits, num_characters, progress=progress)
-
-
-def token_logits(model: PackedModel, batch: Batch) -> Sequence[Floats]:
-    """Of each row of a batch the logits of its tokens, ``(s, C)``."""
-    logits_TC = to_numpy(model.forward_packed(batch).logits, "logits")
-    return [logits_TC[start:end] for start, end in batch.layout.spans()]
+        return self._answer(request, encode, LOGITS, tokens_of, num_characters, progress=progress)
 
 
 def _joined(inputs: Any, delimiter: str) -> Any:

@@ -21,10 +21,10 @@ from bertkit.checkpoints.huggingface import (
     config_path,
     find_weights,
     saved_pooling,
-    write_folder,
 )
 from bertkit.checkpoints.match import Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
+from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize

@@ -1,10 +1,19 @@
-"""The device a model runs on, by its name."""
+"""The device a model runs on, by its name. Imports torch only to look for what is not simply the CPU."""
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from bertkit.errors import ConfigError, counted
+
+if TYPE_CHECKING:
+    import torch
+
+
+def check_device(device: str | int | torch.device | None) -> None:
+    """Raise ConfigError if :func:`find_device` would, before time is spent on anything else."""
+    if device not in (None, "auto", "cpu", -1):
+        find_device(device)
 
 
 def find_device(device: str | int | torch.device | None) -> torch.device:
@@ -17,6 +26,8 @@ def find_device(device: str | int | torch.device | None) -> torch.device:
     Raises:
         ConfigError: this machine has no such device.
     """
+    import torch
+
     if device is None or device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if isinstance(device, int) and not isinstance(device, bool):

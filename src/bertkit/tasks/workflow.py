@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.torch_backend import Check, stop_nothing
+from bertkit.engine.backend import Check
+from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.loading import pooling_of
 from bertkit.model.models import HeadModel
@@ -232,10 +232,6 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         folder, fresh = checkpoint_folder(start), self._needs_new_head(file, settings)
         return file.replace(pooling=pooling_of(file, folder, settings.pooling, new_head=fresh))
 
-    def load_model(self, path: Path, *, device: torch.device | str | None) -> PackedModel:
-        """A checkpoint, which must have the head already."""
-        return self.model_class.from_pretrained(path, device=device)
-
     def check_model(self, model: PackedModel, name: str) -> None:
         """Raise ConfigError if the labels of a loaded model are not the task's; ``name`` says whose they are."""
         return
@@ -249,8 +245,10 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """Training loss of the best answer that ignores the text: what a run has to get below to have learned."""
 
     @abstractmethod
-    def outputs(self, model: PackedModel, encoded: EncodedT, *, check: Check = stop_nothing, label: str) -> OutputsT:
-        """What the model says of every row, in numpy, as the engine's ``row_outputs``; it is left in eval mode."""
+    def outputs(
+        self, engine: InferenceEngine, encoded: EncodedT, *, check: Check = stop_nothing, label: str
+    ) -> OutputsT:
+        """What a model says of every row, in numpy, as the engine's ``row_outputs``."""
 
     def decide(self, given: Predicted[ExampleT, EncodedT, OutputsT], settings: ReadingSettings) -> Row:
         """For ``decision.json``: how input is read, and what is chosen on labelled examples of dev and then applied."""
@@ -317,10 +315,3 @@ AnyWorkflow = Workflow[Any, Any, Any]
 def workflow_of(task: Task) -> AnyWorkflow:
     """The workflow of a task, by its kind."""
     return cast(AnyWorkflow, load_class(task.form, "workflow")(task))
-
-
-def logits_of(model: PackedModel, batch: Batch) -> Tensor:
-    """The logits of a packed batch, for :mod:`bertkit.engine.torch_backend`."""
-    logits = model.forward_packed(batch).logits
-    assert logits is not None
-    return logits

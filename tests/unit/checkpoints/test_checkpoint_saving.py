@@ -42,7 +42,7 @@ def test_saving_fails_without_harm(tuned: Path, monkeypatch: pytest.MonkeyPatch)
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bertkit.checkpoints.huggingface.sync_file", full_disk)
+    monkeypatch.setattr("bertkit.checkpoints.save_folder.sync_file", full_disk)
     with pytest.raises(bertkit.ResourceError, match="No space left"):
         model.save_pretrained(tuned)
     assert {path.name: path.read_bytes() for path in tuned.iterdir()} == before

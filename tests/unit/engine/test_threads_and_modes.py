@@ -35,12 +35,12 @@ def embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, before: Any) -> None:
-    """Call ``before`` with the batch, in the thread that computes it."""
+    """Call ``before`` with the pack, in the thread that computes it."""
     compute = TorchBackend.compute
 
-    def watched(backend: Any, rows: Any, numbers: Any) -> Any:
-        before(rows, numbers)
-        return compute(backend, rows, numbers)
+    def watched(backend: Any, pack: Any, wanted: Any) -> Any:
+        before(pack)
+        return compute(backend, pack, wanted)
 
     monkeypatch.setattr(TorchBackend, "compute", watched)
 
@@ -49,7 +49,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
     embed: Any, threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = set()
-    watch(monkeypatch, lambda rows, numbers: seen.add((threading.get_ident(), torch.get_num_threads())))
+    watch(monkeypatch, lambda pack: seen.add((threading.get_ident(), torch.get_num_threads())))
     many = embed(TEXTS, pooling="mean")
     assert threading.get_ident() not in {thread for thread, _ in seen}  # else nothing was tested
     assert {count for _, count in seen} == {1}
@@ -64,7 +64,7 @@ def test_other_threads_keep_their_number_of_threads(embed: Any, threads: None, m
     """A server starts threads at any time; one that starts while a call is computed must not stay slow for ever."""
     found: list[int] = []
 
-    def start_another(rows: Any, numbers: Any) -> None:
+    def start_another(pack: Any) -> None:
         other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
         other.start()
         other.join()
@@ -75,8 +75,8 @@ def test_other_threads_keep_their_number_of_threads(embed: Any, threads: None, m
 
 
 def test_an_error_in_a_thread_is_the_callers_error(embed: Any, threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(rows: Any, numbers: Any) -> None:
-        if rows.lengths[list(numbers)].max() < 10:
+    def fail(pack: Any) -> None:
+        if max(pack.lengths) < 10:
             raise ValueError("a fault in one batch")
 
     watch(monkeypatch, fail)

@@ -266,7 +266,7 @@ def test_predict_run_draws_no_more_characters_than_a_window_has(model: Path, mon
             return super().predict(texts, *others)
 
     loaded = load_run(model)
-    names = ("path", "workflow", "model", "tokenizer", "config")
+    names = ("path", "workflow", "engine", "tokenizer", "config")
     watched = Watched(**{name: getattr(loaded, name) for name in names})
     assert len(list(predict_run(watched, ["good", "film"] * 3))) == 6
     assert sizes == [2, 2, 2]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.cli.common_options import Common, open_pipeline, write_json, write_line
+from bertkit.cli.common_options import Common, Computing, open_pipeline, write_json, write_line
 from bertkit.cli.demo.demo_stage import about_pictures, as_typed, learn_tokenizer, make_room, pictures, shorten_text
 from bertkit.cli.demo.demo_text import collect_sentences, split_sentences, write_csv
 from bertkit.system.console import say
@@ -129,9 +129,8 @@ def _make_random_encoder(folder: Path, texts: list[str]) -> None:
 
 
 def _ask(run: Path, asked: list[tuple[str, str | None]], common: Common) -> list[Answer]:
-    found = open_pipeline("text-classification", str(run), common)(
-        [text for text, _ in asked], top_k=2, truncation=True, max_length=128
-    )
+    pipe = open_pipeline("text-classification", str(run), Computing(**vars(common)))
+    found = pipe([text for text, _ in asked], top_k=2, truncation=True, max_length=128)
     return [
         Answer(text, right, [{"label": label["label"], "score": label["score"]} for label in labels])
         for (text, right), labels in zip(asked, found, strict=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertkit.cli.common_options import Common, open_pipeline, write_json, write_line
+from bertkit.cli.common_options import Common, Computing, open_pipeline, write_json, write_line
 from bertkit.cli.demo.demo_stage import about_pictures, as_typed, learn_tokenizer, make_room, pictures, shorten_text
 from bertkit.cli.demo.demo_text import Prose, collect_prose, hold_out, write_text
 from bertkit.system.console import clock, say
@@ -175,7 +175,8 @@ def _same_answer(held_out: TokenStore, tokenizer: BertTokenizer, config: Pretrai
 
 def _ask(model: Path, masked: list[tuple[str, str]], common: Common) -> list[dict[str, Any]]:
     """Texts with one masked word each: the guesses of the model, and the right word."""
-    found = open_pipeline("fill-mask", str(model), common)([text for text, _ in masked], top_k=3)
+    pipe = open_pipeline("fill-mask", str(model), Computing(**vars(common)))
+    found = pipe([text for text, _ in masked], top_k=3)
     return [
         {
             "text": text,

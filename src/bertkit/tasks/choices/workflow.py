@@ -8,16 +8,15 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from bertkit.batch import Batch, collate_groups
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
+from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
 from bertkit.model.models import BertForMultipleChoice
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
@@ -29,7 +28,7 @@ from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask
-from bertkit.tasks.workflow import Card, Predicted, Workflow, logits_of
+from bertkit.tasks.workflow import Card, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 ChoicesPredicted = Predicted[ChoiceExample, GroupSet, Floats]
@@ -91,11 +90,8 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:
         return float(np.log(train.sizes).mean())
 
-    def outputs(self, model: PackedModel, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
-        def forward(net: PackedModel, batch: Batch) -> Tensor:
-            return logits_of(net, batch).view(-1, 1)
-
-        scores = row_outputs(model, encoded.sequences, forward, check=check, label=label)
+    def outputs(self, engine: InferenceEngine, encoded: GroupSet, *, check: Check = stop_nothing, label: str) -> Floats:
+        scores = engine.row_outputs(encoded.sequences, LOGITS, check=check, label=label)
         return scores.reshape(len(encoded), -1)
 
     def decide(self, given: ChoicesPredicted, settings: ReadingSettings) -> Row:

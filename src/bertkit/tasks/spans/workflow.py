@@ -10,15 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
+from bertkit.engine.backend import SPAN_LOGITS, Check
+from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import CheckpointError
 from bertkit.model.models import BertForQuestionAnswering
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
@@ -128,15 +126,9 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return entropy + float(places.sum()) / len(train)
 
     def outputs(
-        self, model: PackedModel, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
+        self, engine: InferenceEngine, encoded: SpanWindows, *, check: Check = stop_nothing, label: str
     ) -> SpanOutputs:
-        def forward(net: PackedModel, batch: Batch) -> Tensor:
-            out = net.forward_packed(batch)
-            assert out.start_logits is not None
-            assert out.end_logits is not None
-            return torch.stack([out.start_logits, out.end_logits], dim=-1)
-
-        logits = token_outputs(model, encoded.rows, forward, check=check, label=label)
+        logits = engine.token_outputs(encoded.rows, SPAN_LOGITS, check=check, label=label)
         search = SpanSearch(N_BEST, encoded.settings.max_answer_length, with_null=self.task.no_answers)
         return SpanOutputs(logits, find_answers(encoded, logits[:, 0], logits[:, 1], search))
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
-from bertkit.engine.torch_backend import Check, row_outputs, stop_nothing
+from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.probabilities import predictions_of
@@ -40,7 +41,7 @@ from bertkit.tasks.text.features import Truncation, featurize_texts, featurize_w
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask, diagnose, score
-from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow, logits_of
+from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
@@ -140,8 +141,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def loss_floor(self, train: TextRows, settings: ReadingSettings) -> float:
         return label_entropy(self.task, train, class_weights(self.task, train, settings))
 
-    def outputs(self, model: PackedModel, encoded: TextRows, *, check: Check = stop_nothing, label: str) -> Floats:
-        return text_logits(model, encoded, check=check, label=label)
+    def outputs(self, engine: InferenceEngine, encoded: TextRows, *, check: Check = stop_nothing, label: str) -> Floats:
+        return text_logits(engine, encoded, check=check, label=label)
 
     def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
         reading = reading_of(settings)
@@ -276,11 +277,13 @@ def encode_texts(
     return featurize_texts(texts, pairs, tokenizer, max_length=settings.max_length, truncation=truncation)
 
 
-def text_logits(model: PackedModel, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring") -> Floats:
-    """Logits of every text ``(R, C)``, of one in windows their mean; see :func:`row_outputs`."""
+def text_logits(
+    engine: InferenceEngine, rows: TextRows, *, check: Check = stop_nothing, label: str = "scoring"
+) -> Floats:
+    """Logits of every text ``(R, C)``, of one in windows their mean; see :meth:`InferenceEngine.row_outputs`."""
     if isinstance(rows, GroupSet):
-        return rows.mean(text_logits(model, rows.sequences, check=check, label=label))
-    return row_outputs(model, rows, logits_of, check=check, label=label)
+        return rows.mean(text_logits(engine, rows.sequences, check=check, label=label))
+    return engine.row_outputs(rows, LOGITS, check=check, label=label)
 
 
 def row_losses(task: TextTask, logits: Floats, labels: Labels) -> npt.NDArray[np.float64]:

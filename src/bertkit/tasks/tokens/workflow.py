@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.torch_backend import Check, stop_nothing, token_outputs
+from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
@@ -29,7 +30,7 @@ from bertkit.tasks.tokens.metrics import Found, entity_scores
 from bertkit.tasks.tokens.reading import NER, RULES, hold_out_sentences, read_tagged
 from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
-from bertkit.tasks.workflow import Card, Head, Predicted, Workflow, logits_of
+from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
 TagsPredicted = Predicted[TaggedExample, TokenWindows, Floats]
@@ -123,9 +124,11 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         shares = counts[counts > 0] / counts.sum()
         return float(-(shares * np.log(shares)).sum())
 
-    def outputs(self, model: PackedModel, encoded: TokenWindows, *, check: Check = stop_nothing, label: str) -> Floats:
-        logits_TC = token_outputs(model, encoded.rows, logits_of, check=check, label=label)
-        number = {name: index for index, name in model.config.id2label.items()}
+    def outputs(
+        self, engine: InferenceEngine, encoded: TokenWindows, *, check: Check = stop_nothing, label: str
+    ) -> Floats:
+        logits_TC = engine.token_outputs(encoded.rows, LOGITS, check=check, label=label)
+        number = {name: index for index, name in engine.config.id2label.items()}
         return logits_TC[encoded.places][:, [number[name] for name in self.task.labels]]
 
     def decide(self, given: TagsPredicted, settings: ReadingSettings) -> Row:

@@ -150,6 +150,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def _logits(self, X: Texts) -> npt.NDArray[np.generic]:
+        from bertkit.engine.inference_engine import InferenceEngine
         from bertkit.tasks.text.features import featurize_texts
         from bertkit.tasks.text.workflow import text_logits
 
@@ -161,7 +162,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with quiet(not self.verbose):
             features = featurize_texts(texts, pairs, self.tokenizer_, max_length=self.config_.max_length)
             self._warn_of_truncated(features.truncated)
-            return text_logits(self.model_, features)
+            return text_logits(InferenceEngine.for_scoring(self.model_), features)
 
     def _warn_of_truncated(self, truncated: npt.NDArray[np.bool_]) -> None:
         """A warning with the number of texts that lost their end, if any did."""

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertkit.engine.backend import Check
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.optim import adamw, linear_schedule, original_schedule, parameter_groups
@@ -189,7 +191,11 @@ def _full_parts(
         seed=seed,
     )
     encoded = None if dev is None else dev.encoded
-    return _Parts(model, plan, lambda check: workflow.outputs(model, encoded, check=check, label="evaluating"))
+
+    def outputs(check: Check) -> Any:
+        return workflow.outputs(InferenceEngine.for_scoring(model), encoded, check=check, label="evaluating")
+
+    return _Parts(model, plan, outputs)
 
 
 def _frozen_parts(

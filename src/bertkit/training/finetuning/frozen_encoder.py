@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch
-from bertkit.engine.torch_backend import row_outputs
+from bertkit.engine.backend import Wanted
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification, HeadModel
 from bertkit.model.output import ModelOutput
@@ -124,17 +124,9 @@ def frozen_vectors(
         say(f"{label}: {len(features):,} rows found in the feature cache ({file})")
         return found
 
-    def forward(net: BertForSequenceClassification, batch: Batch) -> Tensor:
-        if net.config.pooling != "cls":
-            tokens = net.bert.forward_packed(batch).last_hidden_state
-            assert tokens is not None
-            return net.pool(tokens, batch.layout, net.config.pooling)
-        out = net.bert.forward_packed(batch, rows="first")
-        vectors = out.last_hidden_state if has_own_pooler(net) else out.pooler_output
-        assert vectors is not None
-        return vectors
-
-    vectors = row_outputs(model, features, forward, label=label)
+    pooled = model.config.pooling == "cls" and not has_own_pooler(model)
+    wanted = Wanted(("pooler_output",)) if pooled else Wanted(("last_hidden_state",), model.config.pooling)
+    vectors = InferenceEngine.for_scoring(model).encoder().row_outputs(features, wanted, label=label)
     if file is not None:
         write_features(file, vectors)
     return vectors

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from bertkit.config.reading_settings import ReadingSettings, write_decision
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.inference.protocol import hardware, versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
@@ -196,14 +197,14 @@ def _save(job: Job, seed: int, trained: Fit) -> SeedResult:
 
 def _score(job: Job, model: PackedModel) -> tuple[Scored, dict[str, float], dict[str, str]]:
     """The result for dev, and all scores and files: those of the further labelled sets, too."""
-    workflow, data = job.workflow, job.data
-    dev = Predicted(data.rows.dev, data.dev, workflow.outputs(model, data.dev, label="scoring dev"), {})
+    workflow, data, engine = job.workflow, job.data, InferenceEngine.for_scoring(model)
+    dev = Predicted(data.rows.dev, data.dev, workflow.outputs(engine, data.dev, label="scoring dev"), {})
     scored = score_set(workflow, dev, "dev", settings=job.config, worst=job.config.worst)
     if scored.table:
         say(scored.table)
     scores, files = dict(scored.scores), dict(scored.files)
     for name, encoded in data.more.items():
-        outputs = workflow.outputs(model, encoded, label=f"scoring dev-{name}")
+        outputs = workflow.outputs(engine, encoded, label=f"scoring dev-{name}")
         found = Predicted(data.rows.more[name], encoded, outputs, scored.decision)
         more = score_set(workflow, found, f"dev-{name}", resample=False)
         scores |= {f"{metric}_{name}": value for metric, value in more.scores.items() if metric != "loss"}

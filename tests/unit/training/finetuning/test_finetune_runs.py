@@ -19,6 +19,7 @@ from scipy import stats
 
 from bertkit.cli import main
 from bertkit.config.reading_settings import DECISION, read_decision, write_decision
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.run_files import SETTINGS
@@ -221,7 +222,7 @@ def test_seeds_that_differ_widen_the_interval() -> None:
 
 def test_resampled_scores_are_scores_of_resampled_rows() -> None:
     features, model = toy_features(30), tiny_model()
-    logits = text_logits(model, features)
+    logits = text_logits(InferenceEngine.for_scoring(model), features)
     for metric in ("accuracy", "macro_f1", "matthews"):
         task = replace(toy_task(), metrics=(metric,), main_metric=metric)
         draws = bootstrap_draws(30, 5)
@@ -234,7 +235,7 @@ def test_resampled_scores_are_scores_of_resampled_rows() -> None:
 def test_losses_of_rows_mean_the_loss(labels: int | None) -> None:
     features = toy_features(40, regression=labels is None)
     model = tiny_model(num_labels=labels or 1, problem_type=None if labels else "regression")
-    logits = text_logits(model, features)
+    logits = text_logits(InferenceEngine.for_scoring(model), features)
     task = toy_task(labels)
     losses = row_losses(task, logits, features.labels)
     assert losses.mean() == pytest.approx(score_logits(task, logits, features.labels)["loss"], rel=1e-5)

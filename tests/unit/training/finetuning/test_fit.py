@@ -17,13 +17,13 @@ from sklearn.utils.class_weight import compute_class_weight
 from bertkit.batch import Batch, collate
 from bertkit.cli import main
 from bertkit.config.bert_config import BertConfig
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForMultipleChoice, BertForSequenceClassification
 from bertkit.optim import AdamWeightDecay
 from bertkit.ragged import Ragged
 from bertkit.tasks.text.workflow import class_weights, label_entropy, score_logits, text_logits
 from bertkit.training.finetuning import feature_cache
-from bertkit.training.finetuning import frozen_encoder as frozen
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors
@@ -40,6 +40,10 @@ def skewed() -> Ragged:
     return replace(data, labels=np.repeat([0, 1, 2], [90, 8, 2]))
 
 
+def logits_of(model: Any, rows: Ragged) -> np.ndarray:
+    return text_logits(InferenceEngine.for_scoring(model), rows)
+
+
 # ------------------------------------------------------------------------------------------- whole training
 
 
@@ -47,7 +51,7 @@ def skewed() -> Ragged:
 def test_fit_learns_and_keeps_the_best_epoch() -> None:
     fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
     assert DEV.labels is not None
-    scores = score_logits(toy_task(), text_logits(fit.model, DEV), DEV.labels)
+    scores = score_logits(toy_task(), logits_of(fit.model, DEV), DEV.labels)
     assert scores["accuracy"] > 0.6
     assert scores["accuracy"] == fit.progression.best_score == max(e["dev_accuracy"] for e in fit.progression.epochs)
     assert not fit.dead
@@ -163,7 +167,7 @@ def test_half_precision_trains_and_is_scored_as_the_saved_model_will_compute(pre
         fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20, precision=kind), seed=0)
         for kind in ("fp32", precision)
     ]
-    scores = score_logits(toy_task(), text_logits(fits[1].model, DEV), DEV.labels)
+    scores = score_logits(toy_task(), logits_of(fits[1].model, DEV), DEV.labels)
     best = max(fits[1].progression.epochs, key=lambda epoch: epoch["dev_accuracy"])
     assert (scores["accuracy"], scores["loss"]) == (best["dev_accuracy"], best["dev_loss"])  # all bits: fp32 both times
     assert scores["accuracy"] > 0.6
@@ -177,7 +181,7 @@ def test_accumulation_is_a_larger_batch() -> None:
     for changes in ({"batch_size": 32}, {"batch_size": 8, "accumulation": 4}, {"batch_size": 32, "max_tokens": 64}):
         model = no_dropout()
         fit_classifier(model, toy_task(), TRAIN, None, toy_config(epochs=1, **changes), seed=0)
-        models.append(text_logits(model, DEV))
+        models.append(logits_of(model, DEV))
     np.testing.assert_allclose(models[1], models[0], atol=1e-6)
     np.testing.assert_allclose(models[2], models[0], atol=2e-4)
 
@@ -289,8 +293,8 @@ def test_frozen_head_predicts_what_the_full_model_predicts(family: str) -> None:
     fit = fit_classifier(model, toy_task(), TRAIN, DEV, config, seed=0)
     from_vectors = FrozenHead(model).logits(frozen_vectors(model, DEV), DEV)
     assert DEV.labels is not None
-    full = text_logits(model, DEV)
-    one_by_one = np.concatenate([text_logits(model, DEV.select([row])) for row in range(len(DEV))])
+    full = logits_of(model, DEV)
+    one_by_one = np.concatenate([logits_of(model, DEV.select([row])) for row in range(len(DEV))])
     np.testing.assert_allclose(from_vectors, full, atol=1e-5)
     np.testing.assert_allclose(one_by_one, full, atol=1e-5)
     assert score_logits(toy_task(), full, DEV.labels)["accuracy"] == fit.progression.best_score
@@ -360,8 +364,8 @@ def test_feature_cache_is_used_and_knows_weights_and_data(
     model = tiny_model()
     first = frozen_vectors(model, DEV, cache=tmp_path)
     calls = []
-    encode = frozen.row_outputs
-    monkeypatch.setattr(frozen, "row_outputs", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
+    encode = InferenceEngine.row_outputs
+    monkeypatch.setattr(InferenceEngine, "row_outputs", lambda *args, **kw: calls.append(1) or encode(*args, **kw))
     assert np.array_equal(frozen_vectors(model, DEV, cache=tmp_path), first)
     assert calls == []
     assert "found in the feature cache" in capsys.readouterr().err

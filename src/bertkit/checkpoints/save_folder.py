@@ -1,0 +1,53 @@
+"""Write a checkpoint in the layout of the Hugging Face Hub; :mod:`bertkit.checkpoints.huggingface` reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS
+from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.errors import CheckpointError, ResourceError
+from bertkit.system.atomic_files import sync_file, sync_folder
+
+
+def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
+
+    Both are written under other names and flushed to disk before they are renamed; weights under another name that were
+    saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
+    the two renames can leave the old config beside the new weights.
+
+    Raises:
+        CheckpointError: ``folder`` is a file.
+        ResourceError: disk full, no permission.
+    """
+    mark = f".{secrets.token_hex(4)}.tmp"
+    weights, settings = folder / f".{WEIGHTS}{mark}", folder / f".{CONFIG}{mark}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(dict(tensors), weights, {"format": "pt"})
+        config.to_json_file(settings)
+        weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
+        for draft in (weights, settings):
+            sync_file(draft)
+        name, *others = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS, INDEX)
+        weights.replace(folder / name)
+        for other in others:
+            (folder / other).unlink(missing_ok=True)
+        settings.replace(folder / CONFIG)
+        sync_folder(folder)
+    except (FileExistsError, NotADirectoryError):
+        raise CheckpointError(f"{folder} is a file; a model is saved to a folder") from None
+    except (OSError, SafetensorError) as error:
+        raise ResourceError(f"cannot write the model to {folder}: {error}") from error
+    finally:
+        for draft in (weights, settings):
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)

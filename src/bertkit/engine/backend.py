@@ -1,0 +1,146 @@
+"""What the engine and its back-ends say to each other: rows that are computed together, and what is wanted of them.
+
+Letters of the array shapes: T tokens of a pack, B rows, R tokens that were chosen, D width of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+
+from bertkit.config.bert_config import BertConfig
+from bertkit.errors import ConfigError
+from bertkit.ragged import Floats, Ints, Ragged, gather
+
+Pooling = Literal["cls", "mean", "max"]
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+#: Outputs of a pack by name: ``(T, ...)`` of tokens, ``(B, ...)`` of rows.
+Values = Mapping[str, Floats]
+#: Called between the packs of a long computation; may raise to stop it.
+Check = Callable[[], None]
+
+
+class Network(Protocol):
+    """A model object of :mod:`bertkit.model`, for modules that do without torch."""
+
+    @property
+    def config(self) -> BertConfig:
+        """Its shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Rows that are computed together: end to end, without padding.
+
+    ids, token_type_ids: int64 ``(T,)``.
+    lengths: tokens of each row, B Python ints.
+    """
+
+    ids: Ints
+    token_type_ids: Ints
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rows: Ragged, numbers: Sequence[int] | None = None) -> Pack:
+        """The rows with these numbers, in this order; None: all of them, as they are."""
+        if numbers is None:
+            ids, types, lengths = rows.ids, rows.token_type_ids, rows.lengths
+        else:
+            starts = rows.boundaries[numbers]
+            lengths = rows.boundaries[1:][numbers] - starts
+            tokens = gather(starts, lengths)
+            ids, types = rows.ids[tokens], rows.token_type_ids[tokens]
+        return cls(ids.astype(np.int64), types.astype(np.int64), tuple(lengths.tolist()))
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """``(0, l0, l0 + l1, ..., T)``: B + 1 Python ints."""
+        return (0, *accumulate(self.lengths))
+
+    def spans(self) -> list[tuple[int, int]]:
+        """``(start, end)`` of each row's tokens."""
+        return list(pairwise(self.boundaries))
+
+    @property
+    def positions(self) -> Ints:
+        """Position of each token in its own row, int64 ``(T,)``."""
+        places = np.arange(len(self.ids))
+        return places if len(self.lengths) == 1 else places - np.repeat(self.boundaries[:-1], self.lengths)
+
+    def split(self, values_T: Floats) -> list[Floats]:
+        """What is known of each token, row by row: B views."""
+        return [values_T[start:end] for start, end in self.spans()]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller needs to know of each row. A back-end computes no more than that where it can.
+
+    outputs: names as in :class:`bertkit.model.output.ModelOutput`: ``logits``, ``last_hidden_state`` ...
+    pooling: a vector for each row, ``(B, D)``, in place of ``last_hidden_state`` of each token: that of the first
+        token, or the mean or maximum over all of them. The back-end does it, so that a GPU hands over no more.
+    only_at: outputs of tokens at the tokens with this id only (the mask), ``(R, ...)`` in their order.
+    """
+
+    outputs: tuple[str, ...]
+    pooling: Pooling | None = None
+    only_at: int | None = None
+
+
+#: Of the heads that give one row of numbers for each row, or for each token.
+LOGITS = Wanted(("logits",))
+#: Of question answering: how well each token begins the answer, and ends it.
+SPAN_LOGITS = Wanted(("start_logits", "end_logits"))
+
+
+class Backend(Protocol):
+    """What computes packs: a torch model, or an exported graph on another runtime."""
+
+    @property
+    def config(self) -> BertConfig:
+        """Shape and labels of the model."""
+
+    @property
+    def model_class(self) -> str:
+        """Name of the model's class."""
+
+    @property
+    def model(self) -> Network:
+        """The model object; InputError where there is none."""
+
+    @property
+    def place(self) -> object:
+        """Where it computes: a ``torch.device``, or a name such as ``"cpu"``."""
+
+    @property
+    def dtype(self) -> str:
+        """Type of the weights, for messages."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of a pack; a single row that is longer is a pack of its own."""
+
+    def compute(self, pack: Pack, wanted: Wanted) -> Values:
+        """The wanted outputs, float32; several threads may call at once."""
+
+    def num_threads(self, num_packs: int) -> int:
+        """How many threads should compute so many packs, each its own; 1: the caller's thread, one after the other."""
+
+    def in_thread(self, alone: bool) -> AbstractContextManager[None]:
+        """Held around :meth:`compute` in a thread that is ``alone``, or one of several."""
+
+    def encoder(self) -> Backend:
+        """The same without the head: a back-end that gives ``last_hidden_state``."""
+
+
+def check_options(precision: str, threads: int | None) -> None:
+    """Refuse (ConfigError) a precision that there is not, and a number of threads that is none."""
+    if precision not in get_args(Precision):
+        raise ConfigError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}")
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        raise ConfigError(f"threads must be a whole number from 1, or None for as many as there are, got {threads!r}")

@@ -1,0 +1,240 @@
+"""The one way from rows to outputs: sort by length, pack, compute, and put the results back in order. Imports no torch.
+
+Sorting costs nothing here, because rows do not depend on each other, and gives attention sequences of equal length.
+Nothing is kept between two calls, so any number of threads may call at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
+from bertkit.engine.rows import pack_by_length
+from bertkit.errors import CheckpointError
+from bertkit.ragged import Floats, Ragged
+from bertkit.system.console import Progress
+
+ResultT = TypeVar("ResultT")
+#: From a pack and its outputs to one result a row, in the order of the pack.
+Read = Callable[[Pack, Values], Sequence[ResultT]]
+
+
+def stop_nothing() -> None:
+    """The check of a computation that is not to be stopped."""
+
+
+def _nothing(count: int) -> None:
+    """For a caller who does not ask how far the work is."""
+
+
+class InferenceEngine:
+    """Rows of token ids to outputs of a model, in eval mode and without gradients whatever mode it is in.
+
+    Made by :meth:`of` from a model object, by :meth:`load` from a checkpoint or an exported folder.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    @classmethod
+    def of(
+        cls,
+        model: Network,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        precision: Precision = "auto",
+        threads: int | None = None,
+    ) -> InferenceEngine:
+        """The engine of a model object, whose later changes are followed.
+
+        Args:
+            model: of a class of :mod:`bertkit.model`. It stays as it is, unless device or dtype are given.
+            device: moves the model there; see :func:`bertkit.pipeline`.
+            dtype: changes the type of the weights.
+            precision: ``"fp32"``, ``"bf16"`` or ``"int8"`` products; ``"auto"``: what is fastest here with answers as
+                in fp32.
+            threads: of the processor that one call may use; None: as many as torch uses.
+
+        Raises:
+            ConfigError: no such precision, or one that this model or processor has not; a number of threads below 1.
+            InputError: something that is no model.
+        """
+        from bertkit.engine.torch_backend import TorchBackend
+
+        return cls(TorchBackend.of(model, device, dtype, precision, threads))
+
+    @classmethod
+    def for_scoring(cls, model: Network) -> InferenceEngine:
+        """The engine for whole data sets: float32 whatever the model was trained in, and large packs.
+
+        What is scored is the model as it is saved. It is put into eval mode and prepacked, and left so.
+        """
+        from bertkit.engine.torch_backend import TorchBackend
+
+        return cls(TorchBackend.for_scoring(model))
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        model_class: str,
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        precision: Precision = "auto",
+        threads: int | None = None,
+    ) -> InferenceEngine:
+        """The engine of a checkpoint, loaded as a class of :mod:`bertkit.model`, or of what ``bertkit export`` wrote.
+
+        Args:
+            path: a local folder or file.
+            model_class: name of the class.
+            device: see :func:`bertkit.pipeline`; an export runs on the CPU.
+            dtype: type of the weights of a checkpoint.
+            precision: see :meth:`of`.
+            threads: see :meth:`of`.
+
+        Raises:
+            CheckpointError: nothing of that class is there.
+            ConfigError: no such device or precision.
+        """
+        from bertkit.engine.onnx_backend import OnnxBackend, is_export
+
+        if is_export(path):
+            return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))
+        from bertkit.engine.torch_backend import TorchBackend
+
+        return cls(TorchBackend.load(path, model_class, device, dtype, precision, threads))
+
+    @property
+    def config(self) -> BertConfig:
+        """Shape and labels of the model."""
+        return self.backend.config
+
+    @property
+    def model_class(self) -> str:
+        """Name of the model's class."""
+        return self.backend.model_class
+
+    @property
+    def model(self) -> Network:
+        """The model object that computes; InputError for an exported model, which has none."""
+        return self.backend.model
+
+    @property
+    def device(self) -> str:
+        """Where it computes: ``"cpu"``, ``"cuda:0"`` ..."""
+        return str(self.backend.place)
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens that are computed at once; a single row that is longer is computed by itself."""
+        return self.backend.max_tokens
+
+    def encoder(self) -> InferenceEngine:
+        """The same without the head; InputError (a model object) or CheckpointError (an export) if there is none."""
+        backend = self.backend.encoder()
+        return self if backend is self.backend else InferenceEngine(backend)
+
+    def run(
+        self, rows: Ragged, wanted: Wanted, read: Read[ResultT], advance: Callable[[int], None] = _nothing
+    ) -> list[ResultT]:
+        """One result per row, at least one, in the order of the rows.
+
+        Args:
+            rows: of any lengths, each at most as long as the model reads.
+            wanted: what is computed of them.
+            read: makes results of the outputs of a pack, in the thread that computed it.
+            advance: called with the number of rows after each pack; may raise to stop.
+
+        Raises:
+            CheckpointError: the model computes values that are not finite.
+            ResourceError: out of memory.
+        """
+        if len(rows) == 1:
+            with self.backend.in_thread(alone=True):
+                found = self._compute(Pack.of(rows), wanted, read)
+            advance(1)
+            return list(found)
+        packs = pack_by_length(rows.lengths, self.max_tokens)
+        values: list[ResultT | None] = [None] * len(rows)
+        for numbers, results in zip(packs, self._computed(packs, rows, wanted, read), strict=True):
+            for number, value in zip(numbers, results, strict=True):
+                values[number] = value
+            advance(len(numbers))
+        return values  # type: ignore[return-value]  # every row was in exactly one pack
+
+    def row_outputs(
+        self, rows: Ragged, wanted: Wanted, *, check: Check = stop_nothing, label: str = "scoring"
+    ) -> Floats:
+        """The one wanted output of every row, at least one, in their order: float32 ``(B, width)``.
+
+        ``check`` is called between packs; a progress bar says ``label``.
+        """
+        return np.stack(self._shown(rows, wanted, rows_of, check, label))
+
+    def token_outputs(
+        self, rows: Ragged, wanted: Wanted, *, check: Check = stop_nothing, label: str = "scoring"
+    ) -> Floats:
+        """The wanted outputs of every token, rows end to end in their order, several side by side: ``(T, width)``."""
+        return np.concatenate(self._shown(rows, wanted, tokens_of, check, label))
+
+    def _shown(self, rows: Ragged, wanted: Wanted, read: Read[Floats], check: Check, label: str) -> list[Floats]:
+        check()
+        with Progress(len(rows), label=label, unit="rows") as bar:
+
+            def advance(count: int) -> None:
+                bar.advance(count)
+                check()
+
+            return self.run(rows, wanted, read, advance)
+
+    def _computed(
+        self, packs: Sequence[Sequence[int]], rows: Ragged, wanted: Wanted, read: Read[ResultT]
+    ) -> Iterator[Sequence[ResultT]]:
+        """The results of each pack, in order."""
+        num_threads = self.backend.num_threads(len(packs))
+
+        def compute(numbers: Sequence[int]) -> Sequence[ResultT]:
+            with self.backend.in_thread(alone=num_threads == 1):
+                return self._compute(Pack.of(rows, numbers), wanted, read)
+
+        if num_threads == 1:
+            yield from map(compute, packs)
+            return
+        pool = ThreadPoolExecutor(num_threads)
+        try:
+            yield from pool.map(compute, packs)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _compute(self, pack: Pack, wanted: Wanted, read: Read[ResultT]) -> Sequence[ResultT]:
+        values = self.backend.compute(pack, wanted)
+        for name, array in values.items():
+            if not np.isfinite(array).all():  # results of such a model look like any others
+                raise CheckpointError(
+                    f"the model's {name.replace('_', ' ')} are not finite (NaN or infinity): its weights are damaged, "
+                    f"or {self.backend.dtype} is too narrow for it. Try dtype float32; 'bertkit inspect' shows whether "
+                    "the file holds such values"
+                )
+        return read(pack, values)
+
+
+def rows_of(pack: Pack, values: Values) -> Sequence[Floats]:
+    """The only output, which has something for each row: copies, so that one result does not keep its whole pack."""
+    (found_B,) = values.values()
+    return [row.copy() for row in found_B]
+
+
+def tokens_of(pack: Pack, values: Values) -> Sequence[Floats]:
+    """Of each row ``(s, width)``, what is said of its tokens; several outputs of one number each side by side."""
+    arrays = list(values.values())
+    found_T = np.stack(arrays, axis=1) if len(arrays) > 1 else arrays[0]
+    return [part.copy() for part in pack.split(found_T)]

@@ -1,0 +1,214 @@
+"""An exported graph on ONNX Runtime as the back-end of the engine. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bertkit.config.bert_config import CONFIG, BertConfig
+from bertkit.engine.backend import Network, Pack, Pooling, Precision, Values, Wanted, check_options
+from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, require
+from bertkit.ragged import Floats, Ints
+from bertkit.system.json_files import printable, read_json
+
+Variant = Literal["packed", "padded"]
+#: The file of each variant. ``model.onnx`` is the one that other software looks for.
+FILES: Mapping[str, str] = {"padded": "model.onnx", "packed": "model_packed.onnx"}
+#: What was exported, how, and what the check found.
+MANIFEST = "export.json"
+#: Tokens computed at once; in a larger batch the intermediate results leave the processor's cache.
+MAX_TOKENS_PER_BATCH = 1024
+
+
+class OnnxBackend:
+    """What ``bertkit export`` wrote, on the CPU.
+
+    Args:
+        folder: the exported folder.
+        variant: None takes the packed graph if there is one, in which padding costs nothing.
+        precision: ``"auto"``, or that of the graph.
+        threads: of ONNX Runtime; None: one a core.
+
+    Raises:
+        CheckpointError: no such export, or a damaged one.
+        ConfigError: a precision that the graph does not have.
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+
+    place = "cpu"
+    max_tokens = MAX_TOKENS_PER_BATCH
+
+    def __init__(
+        self,
+        folder: Path,
+        variant: Variant | None = None,
+        precision: Precision = "auto",
+        threads: int | None = None,
+    ) -> None:
+        check_options(precision, threads)
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        there = list(self.manifest["variants"])
+        if variant is not None and variant not in there:
+            raise CheckpointError(f"{folder} has no {variant} variant, only {', '.join(there)}: export it again")
+        if precision not in ("auto", self.dtype):
+            raise ConfigError(f"{folder} was exported in {self.dtype}; precision {precision!r} needs another export")
+        self.variant = variant or ("packed" if "packed" in there else there[0])
+        self.config = BertConfig.from_json_file(folder / CONFIG)
+        self.session = open_session(folder / FILES[self.variant], threads)
+        self.inputs = tuple(found.name for found in self.session.get_inputs())
+        self.outputs = tuple(found.name for found in self.session.get_outputs())
+
+    @classmethod
+    def load(
+        cls, folder: Path, model_class: str, device: Any, dtype: Any, precision: Precision, threads: int | None
+    ) -> Self:
+        """The back-end of an export of a class; see :meth:`bertkit.engine.inference_engine.InferenceEngine.load`.
+
+        The bare encoder is there in an export of that class only: a graph gives what its head gives.
+        """
+        if str(device) not in ("None", "auto", "cpu", "-1"):
+            raise ConfigError(f"{folder} is an exported model, which runs on the CPU; got device {device!r}")
+        if dtype is not None:
+            raise ConfigError(f"{folder} is an exported model, whose type is fixed; leave out dtype")
+        made = cls(folder, precision=precision, threads=threads)
+        if made.model_class != model_class:
+            raise CheckpointError(
+                f"{folder} is an export of a {made.model_class}, and this needs a {model_class}. A graph has one head: "
+                "export the model again with --task"
+            )
+        return made
+
+    @property
+    def model(self) -> Network:
+        """There is none."""
+        raise InputError(f"{self.folder} is an exported model: a graph, without a model object")
+
+    @property
+    def model_class(self) -> str:
+        """Name of the class that was exported."""
+        return str(self.manifest["model"])
+
+    @property
+    def dtype(self) -> str:
+        """Type of the products."""
+        return str(self.manifest.get("precision", "fp32"))
+
+    def compute(self, pack: Pack, wanted: Wanted) -> Values:
+        """The wanted outputs, float32."""
+        found = self.run(pack.ids, pack.token_type_ids, np.array(pack.boundaries))
+        values = {}
+        for name in wanted.outputs:
+            if name not in found:
+                raise CheckpointError(
+                    f"{self.folder} is an export of a {self.model_class}, which gives {', '.join(found)}, not {name}"
+                )
+            values[name] = found[name]
+        if wanted.pooling is not None:
+            pooled = pool(values["last_hidden_state"], np.array(pack.boundaries), wanted.pooling)
+            values["last_hidden_state"] = pooled
+        if wanted.only_at is not None:
+            values = {name: x[pack.ids == wanted.only_at] for name, x in values.items()}
+        return values
+
+    def run(self, ids: Ints, segments: Ints, bounds: Ints) -> dict[str, Floats]:
+        """Every output of B sequences: of tokens ``(T, ...)``, of sequences ``(B, ...)``.
+
+        ids and segments ``(T,)`` end to end; bounds ``(B + 1,)``: 0 and the end of each. They are not checked.
+        """
+        feeds = {"input_ids": ids, "token_type_ids": segments, "cu_seqlens": bounds}
+        mask = None
+        if self.variant == "padded":
+            mask, feeds = _padded(ids, segments, bounds, self.config.pad_token_id)
+        try:
+            found = self.session.run(None, {name: feeds[name] for name in self.inputs})
+        except MemoryError:
+            raise ResourceError(
+                f"out of memory with a batch of {len(ids):,} tokens; use a smaller max_length"
+            ) from None
+        values = {}
+        for name, x in zip(self.outputs, found, strict=True):
+            if name not in self.manifest["token_outputs"]:
+                values[name] = np.atleast_2d(x.T).T  # one score a sequence, of multiple choice, as (B, 1)
+            else:
+                values[name] = x if mask is None else x[mask]
+        return values
+
+    def num_threads(self, num_packs: int) -> int:
+        """ONNX Runtime has threads of its own."""
+        return 1
+
+    def in_thread(self, alone: bool) -> AbstractContextManager[None]:
+        """Nothing to do: a session may be run by several threads."""
+        return nullcontext()
+
+    def encoder(self) -> OnnxBackend:
+        """This one; CheckpointError where a head was exported instead."""
+        if "last_hidden_state" in self.outputs:
+            return self
+        raise CheckpointError(
+            f"{self.folder} is an export of a {self.model_class}, which gives {', '.join(self.outputs)}: export the "
+            "model again with --task feature-extraction"
+        )
+
+
+def pool(x_TD: Floats, bounds: Ints, pooling: Pooling) -> Floats:
+    """:func:`bertkit.model.heads.pool_tokens` in numpy; ``"cls"`` takes the first vector of each sequence."""
+    starts = bounds[:-1]
+    if pooling == "cls":
+        return x_TD[starts]
+    if pooling == "max":
+        return np.maximum.reduceat(x_TD, starts, axis=0)
+    sizes_B1: Floats = np.diff(bounds)[:, None].astype(np.float32)
+    return np.divide(np.add.reduceat(x_TD, starts, axis=0), sizes_B1)
+
+
+def is_export(path: Path) -> bool:
+    """Whether a path is what ``bertkit export`` wrote."""
+    return (path / MANIFEST).is_file()
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What an export wrote about itself; CheckpointError where that is missing or damaged."""
+    path = folder / MANIFEST
+    if not path.exists():
+        raise CheckpointError(
+            f"{folder} is not an exported model: it has no {MANIFEST}. Make one with: bertkit export MODEL"
+        )
+    values = read_json(path, dict[str, Any])
+    variants, outputs = values.get("variants"), values.get("token_outputs")
+    if not isinstance(variants, dict) or not variants.keys() <= FILES.keys() or not isinstance(outputs, list):
+        raise CheckpointError(f"{path} is damaged: variants {variants!r:.60}, token_outputs {outputs!r:.60}")
+    return values
+
+
+def open_session(path: Path, threads: int | None = None) -> Any:
+    """A session on the CPU; CheckpointError for a file that is missing, damaged, or beyond this runtime."""
+    runtime = require("onnxruntime", extra="onnx", needed_for="running an exported model")
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads or 0
+    # The runtime takes paths in UTF-8 only; under any other name the file is handed over as bytes.
+    source = str(path) if printable(path) == str(path) else path.read_bytes()
+    try:
+        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime has an error class for each of its states, of no common base
+        raise CheckpointError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
+
+
+def _padded(
+    ids: Ints, segments: Ints, bounds: Ints, pad_id: int
+) -> tuple[npt.NDArray[np.bool_], dict[str, npt.NDArray[np.int64]]]:
+    """Where tokens are ``(B, S)``, and the inputs of a padded graph."""
+    lengths = np.diff(bounds)
+    mask = np.arange(lengths.max())[None, :] < lengths[:, None]
+    padded, types = np.full(mask.shape, pad_id, np.int64), np.zeros(mask.shape, np.int64)
+    padded[mask], types[mask] = ids, segments
+    return mask, {"input_ids": padded, "attention_mask": mask.astype(np.int64), "token_type_ids": types}
