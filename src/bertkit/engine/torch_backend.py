@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from threading import Lock, local
+from typing import Any, Self
 
 import torch
 from threadpoolctl import ThreadpoolController
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertkit.batch import Batch, Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
+from bertkit.engine.fused_modules import WeightType, can_fuse, check_bf16, fuse
+from bertkit.engine.module_views import Stamp, eval_view, stamp_of
+from bertkit.engine.native.library import native_library, why_not
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.heads import pool_tokens
 from bertkit.model.kernels.chosen_rows import ChosenRows
-from bertkit.model.models import BertModel
+from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.system.device import find_device
 
@@ -30,33 +33,44 @@ MAX_TOKENS_PER_DEVICE_BATCH = 32_768
 #: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
 SCORING_TOKENS = 4096
 
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
-
 
 class TorchBackend:
     """Runs a model in eval mode and without gradients, whatever mode it is in, and leaves its mode alone.
 
-    A model in training mode is read through :func:`eval_view`. Autocasting by the caller has no effect.
+    On a CPU in float32 its layers are computed by the C library, where there is one: see
+    :mod:`bertkit.engine.fused_modules`. Autocasting by the caller has no effect.
 
-    model: what is run.
+    model: what is run, and followed if it changes; or what loads it. Of a model that nobody else has, the weights of
+        the layers are let go once the library has packed them, and loaded again if :attr:`model` is asked for.
     precision, threads: see :meth:`bertkit.engine.inference_engine.InferenceEngine.of`.
     most: tokens of a pack; None: what suits the device.
     """
 
     def __init__(
         self,
-        model: PackedModel,
+        model: PackedModel | Callable[[], PackedModel],
         precision: Precision = "auto",
         threads: int | None = None,
         most: int | None = None,
     ) -> None:
         check_options(precision, threads)
-        if precision not in ("auto", "fp32"):
-            raise ConfigError(f"precision {precision!r} is not available for this model; use 'auto' or 'fp32'")
-        self.model = model
         self.precision = precision
         self.threads = threads
         self.most = most
+        self._load = model if not isinstance(model, PackedModel) else None
+        self._shared = self._load is None
+        self._lock = Lock()
+        self._now = local()
+        self._fused: tuple[PackedModel, Stamp] | None = None
+        self._adopt(model if isinstance(model, PackedModel) else model())
+
+    def _adopt(self, model: PackedModel) -> None:
+        self._model: PackedModel | None = model
+        self.config: BertConfig = model.config
+        self.model_class = type(model).__name__
+        self._place, self._dtype = model.device, model.dtype
+        self._projects_to_words = isinstance(model, HeadModel) and model.reads == "words"
+        self.weight_type = self._choose()
 
     @classmethod
     def of(
@@ -77,7 +91,7 @@ class TorchBackend:
     @classmethod
     def for_scoring(cls, model: Any) -> Self:
         """See :meth:`bertkit.engine.inference_engine.InferenceEngine.for_scoring`."""
-        made = cls.of(model)
+        made = cls.of(model, precision="fp32")
         made.model.prepack()
         made.most = SCORING_TOKENS
         return made
@@ -89,44 +103,95 @@ class TorchBackend:
         """The back-end of a checkpoint; see :meth:`bertkit.engine.inference_engine.InferenceEngine.load`."""
         check_options(precision, threads)
         place = find_device(device)
-        model = MODEL_CLASSES[model_class].from_pretrained(path, device=place, dtype=dtype)
-        if place.type == "cpu":
-            model.prepack()  # nobody else holds this model, so the copy of its weights cannot go stale
-        return cls(model, precision, threads)
+        known = MODEL_CLASSES[model_class]
+        made = cls(lambda: known.from_pretrained(path, device=place, dtype=dtype), precision, threads)
+        if made.weight_type is None and place.type == "cpu":
+            made.model.prepack()
+        return made
 
     @property
-    def config(self) -> BertConfig:
-        """That of the model."""
-        return self.model.config
-
-    @property
-    def model_class(self) -> str:
-        """Name of the model's class."""
-        return type(self.model).__name__
+    def model(self) -> PackedModel:
+        """The model object. Its caller may change it, so from now on it is kept, and followed."""
+        with self._lock:
+            self._shared = True
+            if self._model is None:
+                assert self._load is not None
+                self._model = self._load()
+            return self._model
 
     @property
     def place(self) -> torch.device:
         """Where the model's weights are."""
-        return self.model.device
+        return self._model.device if self._shared and self._model is not None else self._place
 
     @property
     def dtype(self) -> str:
         """Type of the model's weights."""
-        return str(self.model.dtype)
+        return str(self._dtype)
+
+    def _choose(self) -> WeightType | None:
+        """What the library keeps the weights in; None: torch computes the layers.
+
+        A model that somebody else holds stays in memory beside the library's copy, which "fp32" would make as large.
+        """
+        fusable = self._place.type == "cpu" and self._dtype == torch.float32 and can_fuse(self.config)
+        library = native_library() if fusable else None
+        if self.precision == "int8":
+            raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
+        if self.precision == "bf16" and self._place.type == "cpu":
+            if library is None:
+                lack = why_not() if fusable else "only models in float32 with a usual activation can be computed there"
+                raise ConfigError(f"precision 'bf16' needs the compiled encoder: {lack}. Use 'auto'")
+            if not library.bf16:
+                raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
+            return "bfloat16"
+        if library is None or (self.precision == "fp32" and self._shared):
+            return None
+        return "float32" if self.precision == "fp32" else "float16"
+
+    def _network(self, batch: Batch) -> PackedModel:
+        """What computes: torch's modules, or a view of them with the library's encoder, made of the present weights."""
+        model, fused = self._model, self._fused
+        if self._shared and model is not None:
+            if (model.device, model.dtype) != (self._place, self._dtype):
+                self._adopt(model)
+            if self.weight_type is None:
+                return eval_view(model)
+        if fused is not None and (not self._shared or (model is not None and fused[1] == stamp_of(model))):
+            return fused[0]
+        return self._fuse(batch)
+
+    def _fuse(self, batch: Batch) -> PackedModel:
+        with self._lock:
+            if self._model is None:
+                assert self._load is not None
+                self._model = self._load()
+            model, library = self._model, native_library()
+            if self.weight_type is None:
+                return eval_view(model)
+            assert library is not None
+            stamp = stamp_of(model)
+            view = fuse(model, library, self.weight_type, self._threads_now)
+            if self.weight_type == "bfloat16" and self._fused is None:
+                check_bf16(eval_view(model), view, batch)
+            self._fused = (view, stamp)
+            if not self._shared:
+                self._model = None
+            return view
 
     @property
     def max_tokens(self) -> int:
         """Most tokens of a pack."""
-        on_cpu = self.model.device.type == "cpu"
+        on_cpu = self.place.type == "cpu"
         return self.most or (MAX_TOKENS_PER_BATCH if on_cpu else MAX_TOKENS_PER_DEVICE_BATCH)
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32."""
-        device = self.model.device
+        device = self.place
         batch = _batch_of(pack, wanted)
         try:
-            with torch.inference_mode(), _without_autocast(device.type):
-                found = _outputs(eval_view(self.model), batch if device.type == "cpu" else batch.to(device), wanted)
+            with torch.inference_mode(), self._autocast():
+                found = _outputs(self._network(batch), batch if device.type == "cpu" else batch.to(device), wanted)
                 return {name: x.float().cpu().numpy() for name, x in found.items()}
         except torch.OutOfMemoryError as error:
             raise ResourceError(
@@ -143,15 +208,37 @@ class TorchBackend:
         window is computed in the usual way.
         """
         threads = self.threads or torch.get_num_threads()
-        if self.model.device.type != "cpu" or threads == 1 or num_packs < 4 * threads:
+        if self.place.type != "cpu" or threads == 1 or num_packs < 4 * threads:
             return 1
         return threads if len(self._openmp) else 1
 
-    def in_thread(self, alone: bool) -> AbstractContextManager[None]:
-        """Keeps torch's operations inside the calling thread, or to the number that was asked for."""
-        if not alone:
-            return self._limited(1)
-        return nullcontext() if self.threads is None else self._limited(self.threads)
+    @contextmanager
+    def in_thread(self, alone: bool) -> Iterator[None]:
+        """Keeps the computation to the calling thread, or to the number that was asked for.
+
+        Torch's threads wait in a loop for a while after an operation, and would take the cores from the library's. So
+        where the library computes the layers, torch does the little that is left in one thread.
+        """
+        threads = torch.get_num_threads()  # also sets torch up in this thread, which would overrule a limit set before
+        count = (self.threads or threads) if alone else 1
+        self._now.threads = count
+        limit = count if self.weight_type is None or self._projects_to_words else 1
+        if limit == threads:
+            yield
+            return
+        libraries = self._openmp.lib_controllers
+        before = [library.get_num_threads() for library in libraries]
+        for library in libraries:  # torch.set_num_threads would change the threads of the whole process
+            library.set_num_threads(limit)
+        try:
+            yield
+        finally:
+            for library, number in zip(libraries, before, strict=True):
+                library.set_num_threads(number)
+
+    def _threads_now(self) -> int:
+        """Threads that the computation going on in this thread may use."""
+        return getattr(self._now, "threads", 1)
 
     def encoder(self) -> TorchBackend:
         """That of the model's encoder; InputError if it has none."""
@@ -162,19 +249,16 @@ class TorchBackend:
             raise InputError(f"{self.model_class} has no encoder to take features from; pass a BertModel")
         return TorchBackend(encoder, self.precision, self.threads, self.most)
 
+    def _autocast(self) -> AbstractContextManager[Any]:
+        """Products in bf16 on another device than a CPU, if they were asked for; the caller's autocasting ends here."""
+        device = self.place.type
+        if self.precision == "bf16" and device != "cpu":
+            return torch.autocast(device, torch.bfloat16)
+        return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
     @cached_property
     def _openmp(self) -> ThreadpoolController:
         return ThreadpoolController().select(user_api="openmp")
-
-    @contextmanager
-    def _limited(self, threads: int) -> Iterator[None]:
-        """Torch's operations use so many threads when called in this thread; nothing changes for any other.
-
-        ``torch.set_num_threads`` would also change the number of threads started from now on anywhere in the process.
-        """
-        torch.get_num_threads()  # torch sets this thread up at its first use, which would overrule the limit
-        with self._openmp.limit(limits=threads):
-            yield
 
 
 def _batch_of(pack: Pack, wanted: Wanted) -> Batch:
@@ -212,29 +296,3 @@ def _pooled(encoder: BertModel, batch: Batch) -> Tensor:
     pooled = encoder.forward_packed(batch, rows="first").pooler_output
     assert pooled is not None, "only asked of an encoder with a pooler"
     return pooled
-
-
-def _without_autocast(device: str) -> AbstractContextManager[Any]:
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-
-
-def eval_view(model: ModuleT) -> ModuleT:
-    """``model`` if it is in eval mode; otherwise a second tree of modules in eval mode over the same parameters.
-
-    The mode of a module is an attribute that all threads see, so switching it for the time of a computation would put
-    dropout into, or take it out of, whatever another thread computes meanwhile.
-    """
-    if not model.training:
-        return model
-    seen: dict[nn.Module, nn.Module] = {}
-
-    def view(module: nn.Module) -> nn.Module:
-        if module not in seen:
-            seen[module] = twin = copy.copy(module)
-            twin.training = False
-            twin._modules = {name: child if child is None else view(child) for name, child in module._modules.items()}
-        return seen[module]
-
-    found = view(model)
-    assert isinstance(found, type(model))
-    return found

@@ -28,8 +28,8 @@ from bertkit.batch import pack
 from bertkit.checkpoints.huggingface import checkpoint_folder
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.reading_settings import read_decision, write_decision
+from bertkit.engine.module_views import eval_view
 from bertkit.engine.onnx_backend import FILES, MANIFEST, Variant, open_session
-from bertkit.engine.torch_backend import eval_view
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
 from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
 from bertkit.model import auto

@@ -14,7 +14,8 @@ import torch
 
 from bertkit import BertForSequenceClassification, BertModel, BertTokenizer, pipeline
 from bertkit.engine import torch_backend
-from bertkit.engine.torch_backend import TorchBackend, eval_view
+from bertkit.engine.module_views import eval_view
+from bertkit.engine.torch_backend import TorchBackend
 from pipeline_helpers import save_tiny
 
 TEXTS = [f"{'the film is good ' * (1 + n % 9)} {n}" for n in range(200)]

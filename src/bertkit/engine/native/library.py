@@ -1,0 +1,199 @@
+"""Builds the C library once for this processor, keeps it in the user's cache, and loads it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, c_float, c_int, c_int8, c_int32, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bertkit.system.console import say
+from bertkit.system.paths import cache_root
+
+FOLDER = Path(__file__).parent
+#: What is compiled; the others are included in it.
+MAIN = "encoder.c"
+SOURCES = (MAIN, "attention.h", "products.h", "simd.h", "threads.h")
+FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
+#: That of the sources; another one in a library means that it belongs to other sources.
+VERSION = 1
+#: Set to 0 to do without the library.
+SWITCH = "BERTKIT_NATIVE"
+SECONDS_TO_COMPILE = 120
+
+_Floats = POINTER(c_float)
+_Numbers = POINTER(c_int32)
+#: The functions of the library: their results and arguments.
+FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
+    "bertkit_version": (c_int, ()),
+    "bertkit_features": (c_int, ()),
+    "bertkit_new": (c_void_p, (c_int, c_int, _Numbers, c_int, c_int, c_int, c_int, c_float)),
+    "bertkit_free": (None, (c_void_p,)),
+    "bertkit_set_matrix": (c_int, (c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, _Floats, c_float)),
+    "bertkit_set_bytes": (
+        c_int,
+        (c_void_p, c_int, c_int, c_int, c_int, POINTER(c_int8), *[_Floats] * 4, c_int, c_int, _Numbers, _Floats),
+    ),
+    "bertkit_set_norm": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
+    "bertkit_embed": (
+        c_int,
+        (c_int, *[c_void_p] * 4, c_int, c_int, c_float, c_void_p, c_void_p, c_void_p),
+    ),
+    # Called for every text, with addresses as numbers, which cost the least.
+    "bertkit_encode": (c_int, (c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_int)),
+}
+
+
+class UnavailableError(Exception):
+    """There is no library here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLibrary:
+    """The library, loaded.
+
+    path: its file.
+    functions: see :data:`FUNCTIONS`.
+    lanes: floats in one vector of the processor.
+    fast_bytes: whether it multiplies bytes faster than floats.
+    bf16: whether it multiplies bfloat16 numbers.
+    """
+
+    path: Path
+    functions: ctypes.CDLL
+    lanes: int
+    fast_bytes: bool
+    bf16: bool
+
+    def __str__(self) -> str:
+        extras = [name for name, there in (("bf16", self.bf16), ("int8", self.fast_bytes)) if there]
+        return f"{32 * self.lanes}-bit vectors" + (f", {' and '.join(extras)} products" if extras else "")
+
+
+def native_library() -> NativeLibrary | None:
+    """The library, built if need be; None where it cannot be had, for the reason that :func:`why_not` gives."""
+    found = _attempt()
+    return found if isinstance(found, NativeLibrary) else None
+
+
+def why_not() -> str | None:
+    """Why there is no library; None if there is one."""
+    found = _attempt()
+    return found if isinstance(found, str) else None
+
+
+@cache
+def _attempt() -> NativeLibrary | str:
+    try:
+        return load(library_file(cache_root() / "native"))
+    except (UnavailableError, OSError) as error:
+        return str(error)
+
+
+def library_file(folder: Path) -> Path:
+    """The library for these sources and this processor in ``folder``; built if it is not there.
+
+    Raises:
+        UnavailableError: switched off, no compiler, one that fails, or a folder that others may write to.
+        OSError: the folder cannot be written.
+    """
+    if os.environ.get(SWITCH, "1") == "0":
+        raise UnavailableError(f"{SWITCH}=0 switches it off")
+    if os.name == "nt":
+        raise UnavailableError("it is not built on Windows")
+    digest = hashlib.sha256(_processor().encode())
+    for name in SOURCES:
+        digest.update((FOLDER / name).read_bytes())
+    target = folder / f"encoder-{digest.hexdigest()[:20]}.so"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    facts = folder.stat()
+    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+        raise UnavailableError(
+            f"others may write to {folder}, and what is loaded from there is run; set XDG_CACHE_HOME"
+        )
+    if not target.exists():
+        _build(target)
+    return target
+
+
+def _processor() -> str:
+    """What code for this very processor depends on: a cache may be shared by machines of several kinds."""
+    facts = [platform.system(), platform.machine(), *FLAGS]
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(16_384).splitlines()  # of the first processor
+    except OSError:
+        return " ".join([*facts, platform.processor()])
+    kept = ("model name", "cpu family", "model\t", "flags", "Features", "CPU part")
+    return "\n".join([*facts, *dict.fromkeys(line for line in lines if line.startswith(kept))])
+
+
+def compilers() -> Iterator[tuple[str, ...]]:
+    """The C compilers of this machine, the one that ``CC`` names first."""
+    if given := os.environ.get("CC", "").split():
+        yield tuple(given)
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            yield (path,)
+    if importlib.util.find_spec("ziglang") is not None:
+        yield (sys.executable, "-m", "ziglang", "cc")
+
+
+def _build(target: Path) -> None:
+    tried: list[str] = []
+    for compiler in compilers():
+        if not tried:
+            say("compiling the encoder for this processor: once, some seconds")
+        with TemporaryDirectory(dir=target.parent) as folder:
+            draft = Path(folder) / target.name
+            failure = compile_library(compiler, draft)
+            if failure is None:
+                draft.replace(target)  # whole, whoever else builds it meanwhile
+                return
+        tried.append(f"{' '.join(compiler)}: {failure}")
+    if not tried:
+        raise UnavailableError("no C compiler was found; install gcc or clang, or: pip install 'bertkit[native]'")
+    raise UnavailableError(f"it could not be compiled; {'; '.join(tried)}")
+
+
+def compile_library(compiler: Sequence[str], target: Path, flags: Sequence[str] = ()) -> str | None:
+    """Compile the sources for this processor, or as ``flags`` say; None, or what went wrong in one line."""
+    native = () if flags else ("-mcpu=native",) if platform.machine() in ("aarch64", "arm64") else ("-march=native",)
+    command = [*compiler, *FLAGS, *native, *flags, "-o", str(target), str(FOLDER / MAIN), "-pthread", "-lm"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_TO_COMPILE)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0 and target.exists():
+        return None
+    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+    return lines[0][:300] if lines else f"exit code {done.returncode}"
+
+
+def load(path: Path) -> NativeLibrary:
+    """Load a library that was built from these sources.
+
+    Raises:
+        UnavailableError: not such a library.
+    """
+    try:
+        functions = ctypes.CDLL(str(path))
+        for name, (result, arguments) in FUNCTIONS.items():
+            function = getattr(functions, name)
+            function.restype, function.argtypes = result, list(arguments)
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(f"{path} cannot be loaded: {error}; delete it to have it built again") from None
+    if functions.bertkit_version() != VERSION:
+        raise UnavailableError(f"{path} belongs to another version; delete it to have it built again")
+    features = functions.bertkit_features()
+    return NativeLibrary(path, functions, features % 32, bool(features & 32), bool(features & 64))

@@ -1,0 +1,201 @@
+"""Embeddings and layers of an encoder in the C library: numpy arrays in, numpy arrays out."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertkit.engine.native.library import NativeLibrary
+from bertkit.errors import ResourceError
+from bertkit.ragged import Floats, Ids, Ints
+
+Activation = Literal["gelu", "gelu_new", "relu"]
+#: As the library numbers them.
+ACTIVATIONS: dict[Activation, int] = {"gelu": 1, "gelu_new": 2, "relu": 3}
+KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
+#: Matrices of a layer, in the library's order.
+MATRICES = ("qkv", "out", "up", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of an encoder. ``order``: the number of the stored layer at each depth, at least one."""
+
+    order: tuple[int, ...]
+    width: int
+    heads: int
+    inner: int
+    activation: Activation
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class FloatMatrix:
+    """``y = x W^T + b``.
+
+    weight: ``(out, in)``, float32, or float16 in multiples of ``unit``, or the bits of bfloat16 as int16.
+    bias: float32 ``(out,)``.
+    """
+
+    weight: NDArray[Any]
+    bias: Floats
+    unit: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ByteMatrix:
+    """The same from 8 bits, see :mod:`bertkit.engine.int8`.
+
+    weight: int8 ``(out, in)``; ``scale`` float32 ``(out,)``, what they are multiples of.
+    bias: float32 ``(out,)``.
+    smooth: float32 ``(in,)``, what inputs are multiplied with before they are rounded; 0 for those kept apart.
+    shift: float32 ``(in,)``, added to them then, so that none is negative; None: they may be.
+    apart: int32 ``(k,)``, inputs that are not rounded, with float32 weights ``(k, out)``.
+    narrow: no weight exceeds 63.
+    """
+
+    weight: NDArray[np.int8]
+    scale: Floats
+    bias: Floats
+    smooth: Floats
+    shift: Floats | None
+    apart: Ids
+    apart_weights: Floats
+    narrow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights of one layer: a matrix for each of :data:`MATRICES`, and scale and shift of both normalizations."""
+
+    matrices: tuple[FloatMatrix | ByteMatrix, ...]
+    norms: tuple[tuple[Floats, Floats], ...]
+
+
+class NativeEmbeddings:
+    """Rows of float32 tables, added up and normalized.
+
+    Args:
+        library: the library.
+        tables: ``(rows, D)`` each; read where they are, so changes of their values are seen.
+        norm: scale and shift of the normalization, ``(D,)`` each.
+        eps: of the normalization.
+    """
+
+    def __init__(
+        self, library: NativeLibrary, tables: Sequence[Floats], norm: tuple[Floats, Floats], eps: float
+    ) -> None:
+        self._embed = library.functions.bertkit_embed
+        self._kept = (tables, norm)
+        self.width = tables[0].shape[1]
+        count, addresses = len(tables), [table.ctypes.data for table in tables]
+        self._tables = (ctypes.c_void_p * count)(*addresses)
+        self._scales = (ctypes.c_void_p * count)()
+        self._sizes = (ctypes.c_int64 * count)(*[len(table) for table in tables])
+        self._norm = (eps, *[array.ctypes.data for array in norm])
+        self._ids = ctypes.c_void_p * count
+
+    def __call__(self, ids: Sequence[Ints]) -> Floats | None:
+        """For each table the rows to take, int64 ``(T,)``, to ``(T, D)``; None if one is not in its table."""
+        tokens = len(ids[0])
+        out = np.empty((tokens, self.width), np.float32)
+        places = self._ids(*[np.ascontiguousarray(numbers).ctypes.data for numbers in ids])
+        wrong: int = self._embed(
+            len(places),
+            self._tables,
+            self._scales,
+            self._sizes,
+            places,
+            tokens,
+            self.width,
+            *self._norm,
+            out.ctypes.data,
+        )
+        return out if wrong < 0 else None
+
+
+class NativeEncoder:
+    """The layers of an encoder, packed for this processor. Any number of threads may call it at once.
+
+    Raises:
+        ResourceError: out of memory.
+    """
+
+    def __init__(self, library: NativeLibrary, shape: Shape, layers: Iterable[Layer]) -> None:
+        self.width = shape.width
+        self._functions = functions = library.functions
+        order = np.asarray(shape.order, np.int32)
+        self._handle = functions.bertkit_new(
+            len(order), int(order.max()) + 1, _pointer(order), shape.width, shape.heads, shape.inner,
+            ACTIVATIONS[shape.activation], shape.eps,
+        )  # fmt: skip
+        if not self._handle:
+            raise MemoryError
+        weakref.finalize(self, functions.bertkit_free, self._handle)
+        for number, layer in enumerate(layers):
+            for place, matrix in enumerate(layer.matrices):
+                self._set_matrix(number, place, matrix)
+            for place, (scale, shift) in enumerate(layer.norms):
+                _check(functions.bertkit_set_norm(self._handle, number, place, _pointer(scale), _pointer(shift)))
+
+    def _set_matrix(self, layer: int, place: int, matrix: FloatMatrix | ByteMatrix) -> None:
+        outputs, inputs = matrix.weight.shape
+        where = (self._handle, layer, place)
+        if isinstance(matrix, FloatMatrix):
+            weight = np.ascontiguousarray(matrix.weight)
+            kind = KINDS["bfloat16" if weight.dtype == np.int16 else weight.dtype.name]
+            _check(
+                self._functions.bertkit_set_matrix(
+                    *where, kind, outputs, inputs, weight.ctypes.data, _pointer(matrix.bias), matrix.unit
+                )
+            )
+            return
+        parts = (matrix.weight, matrix.bias, matrix.scale, matrix.smooth, matrix.shift)
+        apart = (_pointer(matrix.apart), _pointer(matrix.apart_weights))
+        _check(
+            self._functions.bertkit_set_bytes(
+                *where, outputs, inputs, *map(_pointer, parts), matrix.narrow, len(matrix.apart), *apart
+            )
+        )
+
+    def __call__(
+        self, x_TD: Floats, starts: Ids, rows: Ids | None = None, row_starts: Ids | None = None, *, threads: int = 1
+    ) -> Floats:
+        """Embeddings ``(T, D)`` to the top layer ``(T, D)``, or ``(R, D)`` at chosen rows.
+
+        Args:
+            x_TD: float32, rows end to end.
+            starts: int32 ``(B + 1,)``, where each sequence begins, and T.
+            rows: int32 ``(R,)``, the only rows wanted, ascending; None: all.
+            row_starts: int32 ``(B + 1,)``, where in ``rows`` those of each sequence begin, and R.
+            threads: how many to use, this one among them; fewer while another call uses them.
+        """
+        x_TD = np.ascontiguousarray(x_TD, np.float32)
+        out = np.empty((len(x_TD) if rows is None else len(rows), self.width), np.float32)
+        chosen = (None, None) if rows is None or row_starts is None else (rows.ctypes.data, row_starts.ctypes.data)
+        _check(
+            self._functions.bertkit_encode(
+                self._handle, x_TD.ctypes.data, len(starts) - 1, starts.ctypes.data, *chosen, out.ctypes.data, threads
+            )
+        )
+        return out
+
+
+def _check(done: int) -> None:
+    if not done:
+        raise ResourceError("out of memory in the encoder: use shorter texts, a smaller model or fewer threads")
+
+
+def _pointer(array: NDArray[Any] | None) -> Any:
+    """``array`` as an argument; it must be kept until the call is over, and is."""
+    if array is None:
+        return None
+    assert array.flags.c_contiguous
+    kinds: dict[str, Any] = {"float32": ctypes.c_float, "int32": ctypes.c_int32, "int8": ctypes.c_int8}
+    return array.ctypes.data_as(ctypes.POINTER(kinds[array.dtype.name]))

@@ -1,0 +1,276 @@
+/* Products of rows with a packed matrix: y = x W^T + b, in four kinds of arithmetic.
+ *
+ * A matrix is packed once, in panels of PANEL columns (outputs), so that a product reads it from front to back:
+ *
+ *   WEIGHTS_F32, WEIGHTS_F16   [panel][input][PANEL]; sums in float32
+ *   WEIGHTS_BF16               [panel][input / 2][PANEL][2]; rows are rounded to bf16, sums in float32
+ *   WEIGHTS_I8                 [panel][input / 4][PANEL][4]; rows become bytes with a scale of their own, sums in int32
+ *
+ * Rows are float32, `stride` apart, and filled up with zeros to a multiple of PANEL columns.
+ */
+#ifndef BERTKIT_PRODUCTS_H
+#define BERTKIT_PRODUCTS_H
+
+#include "simd.h"
+
+enum { WEIGHTS_F32, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_I8 };
+enum { NO_ACTIVATION, GELU, GELU_TANH, RELU };
+
+typedef struct {
+    int kind, inputs, outputs;
+    void *panels;
+    float *bias;        /* filled up with zeros */
+    float unit;         /* what the stored weights are multiples of: of F16, a power of two that keeps them in range */
+    /* The rest is for I8. */
+    int narrow;         /* weights of 7 bits */
+    float *scale;       /* of each output */
+    int32_t *offset;    /* 128 times the sum of each output's weights, where bytes stand for -128 ... 127; else NULL */
+    float *smooth;      /* what each input is multiplied with before rounding; 0 for those that are kept apart */
+    float *shift;       /* added to it then, where inputs have a least value and bytes stand for 0 ... 255; else NULL */
+    int num_apart;      /* inputs that stay in float32 */
+    int32_t *apart;
+    float *apart_weights; /* [num_apart][outputs, filled up] */
+} Matrix;
+
+/* What a product reads: rows as the kind of the matrix wants them. */
+typedef struct {
+    const float *rows;
+    int stride;
+    void *converted;    /* BF16, I8: made by convert_rows, `stride` elements apart */
+    float *scales;      /* I8: of each row */
+} Rows;
+
+/* Sums of up to TILE_ROWS rows and one panel. */
+typedef union {
+    float sums[TILE_ROWS][PANEL];
+    int32_t counts[TILE_ROWS][PANEL];
+} Tile;
+
+INLINE void tile_f32(const int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
+    vec sums[TILE_ROWS][2];
+    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
+    for (int k = 0; k < depth; k++, b += b_stride) {
+        vec left = load(b), right = load(b + LANES);
+        for (int r = 0; r < rows; r++) {
+            vec x = splat(a[(long)r * a_stride + k]);
+            sums[r][0] = fma_(x, left, sums[r][0]);
+            sums[r][1] = fma_(x, right, sums[r][1]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        store(tile->sums[r], sums[r][0]);
+        store(tile->sums[r] + LANES, sums[r][1]);
+    }
+}
+
+INLINE void tile_f16(const int rows, const float *a, int a_stride, const uint16_t *b, int depth, Tile *tile) {
+    vec sums[TILE_ROWS][2];
+    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
+    for (int k = 0; k < depth; k++, b += PANEL) {
+        __builtin_prefetch(b + 48 * PANEL);
+        vec left = load_half(b), right = load_half(b + LANES);
+        for (int r = 0; r < rows; r++) {
+            vec x = splat(a[(long)r * a_stride + k]);
+            sums[r][0] = fma_(x, left, sums[r][0]);
+            sums[r][1] = fma_(x, right, sums[r][1]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        store(tile->sums[r], sums[r][0]);
+        store(tile->sums[r] + LANES, sums[r][1]);
+    }
+}
+
+#ifdef HAS_BF16
+INLINE void tile_bf16(const int rows, const uint16_t *a, int a_stride, const uint16_t *b, int depth, Tile *tile) {
+    vec sums[TILE_ROWS][2];
+    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
+    for (int k = 0; k < depth; k += 2, b += 2 * PANEL) {
+        __builtin_prefetch(b + 48 * PANEL);
+        ivec left = load_bytes((const int8_t *)b), right = load_bytes((const int8_t *)(b + PANEL));
+        for (int r = 0; r < rows; r++) {
+            ivec x = splat_word(a + (long)r * a_stride + k);
+            sums[r][0] = dot2(sums[r][0], x, left);
+            sums[r][1] = dot2(sums[r][1], x, right);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        store(tile->sums[r], sums[r][0]);
+        store(tile->sums[r] + LANES, sums[r][1]);
+    }
+}
+#endif
+
+INLINE void tile_i8(
+    const int rows, const int narrow, const uint8_t *a, int a_stride, const int8_t *b, int depth, Tile *tile) {
+    ivec sums[TILE_ROWS][2];
+    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = zero_sums();
+    for (int k = 0; k < depth; k += 4, b += 4 * PANEL) {
+        __builtin_prefetch(b + 48 * PANEL);
+        ivec left = load_bytes(b), right = load_bytes(b + 4 * LANES);
+        for (int r = 0; r < rows; r++) {
+            ivec x = splat_word(a + (long)r * a_stride + k);
+            sums[r][0] = narrow ? dot4_narrow(sums[r][0], x, left) : dot4(sums[r][0], x, left);
+            sums[r][1] = narrow ? dot4_narrow(sums[r][1], x, right) : dot4(sums[r][1], x, right);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        store_sums(tile->counts[r], sums[r][0]);
+        store_sums(tile->counts[r] + LANES, sums[r][1]);
+    }
+}
+
+/* One function for each number of rows, so that the sums stay in registers. */
+#if TILE_ROWS == 12
+#define FOR_EACH_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#elif TILE_ROWS == 8
+#define FOR_EACH_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
+#else
+#define FOR_EACH_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#endif
+
+static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
+#define CASE(N) case N: tile_f32(N, a, a_stride, b, b_stride, depth, tile); break;
+    switch (rows) { FOR_EACH_COUNT(CASE) }
+#undef CASE
+}
+
+static void matrix_tile(const Matrix *m, const Rows *x, int row, int rows, int panel, Tile *tile) {
+    int depth = round_up(m->inputs, 4);
+    long start = (long)row * x->stride, place = (long)panel * depth * PANEL;
+    switch (m->kind) {
+    case WEIGHTS_F32:
+        floats_tile(rows, x->rows + start, x->stride, (float *)m->panels + place, PANEL, m->inputs, tile);
+        break;
+    case WEIGHTS_F16:
+#define CASE(N) case N: tile_f16(N, x->rows + start, x->stride, (uint16_t *)m->panels + place, m->inputs, tile); break;
+        switch (rows) { FOR_EACH_COUNT(CASE) }
+#undef CASE
+        break;
+#ifdef HAS_BF16
+    case WEIGHTS_BF16:
+#define CASE(N) \
+    case N: tile_bf16(N, (uint16_t *)x->converted + start, x->stride, (uint16_t *)m->panels + place, depth, tile); break;
+        switch (rows) { FOR_EACH_COUNT(CASE) }
+#undef CASE
+        break;
+#endif
+    case WEIGHTS_I8:
+        if (m->narrow) {
+#define CASE(N) \
+    case N: tile_i8(N, 1, (uint8_t *)x->converted + start, x->stride, (int8_t *)m->panels + place, depth, tile); break;
+            switch (rows) { FOR_EACH_COUNT(CASE) }
+#undef CASE
+        } else {
+#define CASE(N) \
+    case N: tile_i8(N, 0, (uint8_t *)x->converted + start, x->stride, (int8_t *)m->panels + place, depth, tile); break;
+            switch (rows) { FOR_EACH_COUNT(CASE) }
+#undef CASE
+        }
+        break;
+    }
+}
+
+INLINE vec activated(vec x, const int activation) {
+    switch (activation) {
+    case GELU: return splat(0.5f) * x * (splat(1.0f) + erf_(x * splat(0.70710678f)));
+    case GELU_TANH: {
+        vec inner = splat(0.79788456f) * fma_(splat(0.044715f) * x * x, x, x);
+        return splat(0.5f) * x * (splat(1.0f) + tanh_(inner));
+    }
+    case RELU: return max_(x, splat(0.0f));
+    default: return x;
+    }
+}
+
+/* A tile becomes rows of the result: scaled, with bias, activation and residual. */
+INLINE void finish_tile(
+    const Matrix *m, const Rows *x, int row, int rows, int panel, const Tile *tile, const int activation,
+    const float *residual, float *y, int y_stride) {
+    int column = panel * PANEL, width = round_up(m->outputs, PANEL);
+    for (int r = 0; r < rows; r++) {
+        const float *input = x->rows + (long)(row + r) * x->stride;
+        for (int half = 0; half < 2; half++) {
+            int c = column + half * LANES;
+            vec sums, bias = load(m->bias + c);
+            if (m->kind == WEIGHTS_I8) {
+                sums = load_sums(tile->counts[r] + half * LANES);
+                if (m->offset) sums = sums - load_sums(m->offset + c);
+                sums = fma_(sums, splat(x->scales[row + r]) * load(m->scale + c), bias);
+                for (int i = 0; i < m->num_apart; i++)
+                    sums = fma_(splat(input[m->apart[i]]), load(m->apart_weights + (long)i * width + c), sums);
+            } else {
+                sums = load(tile->sums[r] + half * LANES);
+                sums = fma_(sums, splat(m->unit), bias);
+            }
+            sums = activated(sums, activation);
+            long place = (long)(row + r) * y_stride + c;
+            if (residual) sums = sums + load(residual + place);
+            store(y + place, sums);
+        }
+    }
+}
+
+/* Rows first ... last - 1 of x times the panels from ... to - 1. Tiles of a panel are about equally high. */
+static void multiply(
+    const Matrix *m, const Rows *x, int first, int last, int from, int to, int activation, const float *residual,
+    float *y, int y_stride) {
+    int rows = last - first, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int panel = from; panel < to; panel++) {
+        for (int t = 0; t < tiles; t++) {
+            int start = first + rows * t / tiles, end = first + rows * (t + 1) / tiles;
+            Tile tile;
+            matrix_tile(m, x, start, end - start, panel, &tile);
+            switch (activation) {
+#define CASE(A) case A: finish_tile(m, x, start, end - start, panel, &tile, A, residual, y, y_stride); break;
+                CASE(NO_ACTIVATION) CASE(GELU) CASE(GELU_TANH) CASE(RELU)
+#undef CASE
+            }
+        }
+    }
+}
+
+static int panels_of(const Matrix *m) { return (m->outputs + PANEL - 1) / PANEL; }
+
+/* A row as bytes with a scale; see Matrix. Filled up with bytes whose weights are 0. */
+static float row_to_bytes(const Matrix *m, const float *x, uint8_t *bytes) {
+    int width = round_up(m->inputs, PANEL);
+    vec most = splat(0.0f), poison = splat(0.0f);
+    for (int c = 0; c < width; c += LANES) {
+        vec value = load(x + c) * load(m->smooth + c);
+        if (m->shift) most = max_(most, value + load(m->shift + c));
+        else most = max_(most, abs_(value));
+        poison = fma_(value, splat(0.0f), poison); /* NaN if one is, and then the row's scale is as well */
+    }
+    float largest = max_of(most) + sum_of(poison), steps = m->shift ? 255.0f : 127.0f;
+    vec inverse = splat(largest > 0.0f ? steps / largest : 0.0f);
+    for (int c = 0; c < width; c += LANES) {
+        vec value = load(x + c) * load(m->smooth + c);
+        if (m->shift) store_bytes(bytes + c, max_(value + load(m->shift + c), splat(0.0f)) * inverse);
+        else store_bytes(bytes + c, fma_(value, inverse, splat(128.0f)));
+    }
+    return largest / steps;
+}
+
+/* Rows first ... last - 1 of x in the kind of numbers that the matrix multiplies. */
+static void convert_rows(const Matrix *m, Rows *x, int first, int last) {
+    if (m->kind == WEIGHTS_I8) {
+        for (int r = first; r < last; r++) {
+            long start = (long)r * x->stride;
+            x->scales[r] = row_to_bytes(m, x->rows + start, (uint8_t *)x->converted + start);
+        }
+    }
+#ifdef HAS_BF16
+    if (m->kind == WEIGHTS_BF16) {
+        int width = round_up(m->inputs, PANEL);
+        for (int r = first; r < last; r++) {
+            long start = (long)r * x->stride;
+            for (int c = 0; c < width; c += LANES) store_bf16((uint16_t *)x->converted + start + c, load(x->rows + start + c));
+        }
+    }
+#endif
+}
+
+static int is_converted(const Matrix *m) { return m->kind == WEIGHTS_BF16 || m->kind == WEIGHTS_I8; }
+
+#endif
