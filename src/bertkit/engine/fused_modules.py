@@ -71,7 +71,8 @@ class FusedEmbeddings(nn.Module):
             "token_type_ids": plain.token_type_embeddings,
         }
         self.names = [name for name, table in tables.items() if table is not None]
-        self.plain, self.first_position, self.width = plain, plain.first_position, plain.LayerNorm.weight.shape[0]
+        self.plain, self.first_position = plain, plain.first_position
+        self.word_embeddings = plain.word_embeddings  # which a masked-LM head reads as well
         self._embed = NativeEmbeddings(
             library,
             [_array(table.weight) for table in tables.values() if table is not None],

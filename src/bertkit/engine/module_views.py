@@ -6,14 +6,12 @@ import copy
 from collections.abc import Callable
 from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-#: Equal to another one as long as a model has not changed.
-Stamp = tuple[object, ...]
 
 
 def eval_view(model: ModuleT) -> ModuleT:
@@ -44,9 +42,36 @@ def module_view(model: ModuleT, replacement: Callable[[nn.Module], nn.Module | N
     return found
 
 
-def stamp_of(model: nn.Module) -> Stamp:
-    """Changes with the parts of the model and its encoder's weights, unless they are changed through ``.data``."""
-    encoder = [part for part in model.modules() if isinstance(part, Encoder | Embeddings)]
-    weights = [(p.data_ptr(), 0 if p.is_inference() else p._version) for part in encoder for p in part.parameters()]
-    parts = [id(part) for child in model.children() for part in (child, *child.children())]
-    return (*weights, *parts, model.training)
+class Watch:
+    """Tells whether a model is still as it was: its modules, and the weights of its embeddings and its encoder.
+
+    A change through ``weight.data`` is not noticed, unless it puts another tensor there.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self._training = model, model.training
+        self._children = [(part._modules, dict(part._modules)) for part in model.modules()]
+        read = [part for part in model.modules() if isinstance(part, Encoder | Embeddings)]
+        owners = {id(owner): owner for part in read for owner in part.modules()}.values()
+        self._weights = [
+            (owner._parameters, name, weight.data_ptr(), _version(weight))
+            for owner in owners
+            for name, weight in owner._parameters.items()
+            if weight is not None
+        ]
+
+    def unchanged(self) -> bool:
+        """Whether it is."""
+        return (
+            self._model.training == self._training
+            and all(now == before for now, before in self._children)
+            and all(_is_at(held.get(name), place, version) for held, name, place, version in self._weights)
+        )
+
+
+def _is_at(weight: Tensor | None, place: int, version: int) -> bool:
+    return weight is not None and weight.data_ptr() == place and _version(weight) == version
+
+
+def _version(weight: Tensor) -> int:
+    return 0 if weight.is_inference() else weight._version

@@ -17,7 +17,7 @@ from bertkit.batch import Batch, Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
 from bertkit.engine.fused_modules import WeightType, can_fuse, check_bf16, fuse
-from bertkit.engine.module_views import Stamp, eval_view, stamp_of
+from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import MODEL_CLASSES
@@ -61,7 +61,7 @@ class TorchBackend:
         self._shared = self._load is None
         self._lock = Lock()
         self._now = local()
-        self._fused: tuple[PackedModel, Stamp] | None = None
+        self._fused: tuple[PackedModel, Watch | None] | None = None
         self._adopt(model if isinstance(model, PackedModel) else model())
 
     def _adopt(self, model: PackedModel) -> None:
@@ -113,10 +113,9 @@ class TorchBackend:
     def model(self) -> PackedModel:
         """The model object. Its caller may change it, so from now on it is kept, and followed."""
         with self._lock:
-            self._shared = True
-            if self._model is None:
-                assert self._load is not None
-                self._model = self._load()
+            if not self._shared:
+                self._shared, self._fused = True, None
+            self._model = self._model or self._loaded()
             return self._model
 
     @property
@@ -151,33 +150,41 @@ class TorchBackend:
 
     def _network(self, batch: Batch) -> PackedModel:
         """What computes: torch's modules, or a view of them with the library's encoder, made of the present weights."""
-        model, fused = self._model, self._fused
+        model = self._model
         if self._shared and model is not None:
             if (model.device, model.dtype) != (self._place, self._dtype):
                 self._adopt(model)
             if self.weight_type is None:
                 return eval_view(model)
-        if fused is not None and (not self._shared or (model is not None and fused[1] == stamp_of(model))):
-            return fused[0]
-        return self._fuse(batch)
+        return self._ready() or self._fuse(batch)
+
+    def _ready(self) -> PackedModel | None:
+        """The view with the library's encoder, if there is one and the model has not changed since."""
+        if self._fused is None:
+            return None
+        view, watch = self._fused
+        return view if watch is None or watch.unchanged() else None
 
     def _fuse(self, batch: Batch) -> PackedModel:
         with self._lock:
-            if self._model is None:
-                assert self._load is not None
-                self._model = self._load()
-            model, library = self._model, native_library()
+            if ready := self._ready():
+                return ready  # made by another thread
+            model, library = self._model or self._loaded(), native_library()
             if self.weight_type is None:
                 return eval_view(model)
             assert library is not None
-            stamp = stamp_of(model)
+            watch = Watch(model) if self._shared else None
             view = fuse(model, library, self.weight_type, self._threads_now)
             if self.weight_type == "bfloat16" and self._fused is None:
                 check_bf16(eval_view(model), view, batch)
-            self._fused = (view, stamp)
+            self._fused = (view, watch)
             if not self._shared:
                 self._model = None
             return view
+
+    def _loaded(self) -> PackedModel:
+        assert self._load is not None, "a model that was not loaded here is never let go"
+        return self._load()
 
     @property
     def max_tokens(self) -> int:
@@ -242,7 +249,7 @@ class TorchBackend:
 
     def encoder(self) -> TorchBackend:
         """That of the model's encoder; InputError if it has none."""
-        if isinstance(self.model, BertModel):
+        if self.model_class == BertModel.__name__:
             return self
         encoder = getattr(self.model, "bert", None)
         if not isinstance(encoder, BertModel):
