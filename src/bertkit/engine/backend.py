@@ -18,7 +18,7 @@ from bertkit.errors import ConfigError
 from bertkit.ragged import Floats, Ints, Ragged, gather
 
 Pooling = Literal["cls", "mean", "max"]
-Precision = Literal["auto", "fp32", "bf16", "int8"]
+Precision = Literal["auto", "fp32", "fp16", "bf16", "int8"]
 #: Outputs of a pack by name: ``(T, ...)`` of tokens, ``(B, ...)`` of rows.
 Values = Mapping[str, Floats]
 #: Called between the packs of a long computation; may raise to stop it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from bertkit.engine.native.native_encoder import (
     NativeEmbeddings,
     NativeEncoder,
     Shape,
+    WeightType,
 )
 from bertkit.errors import ConfigError
 from bertkit.model.embeddings import Embeddings
@@ -34,8 +35,6 @@ from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
 
 ModelT = TypeVar("ModelT", bound=PackedModel)
-#: How weights are kept: all their bits, half of them, or half of them for products of such numbers.
-WeightType = Literal["float32", "float16", "bfloat16"]
 
 
 class FusedEncoder(nn.Module):
@@ -112,10 +111,10 @@ def fuse(model: ModelT, library: NativeLibrary, weight_type: WeightType, num_thr
 def pack_encoder(
     encoder: Encoder, config: BertConfig, library: NativeLibrary, weight_type: WeightType
 ) -> NativeEncoder:
-    """The encoder's layers as the library computes them.
+    """The encoder's layers as the library computes them, with weights of this type.
 
-    With float16 weights products and sums are still float32: the cosine of an output with that of float32 weights is
-    .99999 or more, for half the memory and half the time to read it.
+    Of fewer bits they are read in less time, which is what a short text waits for. Products and sums are float32, but
+    for bfloat16. See ``docs/decisions/0130-the-encoder-in-c.md``.
     """
     assert config.hidden_act in ACTIVATIONS
     shape = Shape(
@@ -146,14 +145,14 @@ def _matrix(linear: Linear, weight_type: WeightType, factor_N: Tensor | None = N
     weight, bias = linear.weight.detach(), linear.bias.detach()
     if factor_N is not None:
         weight, bias = weight * factor_N[:, None], bias * factor_N
-    if weight_type == "float32":
-        return FloatMatrix(_array(weight), _array(bias))
+    if weight_type in ("float32", "float24"):
+        return FloatMatrix(_array(weight), _array(bias), weight_type)
     if weight_type == "bfloat16":
-        return FloatMatrix(weight.to(torch.bfloat16).view(torch.int16).numpy(), _array(bias))
+        return FloatMatrix(weight.to(torch.bfloat16).view(torch.int16).numpy(), _array(bias), weight_type)
     # In multiples of a power of two with which the largest weight is near the end of float16's range.
     largest = float(weight.abs().max())
     unit = 2.0 ** (math.frexp(largest)[1] - 15) if math.isfinite(largest) else 1.0
-    return FloatMatrix((weight / unit).to(torch.float16).numpy(), _array(bias), unit)
+    return FloatMatrix((weight / unit).to(torch.float16).numpy(), _array(bias), weight_type, unit)
 
 
 def _array(x: Tensor) -> Floats:
@@ -161,8 +160,8 @@ def _array(x: Tensor) -> Floats:
     return array
 
 
-def check_bf16(model: PackedModel, fused: PackedModel, batch: Batch) -> None:
-    """Refuse (ConfigError) bf16 products for a model whose text vectors they change, judged by the first pack."""
+def check_closeness(model: PackedModel, fused: PackedModel, batch: Batch, precision: str) -> None:
+    """Refuse (ConfigError) faster arithmetic for a model whose text vectors it changes, judged by the first pack."""
     vectors = []
     for network in (model, fused):
         encoder = network if isinstance(network, BertModel) else network.bert
@@ -172,6 +171,6 @@ def check_bf16(model: PackedModel, fused: PackedModel, batch: Batch) -> None:
     found = closeness(vectors[1], vectors[0])
     if found.cosine_mean < NEAR_ENOUGH.cosine_mean or found.cosine_p1 < NEAR_ENOUGH.cosine_p1:
         raise ConfigError(
-            f"precision 'bf16' changes this model's answers too much: {found}, where {NEAR_ENOUGH.cosine_mean} and "
-            f"{NEAR_ENOUGH.cosine_p1} are the least; use 'auto'"
+            f"precision {precision!r} changes this model's answers too much: {found}, where cosines of "
+            f"{NEAR_ENOUGH.cosine_mean} and {NEAR_ENOUGH.cosine_p1} are the least; use 'auto'"
         )

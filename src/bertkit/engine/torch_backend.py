@@ -16,9 +16,10 @@ from torch import Tensor
 from bertkit.batch import Batch, Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
-from bertkit.engine.fused_modules import WeightType, can_fuse, check_bf16, fuse
+from bertkit.engine.fused_modules import can_fuse, check_closeness, fuse
 from bertkit.engine.module_views import Watch, eval_view
 from bertkit.engine.native.library import native_library, why_not
+from bertkit.engine.native.native_encoder import WeightType
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.heads import pool_tokens
@@ -32,6 +33,13 @@ MAX_TOKENS_PER_BATCH = 1024
 MAX_TOKENS_PER_DEVICE_BATCH = 32_768
 #: Tokens in one forward pass over a whole data set: enough to keep the cores busy.
 SCORING_TOKENS = 4096
+#: What the library keeps weights as on a CPU.
+WEIGHT_TYPES: dict[Precision, WeightType] = {
+    "auto": "float24",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+}
 
 
 class TorchBackend:
@@ -137,16 +145,15 @@ class TorchBackend:
         library = native_library() if fusable else None
         if self.precision == "int8":
             raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
-        if self.precision == "bf16" and self._place.type == "cpu":
+        if self.precision in ("fp16", "bf16") and self._place.type == "cpu":
             if library is None:
                 lack = why_not() if fusable else "only models in float32 with a usual activation can be computed there"
-                raise ConfigError(f"precision 'bf16' needs the compiled encoder: {lack}. Use 'auto'")
-            if not library.bf16:
+                raise ConfigError(f"precision {self.precision!r} needs the compiled encoder: {lack}. Use 'auto'")
+            if self.precision == "bf16" and not library.bf16:
                 raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
-            return "bfloat16"
-        if library is None or (self.precision == "fp32" and self._shared):
+        elif library is None or (self.precision == "fp32" and self._shared):
             return None
-        return "float32" if self.precision == "fp32" else "float16"
+        return WEIGHT_TYPES[self.precision]
 
     def _network(self, batch: Batch) -> PackedModel:
         """What computes: torch's modules, or a view of them with the library's encoder, made of the present weights."""
@@ -175,8 +182,8 @@ class TorchBackend:
             assert library is not None
             watch = Watch(model) if self._shared else None
             view = fuse(model, library, self.weight_type, self._threads_now)
-            if self.weight_type == "bfloat16" and self._fused is None:
-                check_bf16(eval_view(model), view, batch)
+            if self.precision in ("fp16", "bf16") and self._fused is None:
+                check_closeness(eval_view(model), view, batch, self.precision)
             self._fused = (view, watch)
             if not self._shared:
                 self._model = None
@@ -257,10 +264,10 @@ class TorchBackend:
         return TorchBackend(encoder, self.precision, self.threads, self.most)
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        """Products in bf16 on another device than a CPU, if they were asked for; the caller's autocasting ends here."""
+        """Products in 16 bits on another device than a CPU, if they were asked for; the caller's autocasting ends here."""
         device = self.place.type
-        if self.precision == "bf16" and device != "cpu":
-            return torch.autocast(device, torch.bfloat16)
+        if self.precision in ("fp16", "bf16") and device != "cpu":
+            return torch.autocast(device, torch.bfloat16 if self.precision == "bf16" else torch.float16)
         return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
     @cached_property

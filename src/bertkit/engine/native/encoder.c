@@ -343,22 +343,28 @@ static Matrix *matrix_at(Encoder *e, int layer, int which) {
     return all[which];
 }
 
-static int is_multiple(const Matrix *m) { return m->kind == WEIGHTS_BF16 ? 2 : m->kind == WEIGHTS_I8 ? 4 : 1; }
-
-/* Where the weight of an output and an input stands in the panels. */
+/* Where the weight of an output and an input stands in the panels, which keep `group` inputs of an output together. */
 static size_t place_of(const Matrix *m, int output, int input) {
-    int group = is_multiple(m), panel = output / PANEL, column = output % PANEL;
+    int group = m->kind == WEIGHTS_BF16 ? 2 : m->kind == WEIGHTS_I8 ? 4 : 1, panel = output / PANEL, column = output % PANEL;
     return (size_t)panel * round_up(m->inputs, 4) * PANEL + (size_t)(input / group * PANEL + column) * group + input % group;
 }
 
 static void start_matrix(Matrix *m, int kind, int outputs, int inputs, const float *bias) {
-    static const int bytes[] = {4, 2, 2, 1};
     m->kind = kind, m->outputs = outputs, m->inputs = inputs, m->unit = 1.0f;
-    m->panels = zeros((size_t)round_up(outputs, PANEL) * round_up(inputs, 4) * bytes[kind] + 64);
+    /* Vectors of three-byte weights are read with what stands behind them. */
+    m->panels = zeros((size_t)round_up(outputs, PANEL) * round_up(inputs, 4) * WEIGHT_SIZE[kind] + 64);
     m->bias = filled_up(bias, outputs);
 }
 
-/* Weights as 32-bit floats, or as the bits of 16-bit ones that are multiples of `unit`: [outputs][inputs]. 0: no memory. */
+/* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. */
+static void store_three_bytes(uint8_t *p, uint32_t bits) {
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7f + (bits >> 8 & 1);
+    for (int i = 0; i < 3; i++) p[i] = (uint8_t)(bits >> 8 * (i + 1));
+}
+
+/* Weights as bits of 32-bit floats, of 16-bit ones that are multiples of `unit`, or of bf16 ones: [outputs][inputs].
+ * WEIGHTS_F24 are given in 32 bits. 0: no memory.
+ */
 int bertkit_set_matrix(
     Encoder *e, int layer, int which, int kind, int outputs, int inputs, const void *weights, const float *bias, float unit) {
     Matrix *m = matrix_at(e, layer, which);
@@ -368,7 +374,8 @@ int bertkit_set_matrix(
     for (int o = 0; o < outputs; o++) {
         for (int i = 0; i < inputs; i++) {
             size_t place = place_of(m, o, i), from = (size_t)o * inputs + i;
-            if (kind == WEIGHTS_F32) ((float *)m->panels)[place] = ((const float *)weights)[from];
+            if (kind == WEIGHTS_F32) ((uint32_t *)m->panels)[place] = ((const uint32_t *)weights)[from];
+            else if (kind == WEIGHTS_F24) store_three_bytes((uint8_t *)m->panels + 3 * place, ((const uint32_t *)weights)[from]);
             else ((uint16_t *)m->panels)[place] = ((const uint16_t *)weights)[from];
         }
     }

@@ -18,7 +18,8 @@ from bertkit.ragged import Floats, Ids, Ints
 Activation = Literal["gelu", "gelu_new", "relu"]
 #: As the library numbers them.
 ACTIVATIONS: dict[Activation, int] = {"gelu": 1, "gelu_new": 2, "relu": 3}
-KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
+WeightType = Literal["float32", "float24", "float16", "bfloat16"]
+KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloat16": 3}
 #: Matrices of a layer, in the library's order.
 MATRICES = ("qkv", "out", "up", "down")
 
@@ -37,20 +38,22 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class FloatMatrix:
-    """``y = x W^T + b``.
+    """``y = x W^T + b``, with sums in float32.
 
-    weight: ``(out, in)``, float32, or float16 in multiples of ``unit``, or the bits of bfloat16 as int16.
+    weight: ``(out, in)``, float32; of float16 in multiples of ``unit``; of bfloat16 the bits as int16.
     bias: float32 ``(out,)``.
+    kept_as: the type in which the weights are kept. float24: float32 without the last 8 of its 24 significant bits.
     """
 
     weight: NDArray[Any]
     bias: Floats
+    kept_as: WeightType = "float32"
     unit: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ByteMatrix:
-    """The same from 8 bits, see :mod:`bertkit.engine.int8`.
+    """The same from 8 bits; see :class:`bertkit.model.kernels.byte_linear.ByteLinear`.
 
     weight: int8 ``(out, in)``; ``scale`` float32 ``(out,)``, what they are multiples of.
     bias: float32 ``(out,)``.
@@ -149,7 +152,8 @@ class NativeEncoder:
         where = (self._handle, layer, place)
         if isinstance(matrix, FloatMatrix):
             weight = np.ascontiguousarray(matrix.weight)
-            kind = KINDS["bfloat16" if weight.dtype == np.int16 else weight.dtype.name]
+            assert weight.itemsize == (4 if matrix.kept_as in ("float32", "float24") else 2)
+            kind = KINDS[matrix.kept_as]
             _check(
                 self._functions.bertkit_set_matrix(
                     *where, kind, outputs, inputs, weight.ctypes.data, _pointer(matrix.bias), matrix.unit

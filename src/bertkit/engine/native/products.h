@@ -1,8 +1,8 @@
-/* Products of rows with a packed matrix: y = x W^T + b, in four kinds of arithmetic.
+/* Products of rows with a packed matrix: y = x W^T + b, from five kinds of weights.
  *
  * A matrix is packed once, in panels of PANEL columns (outputs), so that a product reads it from front to back:
  *
- *   WEIGHTS_F32, WEIGHTS_F16   [panel][input][PANEL]; sums in float32
+ *   WEIGHTS_F32, WEIGHTS_F24, WEIGHTS_F16   [panel][input][PANEL]; sums in float32. 24 bits are the upper ones of a float
  *   WEIGHTS_BF16               [panel][input / 2][PANEL][2]; rows are rounded to bf16, sums in float32
  *   WEIGHTS_I8                 [panel][input / 4][PANEL][4]; rows become bytes with a scale of their own, sums in int32
  *
@@ -13,7 +13,9 @@
 
 #include "simd.h"
 
-enum { WEIGHTS_F32, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_I8 };
+enum { WEIGHTS_F32, WEIGHTS_F24, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_I8 };
+/* Bytes of a weight. */
+static const int WEIGHT_SIZE[] = {4, 3, 2, 2, 1};
 enum { NO_ACTIVATION, GELU, GELU_TANH, RELU };
 
 typedef struct {
@@ -46,29 +48,22 @@ typedef union {
     int32_t counts[TILE_ROWS][PANEL];
 } Tile;
 
-INLINE void tile_f32(const int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
-    vec sums[TILE_ROWS][2];
-    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
-    for (int k = 0; k < depth; k++, b += b_stride) {
-        vec left = load(b), right = load(b + LANES);
-        for (int r = 0; r < rows; r++) {
-            vec x = splat(a[(long)r * a_stride + k]);
-            sums[r][0] = fma_(x, left, sums[r][0]);
-            sums[r][1] = fma_(x, right, sums[r][1]);
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        store(tile->sums[r], sums[r][0]);
-        store(tile->sums[r] + LANES, sums[r][1]);
+INLINE vec load_weights(const char *p, const int kind) {
+    switch (kind) {
+    case WEIGHTS_F24: return load_three_bytes((const uint8_t *)p);
+    case WEIGHTS_F16: return load_half((const uint16_t *)p);
+    default: return load((const float *)p);
     }
 }
 
-INLINE void tile_f16(const int rows, const float *a, int a_stride, const uint16_t *b, int depth, Tile *tile) {
+/* Weights of a kind with sums in float32; `step` bytes from one input to the next. */
+INLINE void tile_floats(
+    const int rows, const int kind, const float *a, int a_stride, const char *b, long step, int depth, Tile *tile) {
     vec sums[TILE_ROWS][2];
     for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
-    for (int k = 0; k < depth; k++, b += PANEL) {
-        __builtin_prefetch(b + 48 * PANEL);
-        vec left = load_half(b), right = load_half(b + LANES);
+    for (int k = 0; k < depth; k++, b += step) {
+        if (kind != WEIGHTS_F32) __builtin_prefetch(b + 48 * step); /* these are read for a few rows at a time */
+        vec left = load_weights(b, kind), right = load_weights(b + LANES * WEIGHT_SIZE[kind], kind);
         for (int r = 0; r < rows; r++) {
             vec x = splat(a[(long)r * a_stride + k]);
             sums[r][0] = fma_(x, left, sums[r][0]);
@@ -130,44 +125,58 @@ INLINE void tile_i8(
 #endif
 
 static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
-#define CASE(N) case N: tile_f32(N, a, a_stride, b, b_stride, depth, tile); break;
+    long step = (long)b_stride * sizeof(float);
+#define CASE(N) case N: tile_floats(N, WEIGHTS_F32, a, a_stride, (const char *)b, step, depth, tile); break;
     switch (rows) { FOR_EACH_COUNT(CASE) }
 #undef CASE
 }
 
 static void matrix_tile(const Matrix *m, const Rows *x, int row, int rows, int panel, Tile *tile) {
     int depth = round_up(m->inputs, 4);
-    long start = (long)row * x->stride, place = (long)panel * depth * PANEL;
+    long start = (long)row * x->stride;
+    const char *weights = (const char *)m->panels + (long)panel * depth * PANEL * WEIGHT_SIZE[m->kind];
+    const float *a = x->rows + start;
     switch (m->kind) {
     case WEIGHTS_F32:
-        floats_tile(rows, x->rows + start, x->stride, (float *)m->panels + place, PANEL, m->inputs, tile);
+        floats_tile(rows, a, x->stride, (const float *)weights, PANEL, m->inputs, tile);
         break;
-    case WEIGHTS_F16:
-#define CASE(N) case N: tile_f16(N, x->rows + start, x->stride, (uint16_t *)m->panels + place, m->inputs, tile); break;
+#define FLOATS(KIND, N) \
+    case N: tile_floats(N, KIND, a, x->stride, weights, PANEL * WEIGHT_SIZE[KIND], m->inputs, tile); break;
+    case WEIGHTS_F24:
+#define CASE(N) FLOATS(WEIGHTS_F24, N)
         switch (rows) { FOR_EACH_COUNT(CASE) }
 #undef CASE
         break;
+    case WEIGHTS_F16:
+#define CASE(N) FLOATS(WEIGHTS_F16, N)
+        switch (rows) { FOR_EACH_COUNT(CASE) }
+#undef CASE
+        break;
+#undef FLOATS
 #ifdef HAS_BF16
     case WEIGHTS_BF16:
 #define CASE(N) \
-    case N: tile_bf16(N, (uint16_t *)x->converted + start, x->stride, (uint16_t *)m->panels + place, depth, tile); break;
+    case N: \
+        tile_bf16(N, (uint16_t *)x->converted + start, x->stride, (const uint16_t *)weights, depth, tile); \
+        break;
         switch (rows) { FOR_EACH_COUNT(CASE) }
 #undef CASE
         break;
 #endif
+#define BYTES(NARROW, N) \
+    case N: tile_i8(N, NARROW, (uint8_t *)x->converted + start, x->stride, (const int8_t *)weights, depth, tile); break;
     case WEIGHTS_I8:
         if (m->narrow) {
-#define CASE(N) \
-    case N: tile_i8(N, 1, (uint8_t *)x->converted + start, x->stride, (int8_t *)m->panels + place, depth, tile); break;
+#define CASE(N) BYTES(1, N)
             switch (rows) { FOR_EACH_COUNT(CASE) }
 #undef CASE
         } else {
-#define CASE(N) \
-    case N: tile_i8(N, 0, (uint8_t *)x->converted + start, x->stride, (int8_t *)m->panels + place, depth, tile); break;
+#define CASE(N) BYTES(0, N)
             switch (rows) { FOR_EACH_COUNT(CASE) }
 #undef CASE
         }
         break;
+#undef BYTES
     }
 }
 

@@ -28,6 +28,20 @@ static inline vec abs_(vec x) { return _mm512_abs_ps(x); }
 static inline vec round_(vec x) { return _mm512_roundscale_ps(x, 8); }
 static inline vec times_power(vec x, vec n) { return _mm512_scalef_ps(x, n); }
 static inline vec load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+/* 24 bits each, the upper ones of a float. */
+static inline vec load_three_bytes(const uint8_t *p) {
+#ifdef __AVX512VBMI__
+    const __m512i places = _mm512_set_epi8(
+        47, 46, 45, 0, 44, 43, 42, 0, 41, 40, 39, 0, 38, 37, 36, 0, 35, 34, 33, 0, 32, 31, 30, 0, 29, 28, 27, 0, 26, 25,
+        24, 0, 23, 22, 21, 0, 20, 19, 18, 0, 17, 16, 15, 0, 14, 13, 12, 0, 11, 10, 9, 0, 8, 7, 6, 0, 5, 4, 3, 0, 2, 1, 0, 0);
+    return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi8(0xEEEEEEEEEEEEEEEEull, places, _mm512_loadu_si512(p)));
+#else
+    const __m512i lanes = _mm512_set_epi32(0, 11, 10, 9, 0, 8, 7, 6, 0, 5, 4, 3, 0, 2, 1, 0);
+    const __m512i places = _mm512_broadcast_i32x4(_mm_set_epi8(11, 10, 9, 0, 8, 7, 6, 0, 5, 4, 3, 0, 2, 1, 0, 0));
+    __m512i spread = _mm512_permutexvar_epi32(lanes, _mm512_loadu_si512(p));
+    return _mm512_castsi512_ps(_mm512_maskz_shuffle_epi8(0xEEEEEEEEEEEEEEEEull, spread, places));
+#endif
+}
 static inline float sum_of(vec x) { return _mm512_reduce_add_ps(x); }
 static inline float max_of(vec x) { return _mm512_reduce_max_ps(x); }
 static inline vec copy_sign(vec x, vec sign) {
@@ -93,6 +107,13 @@ static inline vec times_power(vec x, vec n) {
     return _mm256_mul_ps(x, _mm256_castsi256_ps(exponent));
 }
 static inline vec load_half(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+static inline vec load_three_bytes(const uint8_t *p) {
+    const __m256i places = _mm256_broadcastsi128_si256(
+        _mm_set_epi8(11, 10, 9, -128, 8, 7, 6, -128, 5, 4, 3, -128, 2, 1, 0, -128)); /* -128: a zero */
+    __m256i both = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)p)), _mm_loadu_si128((const __m128i *)(p + 12)), 1);
+    return _mm256_castsi256_ps(_mm256_shuffle_epi8(both, places));
+}
 static inline float sum_of(vec x) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
@@ -148,6 +169,7 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
 typedef float vec __attribute__((vector_size(16)));
 typedef int32_t ivec __attribute__((vector_size(16)));
 typedef uint16_t halves __attribute__((vector_size(8)));
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
 static inline vec load(const float *p) { vec x; memcpy(&x, p, sizeof x); return x; }
 static inline void store(float *p, vec x) { memcpy(p, &x, sizeof x); }
 static inline vec splat(float x) { return (vec){x, x, x, x}; }
@@ -165,6 +187,11 @@ static inline vec load_half(const uint16_t *p) {
     ivec wide = __builtin_convertvector(bits, ivec);
     /* The exponents' biases differ by 112; subnormal numbers come out right as well. */
     return (vec)((ivec)((vec)((wide & 0x7fff) << 13) * splat(0x1p112f)) | ((wide & 0x8000) << 16));
+}
+static inline vec load_three_bytes(const uint8_t *p) {
+    bytes16 x;
+    memcpy(&x, p, sizeof x);
+    return (vec)__builtin_shufflevector(x, (bytes16){0}, 16, 0, 1, 2, 16, 3, 4, 5, 16, 6, 7, 8, 16, 9, 10, 11);
 }
 static inline float sum_of(vec x) { return (x[0] + x[1]) + (x[2] + x[3]); }
 static inline float max_of(vec x) {
