@@ -99,7 +99,7 @@ def evaluate_run(
         task = ner_task_of(place, data, revision=revision, on_error=on_error) if task == "ner" else get_task(task)
     loaded = run if isinstance(run, Run) else open_run(run, task, device=device, revision=revision)
     workflow = workflow_of(task)
-    workflow.check_model(loaded.model, str(loaded.path))
+    workflow.check_model(loaded.engine, str(loaded.path))
     examples = _split_of(workflow, data, split, loaded, on_error)
     if examples.skipped:
         say(f"left out {len(examples.skipped):,} bad rows; the first: {examples.skipped[0].message}")
@@ -127,7 +127,7 @@ def evaluate_run(
             "truncated_share": round(float(encoded.truncated.mean()), 6),
             "decision": dict(scored.decision),
             "versions": versions(),
-            "hardware": hardware(loaded.model.device),
+            "hardware": hardware(loaded.engine.device),
         },
         predictions=scored.rows,
         interval=interval_of(scored.bootstrap),

@@ -21,7 +21,7 @@ from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import Check
+from bertkit.engine.backend import Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.model.loading import pooling_of
@@ -232,7 +232,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         folder, fresh = checkpoint_folder(start), self._needs_new_head(file, settings)
         return file.replace(pooling=pooling_of(file, folder, settings.pooling, new_head=fresh))
 
-    def check_model(self, model: PackedModel, name: str) -> None:
+    def check_model(self, model: Network, name: str) -> None:
         """Raise ConfigError if the labels of a loaded model are not the task's; ``name`` says whose they are."""
         return
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
-from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
@@ -124,7 +124,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def head(self) -> Head:
         return {"id2label": self.task.id2label, "problem_type": self.task.problem_type}
 
-    def check_model(self, model: PackedModel, name: str) -> None:
+    def check_model(self, model: Network, name: str) -> None:
         theirs = model.config.id2label
         if self.task.is_regression and len(theirs) == 1:
             return

@@ -12,12 +12,11 @@ import numpy.typing as npt
 
 from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.model.models import BertForTokenClassification
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
@@ -110,7 +109,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     def head(self) -> Head:
         return {"id2label": self.task.id2label}
 
-    def check_model(self, model: PackedModel, name: str) -> None:
+    def check_model(self, model: Network, name: str) -> None:
         theirs = set(model.config.id2label.values())
         if theirs != set(self.task.labels):
             raise ConfigError(
