@@ -202,6 +202,11 @@ def is_export(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def exported_files(folder: Path) -> list[Path]:
+    """The graphs of an export, and their weights where they are beside them."""
+    return [path for name in (*FILES.values(), WEIGHTS) if (path := folder / name).is_file()]
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What an export wrote about itself; CheckpointError where that is missing or damaged."""
     path = folder / MANIFEST

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, ner_task_of, open_run
 from bertkit.metrics.scores import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
+from bertkit.system.device import hardware
 from bertkit.system.json_files import write_json
 from bertkit.tasks import Examples, get_task
 from bertkit.tasks.examples import SPLITS

@@ -111,12 +111,13 @@ def open_run(
     settings = read_settings(folder)
     workflow = workflow_of(read_task(folder) or task or _any_texts(shape))
     config = _reading(folder, settings, workflow, shape)
-    model_class = workflow.model_class.__name__
     kind = Classifier if isinstance(workflow, TextWorkflow) else Run
     return kind(
         path=folder,
         workflow=workflow,
-        engine=InferenceEngine.load(path, model_class, device=device or "cpu", precision=precision, threads=threads),
+        engine=InferenceEngine.load(
+            path, workflow.model_class, device=device or "cpu", precision=precision, threads=threads
+        ),
         tokenizer=AutoTokenizer.from_pretrained(folder),
         config=config,
         settings=settings,
