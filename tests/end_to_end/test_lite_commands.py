@@ -90,7 +90,7 @@ def test_commands_on_exports(
     arguments: list[str],
 ) -> None:  # fmt: skip
     model, exported = folders[name]
-    assert main([command, *arguments, "--model", str(model), "--json", "--device", "cpu"]) == 0
+    assert main([command, *arguments, "--model", str(model), "--json", "--device", "cpu", "--precision", "fp32"]) == 0
     said = capsys.readouterr()
     expected = [json.loads(line) for line in said.out.splitlines()]
     done = lite(command, *arguments, "--model", exported, "--json", "--threads", 1)
@@ -102,7 +102,8 @@ def test_commands_on_exports(
 def test_predict_resumes_and_writes_tables(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
     run, exported = folders["text"]
     source = DATA / "reviews" / "dev.csv"
-    assert main(["predict", str(source), "--model", str(run), "--out", str(tmp_path / "theirs.jsonl")]) == 0
+    theirs = tmp_path / "theirs.jsonl"
+    assert main(["predict", str(source), "--model", str(run), "--out", str(theirs), "--precision", "fp32"]) == 0
     done = lite("predict", source, "--model", exported, "--out", tmp_path / "ours.jsonl")
     assert done.returncode == 0, done.stderr
     ours, theirs = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("ours", "theirs"))
