@@ -297,7 +297,7 @@ def _sample(graph: Graph) -> tuple[tuple[Tensor, ...], Any]:
     }
     first, bounds, *others = (samples[name] for name in graph.inputs)
     # What ``forward`` takes as *others is one argument to the exporter.
-    shapes = (first[1], bounds[1], tuple(shape for _, shape in others))
+    shapes = (first[1], bounds[1], *([tuple(shape for _, shape in others)] if others else []))
     return (first[0], bounds[0], *(x for x, _ in others)), shapes
 
 
@@ -316,7 +316,7 @@ def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) 
         for name, array in zip(outputs, found, strict=True):
             ours = expected[name]
             close = array.shape == ours.shape and bool(np.isfinite(array).all())
-            difference = float(np.abs(array - ours).max()) if close else float("nan")
+            difference = float(np.abs(array - ours).max(initial=0.0)) if close else float("nan")
             worst = max(worst, difference)
             if not close or (np.abs(array - ours) > TOLERANCE * np.maximum(1.0, np.abs(ours))).any():
                 raise CheckpointError(

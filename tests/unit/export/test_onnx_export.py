@@ -249,3 +249,11 @@ def test_the_layouts_of_the_graph_are_those_of_the_model(classifier: Path) -> No
         torch.testing.assert_close(flat, expected.last_hidden_state[real], rtol=1e-5, atol=1e-5)
         for ours in (pooled, pooled_too):
             torch.testing.assert_close(ours, expected.pooler_output, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_without_segments(tmp_path: Path) -> None:
+    """Its packed graph has two inputs only, and is compared with the model."""
+    folder = save_tiny(tmp_path / "model", model_type="distilbert", type_vocab_size=0, num_hidden_layers=1)
+    exported = export_onnx(bertkit.BertModel.from_pretrained(folder), None, tmp_path / "out")
+    assert list(exported.variants["packed"]["inputs"]) == ["input_ids", "cu_seqlens"]
+    assert exported.variants["packed"]["largest_difference"] <= 1e-4
