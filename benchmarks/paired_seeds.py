@@ -175,7 +175,7 @@ class Problem:
         if not hasattr(model, "forward_packed"):
             with tempfile.TemporaryDirectory() as folder:
                 model.save_pretrained(folder)
-                model = self.workflow.model_class.from_pretrained(folder)
+                model = self.workflow.network().from_pretrained(folder)
         outputs = self.workflow.outputs(InferenceEngine.for_scoring(model), self.encoded, label="scoring")
         predicted: Any = Predicted(self.dev, self.encoded, outputs, {})
         rows = self.workflow.prediction_rows(predicted)

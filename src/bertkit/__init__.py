@@ -61,7 +61,10 @@ def __getattr__(name: str) -> Any:
     target = _ALIASES.get(name, name)
     if target not in _MODULE_OF:
         raise AttributeError(f"module 'bertkit' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[target]), target)
+    from bertkit.errors import needs_bertkit
+
+    with needs_bertkit(f"bertkit.{name}"):
+        value = getattr(import_module(_MODULE_OF[target]), target)
     globals()[name] = value
     return value
 

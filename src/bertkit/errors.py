@@ -19,7 +19,8 @@ for faults of bertkit itself; those, and any other exception, end a command with
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import ClassVar
@@ -82,6 +83,23 @@ def require(module: str, *, extra: str, needed_for: str) -> ModuleType:
             raise
         raise MissingExtraError(
             f"{needed_for} needs {module!r}, which is not installed. Run: pip install 'bertkit[{extra}]'"
+        ) from None
+
+
+#: What the distribution ``bertkit`` requires and ``bertkit-lite`` does without, by the names of the imports.
+NOT_IN_LITE = frozenset({"torch", "pyarrow", "scipy", "sklearn", "threadpoolctl", "nupunkt", "mwparserfromhell"})
+
+
+@contextmanager
+def needs_bertkit(what: str) -> Iterator[None]:
+    """In the block, a missing package of :data:`NOT_IN_LITE` is a MissingExtraError; ``what`` is what needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in NOT_IN_LITE:
+            raise
+        raise MissingExtraError(
+            f"{what} needs {error.name!r}, which bertkit-lite does without. Run: pip install bertkit"
         ) from None
 
 

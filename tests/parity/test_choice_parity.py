@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bertkit.batch import collate_groups
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.models import BertForMultipleChoice
 from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.ragged import GroupSet, Ragged, boundaries_of
@@ -90,7 +91,7 @@ def test_steps_and_logits_equal_a_hand_written_loop(tmp_path: Path, max_tokens: 
     theirs.eval()
     with torch.no_grad():
         expected = theirs(**padded(found, list(range(len(found))))).logits.numpy()
-    logits = ChoiceWorkflow(SWAG).outputs(ours.eval(), found, check=lambda: None, label="scoring")
+    logits = ChoiceWorkflow(SWAG).outputs(InferenceEngine.for_scoring(ours), found, check=lambda: None, label="scoring")
     # The bias moves all choices alike, so its gradient is rounding alone, and Adam makes a step of it.
     logits, expected = (x - x.mean(axis=1, keepdims=True) for x in (logits, expected))
     np.testing.assert_allclose(logits, expected, atol=1e-5)

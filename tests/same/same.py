@@ -248,6 +248,7 @@ def graph_inputs(names: Sequence[str], lengths: Sequence[int]) -> dict[str, np.n
         "token_type_ids": ids % 2,
         "attention_mask": (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64),
         "cu_seqlens": np.cumsum([0, *lengths], dtype=np.int64),
+        "logit_rows": np.arange(sum(lengths)),
     }
     return {name: given[name] for name in names}
 

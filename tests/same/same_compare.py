@@ -23,7 +23,7 @@ from safetensors.numpy import load
 #: Keys whose values differ from run to run: times, speeds, and the version of this package.
 VOLATILE = re.compile(r"^(seconds|\w+_per_s|peak_share|bertkit|version)$")
 #: Files that are for people, or that hold what changes from run to run.
-LEFT_OUT = ("*.png", "*.md", "*.lock", "*.onnx", "*.onnx.data")
+LEFT_OUT = ("*.png", "*.md", "*.lock", "*.onnx", "*.onnx.data", "*.onnx_data")
 
 
 @dataclass(frozen=True)

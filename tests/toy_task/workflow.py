@@ -14,7 +14,6 @@ from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
-from bertkit.model.models import BertForSequenceClassification
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Row, Split
@@ -33,7 +32,7 @@ Answered = Predicted[ToneExample, Ragged, Floats]
 
 class ToneWorkflow(Workflow[ToneExample, Ragged, Floats]):
     task: ToneTask
-    model_class = BertForSequenceClassification
+    model_class = "BertForSequenceClassification"
 
     @property
     def sources(self) -> tuple[NamedTask, FileRules]:

@@ -28,7 +28,7 @@ MAX_SHARDS = 1_000
 
 Pooling = Literal["cls", "mean", "max"]
 #: Where sentence-transformers writes how it pools token vectors.
-_POOLING = Path("1_Pooling", "config.json")
+POOLING = Path("1_Pooling", "config.json")
 _MAX_POOLING_BYTES = 100_000
 _POOLING_MODES: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
@@ -199,7 +199,7 @@ def _read_shard(index: Path, name: str) -> dict[str, TensorInfo]:
 
 def saved_pooling(folder: Path) -> Pooling | None:
     """How a sentence-transformers checkpoint pools; None if it does not say, or bertkit does not have it."""
-    file = folder / _POOLING
+    file = folder / POOLING
     if not file.exists():
         return None
     values = read_object(file, max_bytes=_MAX_POOLING_BYTES)

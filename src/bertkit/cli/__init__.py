@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
-from bertkit.errors import BertkitError, ConfigError, InputError, did_you_mean
+from bertkit.errors import BertkitError, ConfigError, InputError, did_you_mean, needs_bertkit
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -175,7 +175,8 @@ def _run(tokens: list[str]) -> int:
     try:
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         _refuse_stream(bound.arguments, lambda: _options_of(app, name))
-        result: Any = command(*bound.args, **bound.kwargs)
+        with needs_bertkit("this command"):
+            result: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         error.verbose = False
         options = _options_of(app, name)

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Annotated, Any
 
@@ -15,6 +16,8 @@ from cyclopts import Parameter
 from bertkit import __version__
 from bertkit.cli.common_options import Common, write_json, write_line
 
+#: The one that requires everything, and the one that holds the code.
+DISTRIBUTIONS = ("bertkit", "bertkit-lite")
 _EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
@@ -38,10 +41,12 @@ def doctor(
 
     if clear_cache:
         feature_cache.clear_cache()
-    declared = _declared()
+    installed = {name: found for name in DISTRIBUTIONS if (found := _requirements(name)) is not None}
+    declared = _declared([line for lines in installed.values() for line in lines])
     required = {name: _version(name) for name in declared.pop("", [])}
     report: dict[str, Any] = {
         "bertkit": __version__,
+        "distributions": list(installed),
         "python": platform.python_version(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
@@ -58,14 +63,22 @@ def doctor(
         _print(report)
     missing = [name for name, found in required.items() if found is None]
     if missing:
-        sys.stderr.write(f"bertkit doctor: missing: {', '.join(missing)}. Run: pip install bertkit\n")
+        sys.stderr.write(f"bertkit doctor: missing: {', '.join(missing)}. Run: pip install {' '.join(installed)}\n")
     return 5 if missing else 0
 
 
-def _declared() -> dict[str, list[str]]:
-    """The packages that the installed bertkit declares, by extra; under "" those it always needs."""
+def _requirements(distribution: str) -> list[str] | None:
+    """What a distribution says that it needs; None if it is not installed."""
+    try:
+        return requires(distribution) or []
+    except PackageNotFoundError:
+        return None
+
+
+def _declared(requirements: Sequence[str]) -> dict[str, list[str]]:
+    """The packages by extra; under "" those that are always needed."""
     found: dict[str, list[str]] = {}
-    for requirement in requires("bertkit") or ():
+    for requirement in requirements:
         extra = _EXTRA.search(requirement)
         name = re.match(r"[\w.-]+", requirement)
         assert name is not None, requirement

@@ -23,7 +23,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.errors import DataError
+from bertkit.errors import DataError, needs_bertkit
 from bertkit.system.console import say
 
 if TYPE_CHECKING:
@@ -134,8 +134,10 @@ def write_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
 def write_parquet(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     """Columns ``text``, ``embedding`` (fixed-size list of float32), ``num_tokens``, ``truncated``."""
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    with needs_bertkit("a .parquet file"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     first = next(rows, None)
     if first is None:

@@ -75,7 +75,7 @@ def _task_of_run(name: str, data: Path, run: Run, columns: FileColumns, on_error
         return in_encoding(known, columns.table.encoding)
     if name != "csv":
         return columns.task(name, data, on_error)
-    config = run.model.config
+    config = run.engine.config
     if config.problem_type == "regression" or config.num_labels == 1:
         return columns.table.task(data, problem="regression", on_error=on_error)
     problem = "multi_label" if config.problem_type == "multi_label_classification" else "classification"

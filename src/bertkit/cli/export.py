@@ -23,14 +23,18 @@ def export(
     ] = None,
     variant: Annotated[
         Literal["padded", "packed", "both"],
-        Parameter(help="Input with padding (model.onnx), without (model_packed.onnx), or both."),
-    ] = "padded",
+        Parameter(
+            help="Input without padding (model_packed.onnx), which bertkit runs; with padding (model.onnx), for other "
+            "software; or both."
+        ),
+    ] = "packed",
     opset: Annotated[int, Parameter(help="Version of the ONNX operators, 18 to 23.")] = 20,
     check: Annotated[bool, Parameter(help="Run the written files and compare them with the model.")] = True,
     common: Common = Common(),
 ) -> None:
     r"""Write a model as ONNX with its tokenizer and labels, and check it.
 
+    Every command that uses a model takes the folder in its place, without torch.
     The check runs every file with ONNX Runtime on batches of random shapes, and
     fails if a result differs from the model's by more than 1e-4. Needs the extra
     onnx: pip install 'bertkit[onnx]'
@@ -39,21 +43,22 @@ def export(
 
         bertkit export run --out run-onnx
         bertkit export bert-base-uncased --task feature-extraction \
-            --variant padded --out bert-onnx
+            --variant both --out bert-onnx
     """
     common.begin()
     from bertkit.export.onnx_export import export_onnx, load_for_export
 
-    loaded, tokenizer, decision = load_for_export(model, task)
+    given = load_for_export(model, task)
     exported = export_onnx(
-        loaded,
-        tokenizer,
+        given.model,
+        given.tokenizer,
         out,
         variants=("padded", "packed") if variant == "both" else (variant,),
         opset=opset,
         check=check,
         seed=common.seed,
-        decision=decision,
+        decision=given.decision,
+        beside=given.beside,
     )
     if common.json:
         write_json({**asdict(exported), "folder": str(exported.folder), "format": format})

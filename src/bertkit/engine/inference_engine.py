@@ -16,7 +16,7 @@ import numpy as np
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Backend, Check, Network, Pack, Precision, Values, Wanted
 from bertkit.engine.rows import pack_by_length
-from bertkit.errors import CheckpointError
+from bertkit.errors import CheckpointError, needs_bertkit
 from bertkit.ragged import Floats, Ragged
 from bertkit.system.console import Progress
 
@@ -66,7 +66,8 @@ class InferenceEngine:
             ConfigError: no such precision, or one that this model or processor has not; a number of threads below 1.
             InputError: something that is no model.
         """
-        from bertkit.engine.torch_backend import TorchBackend
+        with needs_bertkit("a model object"):
+            from bertkit.engine.torch_backend import TorchBackend
 
         return cls(TorchBackend.of(model, device, dtype, precision, threads))
 
@@ -109,7 +110,8 @@ class InferenceEngine:
 
         if is_export(path):
             return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))
-        from bertkit.engine.torch_backend import TorchBackend
+        with needs_bertkit(f"{path}, which is not an exported model (see 'bertkit export'),"):
+            from bertkit.engine.torch_backend import TorchBackend
 
         return cls(TorchBackend.load(path, model_class, device, dtype, precision, threads))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,15 +16,31 @@ from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.engine.backend import Network, Pack, Pooling, Precision, Values, Wanted, check_options
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, require
 from bertkit.ragged import Floats, Ints
-from bertkit.system.json_files import printable, read_json
+from bertkit.system.atomic_files import sha256_file
+from bertkit.system.json_files import parsed, printable, read_json
+from bertkit.system.untrusted_files import Json
 
 Variant = Literal["packed", "padded"]
 #: The file of each variant. ``model.onnx`` is the one that other software looks for.
 FILES: Mapping[str, str] = {"padded": "model.onnx", "packed": "model_packed.onnx"}
+#: The weights of all graphs, after the name of the first.
+WEIGHTS = "model.onnx_data"
 #: What was exported, how, and what the check found.
 MANIFEST = "export.json"
+#: Name of the input that says for which tokens words are predicted.
+ROWS = "logit_rows"
+#: Of larger files the size alone is compared: reading them would double the time in which a session opens.
+MAX_HASHED_BYTES = 8 << 20
 #: Tokens computed at once; in a larger batch the intermediate results leave the processor's cache.
 MAX_TOKENS_PER_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """What the manifest says of a file."""
+
+    bytes: int
+    sha256: str
 
 
 class OnnxBackend:
@@ -60,6 +78,7 @@ class OnnxBackend:
             raise ConfigError(f"{folder} was exported in {self.dtype}; precision {precision!r} needs another export")
         self.variant = variant or ("packed" if "packed" in there else there[0])
         self.config = BertConfig.from_json_file(folder / CONFIG)
+        check_files(folder, self.manifest)
         self.session = open_session(folder / FILES[self.variant], threads)
         self.inputs = tuple(found.name for found in self.session.get_inputs())
         self.outputs = tuple(found.name for found in self.session.get_outputs())
@@ -101,27 +120,37 @@ class OnnxBackend:
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32."""
-        found = self.run(pack.ids, pack.token_type_ids, np.array(pack.boundaries))
-        values = {}
-        for name in wanted.outputs:
-            if name not in found:
-                raise CheckpointError(
-                    f"{self.folder} is an export of a {self.model_class}, which gives {', '.join(found)}, not {name}"
-                )
-            values[name] = found[name]
-        if wanted.pooling is not None:
-            pooled = pool(values["last_hidden_state"], np.array(pack.boundaries), wanted.pooling)
-            values["last_hidden_state"] = pooled
+        if absent := [name for name in wanted.outputs if name not in self.outputs]:
+            raise CheckpointError(
+                f"{self.folder} is an export of a {self.model_class}, which gives {', '.join(self.outputs)}, not "
+                f"{', '.join(absent)}"
+            )
+        bounds = np.array(pack.boundaries)
         if wanted.only_at is not None:
-            values = {name: x[pack.ids == wanted.only_at] for name, x in values.items()}
+            return self._at(np.flatnonzero(pack.ids == wanted.only_at), pack, bounds, wanted)
+        found = self.run(pack.ids, pack.token_type_ids, bounds)
+        values = {name: found[name] for name in wanted.outputs}
+        if wanted.pooling is not None:
+            values["last_hidden_state"] = pool(values["last_hidden_state"], bounds, wanted.pooling)
         return values
 
-    def run(self, ids: Ints, segments: Ints, bounds: Ints) -> dict[str, Floats]:
+    def _at(self, rows: Ints, pack: Pack, bounds: Ints, wanted: Wanted) -> Values:
+        """The wanted outputs at some tokens, ``(R, ...)``."""
+        if ROWS in self.inputs and len(rows):
+            found = self.run(pack.ids, pack.token_type_ids, bounds, rows)
+            return {name: found[name] for name in wanted.outputs}
+        found = self.run(pack.ids, pack.token_type_ids, bounds)
+        return {name: found[name][rows] for name in wanted.outputs}
+
+    def run(self, ids: Ints, segments: Ints, bounds: Ints, rows: Ints | None = None) -> dict[str, Floats]:
         """Every output of B sequences: of tokens ``(T, ...)``, of sequences ``(B, ...)``.
 
-        ids and segments ``(T,)`` end to end; bounds ``(B + 1,)``: 0 and the end of each. They are not checked.
+        ids and segments ``(T,)`` end to end; bounds ``(B + 1,)``: 0 and the end of each. They are not checked. Words
+        are predicted at ``rows`` ``(R,)`` where the graph has a choice; None: at every token.
         """
         feeds = {"input_ids": ids, "token_type_ids": segments, "cu_seqlens": bounds}
+        if ROWS in self.inputs:
+            feeds[ROWS] = np.arange(len(ids)) if rows is None else rows
         mask = None
         if self.variant == "padded":
             mask, feeds = _padded(ids, segments, bounds, self.config.pad_token_id)
@@ -173,6 +202,11 @@ def is_export(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def exported_files(folder: Path) -> list[Path]:
+    """The graphs of an export, and their weights where they are beside them."""
+    return [path for name in (*FILES.values(), WEIGHTS) if (path := folder / name).is_file()]
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What an export wrote about itself; CheckpointError where that is missing or damaged."""
     path = folder / MANIFEST
@@ -187,6 +221,31 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return values
 
 
+def describe_files(folder: Path) -> dict[str, dict[str, Json]]:
+    """Size and SHA-256 of every file in an exported folder, for its manifest."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in files
+    }
+
+
+def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise CheckpointError if a file is not as ``bertkit export`` wrote it. Exports of version 0.1.0 do not say."""
+    for name, facts in parsed(manifest.get("files", {}), dict[str, WrittenFile], f"{folder / MANIFEST}: files").items():
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(
+                f"{folder} is incomplete: {name} is missing; copy it whole, or export the model again"
+            )
+        size = path.stat().st_size
+        if size != facts.bytes or (size <= MAX_HASHED_BYTES and sha256_file(path) != facts.sha256):
+            raise CheckpointError(
+                f"{path} is not as bertkit export wrote it (its checksum is in {MANIFEST}): it was edited or damaged. "
+                "Change the model itself, and export it again"
+            )
+
+
 def open_session(path: Path, threads: int | None = None) -> Any:
     """A session on the CPU; CheckpointError for a file that is missing, damaged, or beyond this runtime."""
     runtime = require("onnxruntime", extra="onnx", needed_for="running an exported model")
@@ -195,12 +254,26 @@ def open_session(path: Path, threads: int | None = None) -> Any:
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads or 0
-    # The runtime takes paths in UTF-8 only; under any other name the file is handed over as bytes.
-    source = str(path) if printable(path) == str(path) else path.read_bytes()
     try:
-        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(_source(path, options), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime has an error class for each of its states, of no common base
-        raise CheckpointError(f"{path} cannot be run: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        if re.search("opset|IR version", reason):
+            raise CheckpointError(
+                f"{path} is newer than ONNX Runtime {runtime.__version__}: {reason}. Run: pip install -U onnxruntime, "
+                "or export the model again with a lower --opset"
+            ) from None
+        raise CheckpointError(f"{path} cannot be run: {reason}") from None
+
+
+def _source(path: Path, options: Any) -> str | bytes:
+    """A graph as the runtime takes it: by a path in UTF-8; under any other name as bytes, with the weights' file."""
+    if printable(path) == str(path):
+        return str(path)
+    if (weights := path.with_name(WEIGHTS)).is_file():
+        data = weights.read_bytes()
+        options.add_external_initializers_from_files_in_memory([WEIGHTS], [data], [len(data)])
+    return path.read_bytes()
 
 
 def _padded(

@@ -1,8 +1,7 @@
 """Export a model to ONNX files in a folder, with its tokenizer and labels, and check them by running them.
 
-``model.onnx`` takes padded batches under the usual names; ``model_packed.onnx`` takes sequences end to end, so that
-padding costs nothing outside attention. All axes are dynamic. See
-``docs/decisions/0115-onnx.md``.
+``model_packed.onnx`` takes sequences end to end, so that padding costs nothing outside attention; ``model.onnx`` takes
+padded batches under the usual names, for other software. All axes are dynamic. See ``docs/decisions/0115-onnx.md``.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -25,19 +24,23 @@ from torch.export import Dim
 
 from bertkit import __version__
 from bertkit.batch import pack
-from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.checkpoints.huggingface import POOLING, checkpoint_folder
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.reading_settings import read_decision, write_decision
 from bertkit.engine.module_views import eval_view
-from bertkit.engine.onnx_backend import FILES, MANIFEST, Variant, open_session
+from bertkit.engine.onnx_backend import FILES, MANIFEST, WEIGHTS, Variant, describe_files, open_session
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
-from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, traceable
+from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, predicts_words, traceable
+from bertkit.export.onnx_weights import LinearNodes, WeightsFile, replace_linears
+from bertkit.inference.run_files import SETTINGS
+from bertkit.inference.runs import settings_for_use
 from bertkit.model import auto
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
 from bertkit.system.atomic_files import disk_guard, make_folder, sha256_file, sync_folder
 from bertkit.system.console import say
+from bertkit.system.json_files import read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
@@ -93,11 +96,13 @@ def export_onnx(
     tokenizer: PreTrainedTokenizer | None,
     folder: str | Path,
     *,
-    variants: Sequence[Variant] = ("padded",),
+    variants: Sequence[Variant] = ("packed",),
     opset: int = OPSET,
     check: bool = True,
     seed: int = 0,
     decision: Mapping[str, Fact] | None = None,
+    beside: Mapping[str, Json] | None = None,
+    linear_nodes: LinearNodes | None = None,
 ) -> Exported:
     """Write a model as ONNX, with ``config.json`` (labels included), its tokenizer and a ``README.md`` for its users.
 
@@ -105,11 +110,13 @@ def export_onnx(
         model: any model class, in float32 on the CPU; it is not changed.
         tokenizer: saved with the model; None saves none.
         folder: must not exist, or be empty. It is written whole or not at all.
-        variants: which graphs to write; each has all the weights.
+        variants: which graphs to write; they share one file of weights.
         opset: version of ONNX's operators.
         check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
         seed: of these batches.
         decision: what was chosen on dev and belongs to the model; see :mod:`bertkit.config.reading_settings`.
+        beside: further JSON files, content by name, such as how sentences are pooled; see :func:`load_for_export`.
+        linear_nodes: how linear layers are computed instead; see :mod:`bertkit.export.onnx_weights`.
 
     Raises:
         CheckpointError: a graph does not compute what the model does.
@@ -127,22 +134,27 @@ def export_onnx(
     make_folder(target.parent)
     try:
         model = eval_view(model)
-        with disk_guard(target.parent, len(variants) * size, what="the exported model"):
+        with disk_guard(target.parent, size, what="the exported model"):
             draft.mkdir()
-            exported = Exported(target, type(model).__name__, opset, {}, [])
+            exported, weights = Exported(target, type(model).__name__, opset, {}, []), WeightsFile(draft / WEIGHTS)
             for number, variant in enumerate(variants, start=1):
                 say(f"graph {number} of {len(variants)}: {FILES[variant]} ({size / 1e6:,.0f} MB of weights)")
-                exported.variants[variant] = _write(model, draft, variant, opset, check=check, seed=seed)
+                path = draft / FILES[variant]
+                graph = _write(model, path, variant, opset, weights, linear_nodes)
+                exported.variants[variant] = _facts(graph, model, path, variant, seed if check else None)
             outputs = next(iter(exported.variants.values()))["outputs"]
             exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
             model.config.replace(architectures=[type(model).__name__]).save_pretrained(draft)
             if tokenizer is not None:
                 tokenizer.save_pretrained(draft)
             write_decision(draft, decision or {})
+            for name, content in (beside or {}).items():
+                (draft / name).parent.mkdir(exist_ok=True)
+                write_json(draft / name, content)
             facts = {**asdict(exported), "format": "onnx", "bertkit": __version__, "torch": torch.__version__}
             del facts["folder"]
+            (draft / MANIFEST).write_text(json.dumps({**facts, "files": describe_files(draft)}, indent=2) + "\n")
             (draft / CARD).write_text(_card(exported, model.config), encoding="utf-8")
-            (draft / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
             if target.exists():
                 target.rmdir()
             draft.replace(target)
@@ -159,8 +171,9 @@ def _card(exported: Exported, config: BertConfig) -> str:
         shapes = [f"`{name}` ({', '.join(axes)})" for name, axes in {**facts["inputs"], **facts["outputs"]}.items()]
         lines.append(f"- `{facts['file']}` ({variant}): {', '.join(shapes)}; inputs are int64, outputs float32.")
     lines += [
+        f"- `{WEIGHTS}`: the weights; it must lie beside the graphs.",
         "",
-        "`bertkit.inference.onnx_model.OnnxModel(folder)` runs texts and checks its input. A graph raises no errors: "
+        "`bertkit.pipeline(model=folder)` runs texts and checks its input, without torch. A graph raises no errors: "
         "run directly, it returns meaningless numbers for",
         "",
         f"- ids outside 0 ... {config.vocab_size - 1}, such as -1, which some runtimes count from the end;",
@@ -170,10 +183,20 @@ def _card(exported: Exported, config: BertConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def load_for_export(
-    name_or_path: str | Path, task: str | None = None
-) -> tuple[PackedModel, PreTrainedTokenizer, dict[str, Json]]:
-    """A model in the class it was saved from, or that a task of :data:`HEADS` needs; its tokenizer and its decision."""
+class Exportable(NamedTuple):
+    """A model and what belongs to it, as :func:`export_onnx` takes them.
+
+    beside: how a sentence model pools, and of a fine-tuning run its task and how it reads.
+    """
+
+    model: PackedModel
+    tokenizer: PreTrainedTokenizer
+    decision: dict[str, Json]
+    beside: dict[str, Json]
+
+
+def load_for_export(name_or_path: str | Path, task: str | None = None) -> Exportable:
+    """A model in the class it was saved from, or that a task of :data:`HEADS` needs, with what belongs to it."""
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)
@@ -188,7 +211,14 @@ def load_for_export(
     if loader is None:
         named = f"names the class {saved}, which cannot be exported" if saved else "does not say what the model is for"
         raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
-    return loader.from_pretrained(path), AutoTokenizer.from_pretrained(folder), read_decision(folder)
+    beside: dict[str, Json] = {}
+    if (folder / POOLING).exists():
+        beside[POOLING.as_posix()] = read_json(folder / POOLING, dict)
+    if settings := settings_for_use(folder):
+        beside[SETTINGS] = settings
+    return Exportable(
+        loader.from_pretrained(path), AutoTokenizer.from_pretrained(folder), read_decision(folder), beside
+    )
 
 
 def _check_request(model: PackedModel, target: Path, variants: Sequence[str], opset: int) -> None:
@@ -204,51 +234,71 @@ def _check_request(model: PackedModel, target: Path, variants: Sequence[str], op
         raise InputError(f"export needs a float32 model on the CPU, got {model.dtype} on {model.device}")
 
 
-def _write(model: PackedModel, folder: Path, variant: str, opset: int, *, check: bool, seed: int) -> GraphFile:
-    """Write and check one graph; returns its entry in the manifest."""
-    path = folder / FILES[variant]
+def _write(
+    model: PackedModel, path: Path, variant: str, opset: int, weights: WeightsFile, linear_nodes: LinearNodes | None
+) -> Graph:
+    """Write one graph, whose weights go to their file."""
     graph = GRAPHS[variant](model).eval()
-    names, outputs = graph.inputs, graph.outputs
-    arguments, shapes = _sample(variant, len(names))
+    arguments, shapes = _sample(graph)
     with torch.no_grad(), traceable(model), _less_talk():
         program = torch.onnx.export(
             graph,
             arguments,
-            input_names=names,
-            output_names=outputs,
+            input_names=graph.inputs,
+            output_names=graph.outputs,
             opset_version=opset,
             dynamic_shapes=shapes,
             dynamo=True,
             verbose=False,
         )
-        assert program is not None
-        for node in program.model.graph.all_nodes():
-            node.metadata_props.clear()  # source lines with paths of this machine
-        program.save(path)
-    axes = {"padded": ["batch", "sequence"], "packed": ["tokens"]}[variant]
+    assert program is not None
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # source lines with paths of this machine
+    proto = program.model_proto
+    if linear_nodes is not None:
+        replace_linears(proto.graph, linear_nodes)
+    weights.take(proto.graph)
+    path.write_bytes(proto.SerializeToString())
+    return graph
+
+
+def _facts(graph: Graph, model: PackedModel, path: Path, variant: str, seed: int | None) -> GraphFile:
+    """The entry of a graph in the manifest; with a seed it is checked."""
+    tokens = {"padded": ["batch", "sequence"], "packed": ["tokens"]}[variant]
+    axes = {**dict.fromkeys(graph.inputs, tokens), "cu_seqlens": ["sequences + 1"], "logit_rows": ["rows"]}
+    of_tokens = ["rows"] if "logit_rows" in graph.inputs else tokens
     worst = None
-    if check:
+    if seed is not None:
         say(f"comparing {path.name} with the model on {NUM_CHECKS} random batches")
         worst = check_graph(path, model, variant, seed=seed)
     return {
         "file": path.name,
         "sha256": sha256_file(path),
-        "inputs": {name: ["sequences + 1"] if name == "cu_seqlens" else axes for name in names},
-        "outputs": {name: axes if name in model.token_fields else ["batch"] for name in outputs},
+        "inputs": {name: axes[name] for name in graph.inputs},
+        "outputs": {name: of_tokens if name in model.token_fields else ["batch"] for name in graph.outputs},
         "largest_difference": worst,
     }
 
 
-def _sample(variant: str, num_inputs: int) -> tuple[tuple[Tensor, ...], tuple[dict[int, Dim], ...]]:
+def _sample(graph: Graph) -> tuple[tuple[Tensor, ...], Any]:
     """Example arguments for tracing, and the names of their axes. Sizes 0 and 1 would be taken as fixed."""
-    if variant == "padded":
-        batch, sequence = Dim("batch"), Dim("sequence")
-        ids, mask = torch.zeros((2, 3), dtype=torch.int64), torch.ones((2, 3), dtype=torch.int64)
-        shape = {0: batch, 1: sequence}
-        return (ids, mask, ids.clone())[:num_inputs], (shape, shape, shape)[:num_inputs]
-    tokens, bounds = Dim("tokens"), Dim("bounds")
-    ids, cu_seqlens = torch.zeros(9, dtype=torch.int64), torch.tensor([0, 4, 9])
-    return (ids, cu_seqlens, ids.clone())[:num_inputs], ({0: tokens}, {0: bounds}, {0: tokens})[:num_inputs]
+    if isinstance(graph, PaddedGraph):
+        shape = {0: Dim("batch"), 1: Dim("sequence")}
+        ids = torch.zeros((2, 3), dtype=torch.int64)
+        examples = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": ids.clone()}
+        return tuple(examples[name] for name in graph.inputs), (shape,) * len(graph.inputs)
+    tokens = {0: Dim("tokens")}
+    ids = torch.zeros(9, dtype=torch.int64)
+    samples: dict[str, tuple[Tensor, dict[int, Dim]]] = {
+        "input_ids": (ids, tokens),
+        "cu_seqlens": (torch.tensor([0, 4, 9]), {0: Dim("bounds")}),
+        "token_type_ids": (ids.clone(), tokens),
+        "logit_rows": (torch.tensor([1, 3, 6]), {0: Dim("rows")}),
+    }
+    first, bounds, *others = (samples[name] for name in graph.inputs)
+    # What ``forward`` takes as *others is one argument to the exporter.
+    shapes = (first[1], bounds[1], *([tuple(shape for _, shape in others)] if others else []))
+    return (first[0], bounds[0], *(x for x, _ in others)), shapes
 
 
 def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) -> float:
@@ -266,7 +316,7 @@ def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) 
         for name, array in zip(outputs, found, strict=True):
             ours = expected[name]
             close = array.shape == ours.shape and bool(np.isfinite(array).all())
-            difference = float(np.abs(array - ours).max()) if close else float("nan")
+            difference = float(np.abs(array - ours).max(initial=0.0)) if close else float("nan")
             worst = max(worst, difference)
             if not close or (np.abs(array - ours) > TOLERANCE * np.maximum(1.0, np.abs(ours))).any():
                 raise CheckpointError(
@@ -291,6 +341,10 @@ def _case(
         if variant == "packed":
             feeds = {"input_ids": batch.input_ids, "token_type_ids": batch.token_type_ids}
             feeds["cu_seqlens"] = batch.layout.cu_seqlens().long()
+            if predicts_words(model):
+                rows = generator.permutation(batch.layout.num_tokens)[: generator.integers(0, batch.layout.num_tokens)]
+                feeds["logit_rows"] = torch.from_numpy(np.sort(rows))
+                batch = replace(batch, logit_rows=feeds["logit_rows"])
             out = model.forward_packed(batch)
         else:
             real = torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]

@@ -129,8 +129,11 @@ class Graph(nn.Module):
         """Names of the inputs, in the order of the arguments of ``forward``."""
         return ("input_ids", self.bounds, *(("token_type_ids",) if self.has_segments else ()))
 
-    def _run(self, ids: Tensor, segments: Tensor | None, positions: Tensor, layout: GraphLayout) -> list[Tensor]:
-        batch = Batch(ids, torch.zeros_like(ids) if segments is None else segments, positions, layout)  # type: ignore[arg-type]
+    def _run(
+        self, ids: Tensor, segments: Tensor | None, positions: Tensor, layout: GraphLayout, rows: Tensor | None = None
+    ) -> list[Tensor]:
+        types = torch.zeros_like(ids) if segments is None else segments
+        batch = Batch(ids, types, positions, layout, logit_rows=rows)  # type: ignore[arg-type]
         # Asking for all states avoids the shortcuts that need Python numbers; unused outputs are pruned.
         out = self.model.forward_packed(batch, output_hidden_states=True)
         # A packed batch has the scores of multiple choice in one row; here there is one per sequence.
@@ -162,16 +165,27 @@ class PaddedGraph(Graph):
 
 
 class PackedGraph(Graph):
-    """``input_ids``, ``token_type_ids``: int64 ``(T,)``; ``cu_seqlens``: int64 ``(B + 1,)``, 0 and each one's end."""
+    """``input_ids``, ``token_type_ids``: int64 ``(T,)``; ``cu_seqlens``: int64 ``(B + 1,)``, 0 and each one's end.
+
+    A model that predicts words takes ``logit_rows`` as well, int64 ``(R,)``: the tokens for which it does so. With all
+    of the vocabulary for every token, most of its time would go there.
+    """
 
     bounds = "cu_seqlens"
 
-    def forward(
-        self, input_ids: Tensor, cu_seqlens: Tensor, token_type_ids: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """The results named in :attr:`outputs`; those of tokens ``(T, ...)``."""
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (*super().inputs, *(("logit_rows",) if predicts_words(self.model) else ()))
+
+    def forward(self, input_ids: Tensor, cu_seqlens: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """The results named in :attr:`outputs`; those of tokens ``(T, ...)``, of words ``(R, ...)``.
+
+        ``others`` are ``token_type_ids`` and ``logit_rows``, where the model has them.
+        """
+        given = dict(zip(self.inputs[2:], others, strict=True))
         layout = PackedLayout(cu_seqlens, input_ids.shape[0])
-        return tuple(self._run(input_ids, token_type_ids, layout.positions, layout))
+        segments, rows = given.get("token_type_ids"), given.get("logit_rows")
+        return tuple(self._run(input_ids, segments, layout.positions, layout, rows))
 
 
 def output_names(model: PackedModel) -> tuple[str, ...]:
@@ -180,6 +194,11 @@ def output_names(model: PackedModel) -> tuple[str, ...]:
         out = model(torch.zeros((1, 1, 2) if kind_of(model) == "choice" else (1, 2), dtype=torch.int64))
     assert isinstance(out, ModelOutput)
     return tuple(out.keys())
+
+
+def predicts_words(model: PackedModel) -> bool:
+    """Whether the head of a model reads the tokens to predict."""
+    return getattr(model, "reads", "") == "words"
 
 
 def kind_of(model: PackedModel) -> str:

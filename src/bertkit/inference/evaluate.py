@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.errors import ConfigError, DataError
-from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import read_facts
 from bertkit.inference.runs import Run, ner_task_of, open_run
 from bertkit.metrics.scores import interval_of
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
+from bertkit.system.device import hardware
 from bertkit.system.json_files import write_json
 from bertkit.tasks import Examples, get_task
 from bertkit.tasks.examples import SPLITS
@@ -99,7 +100,7 @@ def evaluate_run(
         task = ner_task_of(place, data, revision=revision, on_error=on_error) if task == "ner" else get_task(task)
     loaded = run if isinstance(run, Run) else open_run(run, task, device=device, revision=revision)
     workflow = workflow_of(task)
-    workflow.check_model(loaded.model, str(loaded.path))
+    workflow.check_model(loaded.engine, str(loaded.path))
     examples = _split_of(workflow, data, split, loaded, on_error)
     if examples.skipped:
         say(f"left out {len(examples.skipped):,} bad rows; the first: {examples.skipped[0].message}")
@@ -127,7 +128,7 @@ def evaluate_run(
             "truncated_share": round(float(encoded.truncated.mean()), 6),
             "decision": dict(scored.decision),
             "versions": versions(),
-            "hardware": hardware(loaded.model.device),
+            "hardware": hardware(loaded.engine.device),
         },
         predictions=scored.rows,
         interval=interval_of(scored.bootstrap),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from bertkit.engine.backend import Precision
 from bertkit.engine.rows import QUESTIONS, TEXTS, draw_windows
-from bertkit.errors import ConfigError, DataError
+from bertkit.errors import ConfigError, DataError, needs_bertkit
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.runs import Classifier, Run, open_run
 from bertkit.system.atomic_files import (
@@ -380,8 +380,9 @@ def _cell(value: Json) -> Json:
 
 def _write_parquet(rows: Iterator[Row], path: Path, columns: dict[str, dict[type, Json]]) -> None:
     """``columns`` has of each column a value of each type that it holds."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needs_bertkit("a .parquet file"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     name, types = "", {}
     try:

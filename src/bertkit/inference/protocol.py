@@ -1,24 +1,22 @@
-"""What computed a number: the model's weights, the software, the machine."""
+"""What computed a number: the model's weights and the software. The machine: :func:`bertkit.system.device.hardware`."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from bertkit.checkpoints.huggingface import find_weights
+from bertkit.engine.onnx_backend import exported_files, is_export
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
 
 
 def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
-    """SHA-256 of a checkpoint's weights; of a sharded one, of its shards' hashes in the order of their names."""
-    files = find_weights(resolve(name_or_path, revision=revision)).files
+    """SHA-256 of a checkpoint's weights; of several files (shards, or a graph and its weights), of their hashes."""
+    path = resolve(name_or_path, revision=revision)
+    files = exported_files(path) if is_export(path) else find_weights(path).files
     hashes = [sha256_file(file) for file in files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
@@ -32,10 +30,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "unknown"
     return found
-
-
-def hardware(device: torch.device | str | None) -> dict[str, Any]:
-    """Where it ran. Threads matter for exact repetition: sums are taken in another order with another number."""
-    kind = torch.device(device or "cpu")
-    name = torch.cuda.get_device_name(kind) if kind.type == "cuda" else platform.machine()
-    return {"device": str(kind), "name": name, "num_threads": torch.get_num_threads(), "num_cpus": os.cpu_count()}

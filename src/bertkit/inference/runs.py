@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,23 @@ def open_run(
     shape = BertConfig.from_json_file(config_path(path))
     settings = read_settings(folder)
     workflow = workflow_of(read_task(folder) or task or _any_texts(shape))
-    # The other settings of the run say how it was trained, which is of no interest here.
+    config = _reading(folder, settings, workflow, shape)
+    kind = Classifier if isinstance(workflow, TextWorkflow) else Run
+    return kind(
+        path=folder,
+        workflow=workflow,
+        engine=InferenceEngine.load(
+            path, workflow.model_class, device=device or "cpu", precision=precision, threads=threads
+        ),
+        tokenizer=AutoTokenizer.from_pretrained(folder),
+        config=config,
+        settings=settings,
+        decision=read_decision(folder),
+    )
+
+
+def _reading(folder: Path, settings: Mapping[str, Any], workflow: AnyWorkflow, shape: BertConfig) -> ReadingSettings:
+    """How a run read its data, ``max_length`` as in training; the other settings say how it was trained."""
     saved = {name: value for name, value in settings.get("config", {}).items() if name in ReadingSettings.model_fields}
     config = parsed(saved, ReadingSettings, str(folder / SETTINGS))
     longest = shape.max_input_length
@@ -118,17 +134,16 @@ def open_run(
         longest = parsed(read_facts(folder).get("max_length"), int, f"{folder / METRICS}: max_length")
     elif settings or not isinstance(workflow, TextWorkflow):
         longest = config.max_length or min(workflow.default_max_length, longest)
-    model_class = workflow.model_class.__name__
-    kind = Classifier if isinstance(workflow, TextWorkflow) else Run
-    return kind(
-        path=folder,
-        workflow=workflow,
-        engine=InferenceEngine.load(path, model_class, device=device or "cpu", precision=precision, threads=threads),
-        tokenizer=AutoTokenizer.from_pretrained(folder),
-        config=config.model_copy(update={"max_length": longest}),
-        settings=settings,
-        decision=read_decision(folder),
-    )
+    return config.model_copy(update={"max_length": longest})
+
+
+def settings_for_use(folder: Path) -> dict[str, Any]:
+    """Of a run folder what :func:`open_run` needs beside the model: the task, and how it reads. Empty for others."""
+    settings, task = read_settings(folder), read_task(folder)
+    if task is None:
+        return {}
+    reading = _reading(folder, settings, workflow_of(task), BertConfig.from_json_file(config_path(folder)))
+    return {"task": settings["task"], "config": reading.model_dump(exclude_defaults=True)}
 
 
 def load_run(run: str | Path, *, device: str | None = None, revision: str | None = None) -> Classifier:

@@ -1,8 +1,10 @@
-"""The device a model runs on, by its name. Imports torch only to look for what is not simply the CPU."""
+"""The device a model runs on, by its name, and what is said of it. Imports torch only when called."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import platform
+from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import ConfigError, counted
 
@@ -42,3 +44,12 @@ def find_device(device: str | int | torch.device | None) -> torch.device:
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("no device 'mps' on this machine; use 'cpu', or leave it out")
     return found
+
+
+def hardware(device: torch.device | str | None) -> dict[str, Any]:
+    """Where it ran. Threads matter for exact repetition: sums are taken in another order with another number."""
+    import torch
+
+    kind = torch.device(device or "cpu")
+    name = torch.cuda.get_device_name(kind) if kind.type == "cuda" else platform.machine()
+    return {"device": str(kind), "name": name, "num_threads": torch.get_num_threads(), "num_cpus": os.cpu_count()}

@@ -11,22 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from bertkit.batch import Batch
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import Check
+from bertkit.engine.backend import Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
-from bertkit.model.loading import pooling_of
-from bertkit.model.models import HeadModel
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Flags, Ints
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.data_report import DataReport
@@ -35,6 +30,13 @@ from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
 from bertkit.tokenization import PreTrainedTokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from bertkit.batch import Batch
+    from bertkit.model.models import HeadModel
+    from bertkit.model.padded import PackedModel
 
 #: Settings that only some tasks have a use for, and what has one; :meth:`Workflow.own_settings` names a task's own.
 SPECIAL_SETTINGS: Mapping[str, str] = {
@@ -117,7 +119,7 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
     """One kind of task. What has a body here is a default that a kind may keep. It holds nothing but its task."""
 
     #: The model with the kind's head.
-    model_class: ClassVar[type[HeadModel]]
+    model_class: ClassVar[str]
     #: Whether the head needs nothing but the [CLS] vectors of single rows, so that a frozen encoder runs only once.
     reads_vectors: ClassVar[bool] = False
     #: Longest input where the user says nothing; the model's positions bound it.
@@ -207,32 +209,41 @@ class Workflow(ABC, Generic[ExampleT, EncodedT, OutputsT]):
         """The labels of the head; none where they are fixed."""
         return {}
 
+    def network(self) -> type[HeadModel]:
+        """The model class itself."""
+        from bertkit.model import models
+
+        found: type[HeadModel] = getattr(models, self.model_class)
+        return found
+
     def new_model(
         self, start: str | Path, *, seed: int, device: torch.device | str | None, settings: ReadingSettings
     ) -> PackedModel:
         """The start checkpoint, with its own head if it is exactly the task's, else a new one, drawn from ``seed``."""
         path = resolve(start)
         new = self._needs_new_head(BertConfig.from_json_file(config_path(path)), settings)
-        return self.model_class.from_pretrained(
+        return self.network().from_pretrained(
             path, **self.head(), pooling=settings.pooling, new_head=new, seed=seed, device=device
         )
 
     def _needs_new_head(self, file: BertConfig, settings: ReadingSettings) -> bool:
         """Whether the checkpoint has not exactly the head that the task needs."""
-        kind = self.model_class.__name__.removeprefix("Bert")
+        kind = self.model_class.removeprefix("Bert")
         same = any(name.endswith(kind) for name in file.architectures or ())
         same = same and self.head().get("id2label", file.id2label) == file.id2label
         return not same or settings.pooling not in (None, file.pooling)
 
     def start_shape(self, start: Path, settings: ReadingSettings) -> BertConfig:
         """Shape of the start checkpoint, with the pooling that :meth:`new_model` will have."""
+        from bertkit.model.loading import pooling_of
+
         file = BertConfig.from_json_file(config_path(start))
-        if self.model_class.kind != "sequence":
+        if self.network().kind != "sequence":
             return file
         folder, fresh = checkpoint_folder(start), self._needs_new_head(file, settings)
         return file.replace(pooling=pooling_of(file, folder, settings.pooling, new_head=fresh))
 
-    def check_model(self, model: PackedModel, name: str) -> None:
+    def check_model(self, model: Network, name: str) -> None:
         """Raise ConfigError if the labels of a loaded model are not the task's; ``name`` says whose they are."""
         return
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.batch import Batch, collate_groups
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.metrics.calibration import log_loss, log_losses
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.scores import METRICS
-from bertkit.model.models import BertForMultipleChoice
 from bertkit.ragged import Floats, GroupSet, Ints
 from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
@@ -31,6 +29,9 @@ from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import Card, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
+if TYPE_CHECKING:
+    from bertkit.batch import Batch
+
 ChoicesPredicted = Predicted[ChoiceExample, GroupSet, Floats]
 
 
@@ -41,7 +42,7 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
     """
 
     task: ChoiceTask
-    model_class = BertForMultipleChoice
+    model_class = "BertForMultipleChoice"
 
     def read_file(self, path: Path, split: Split, *, on_error: OnError = "raise") -> Examples[ChoiceExample]:
         return read_choices(path, split, on_error=on_error)
@@ -85,6 +86,8 @@ class ChoiceWorkflow(Workflow[ChoiceExample, GroupSet, Floats]):
         return featurize_choices(examples, tokenizer, settings.max_length, labelled=labelled)
 
     def collate(self, encoded: GroupSet, rows: Sequence[int]) -> Batch:
+        from bertkit.batch import collate_groups
+
         return collate_groups(encoded, rows, labelled=True)
 
     def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:

@@ -17,7 +17,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from bertkit.errors import ConfigError, DataError, counted, did_you_mean, shorten
+from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import Columns
 from bertkit.tasks.reading.bad_rows import BadRows
@@ -307,8 +307,9 @@ class ParquetTable:
     """A Parquet file; rows are counted from 1."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa  # 0.1 s, and most files are text
-        import pyarrow.parquet as pq
+        with needs_bertkit("a .parquet file"):
+            import pyarrow as pa  # 0.1 s, and most files are text
+            import pyarrow.parquet as pq
 
         self.path = path
         try:

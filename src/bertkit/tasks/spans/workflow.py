@@ -6,17 +6,15 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.engine.backend import SPAN_LOGITS, Check
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import CheckpointError
-from bertkit.model.models import BertForQuestionAnswering
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
@@ -31,6 +29,9 @@ from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
+
+if TYPE_CHECKING:
+    from bertkit.batch import Batch
 
 #: Answers kept for each question, as in the paper's code.
 N_BEST = 20
@@ -67,7 +68,7 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
     """
 
     task: SpanTask
-    model_class = BertForQuestionAnswering
+    model_class = "BertForQuestionAnswering"
     default_max_length = 384
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
@@ -114,6 +115,8 @@ class SpanWorkflow(Workflow[SpanExample, SpanWindows, SpanOutputs]):
         return featurize_spans(examples, tokenizer, _span_settings(settings), labelled=labelled)
 
     def collate(self, encoded: SpanWindows, rows: Sequence[int]) -> Batch:
+        from bertkit.batch import collate
+
         return collate(encoded.rows, rows, {"start_positions": encoded.starts, "end_positions": encoded.ends})
 
     def loss_floor(self, train: SpanWindows, settings: ReadingSettings) -> float:

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from bertkit.batch import Batch, collate, collate_groups
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
-from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError
 from bertkit.metrics.calibration import log_losses
 from bertkit.metrics.probabilities import predictions_of
-from bertkit.model.losses import class_loss
-from bertkit.model.models import BertForSequenceClassification
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, GroupSet, Ints, Labels, Ragged
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Halves, Row, Split
@@ -44,6 +39,12 @@ from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertkit.batch import Batch
+    from bertkit.model.padded import PackedModel
+
 #: Texts as token ids: each one sequence, or with ``long_texts="windows"`` as many as cover it.
 TextRows = Ragged | GroupSet
 TextsPredicted = Predicted[Example, TextRows, Floats]
@@ -57,7 +58,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     """
 
     task: TextTask
-    model_class = BertForSequenceClassification
+    model_class = "BertForSequenceClassification"
     reads_vectors = True
 
     def __init__(self, task: TextTask) -> None:
@@ -117,6 +118,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         return replace(rows, labels=self.task.label_array([example.label for example in examples]))
 
     def collate(self, encoded: TextRows, rows: Sequence[int]) -> Batch:
+        from bertkit.batch import collate, collate_groups
+
         if isinstance(encoded, GroupSet):
             return collate_groups(encoded, rows, labelled=True, label_each=True)
         return collate(encoded, rows, {"labels": encoded.labels})
@@ -124,7 +127,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
     def head(self) -> Head:
         return {"id2label": self.task.id2label, "problem_type": self.task.problem_type}
 
-    def check_model(self, model: PackedModel, name: str) -> None:
+    def check_model(self, model: Network, name: str) -> None:
         theirs = model.config.id2label
         if self.task.is_regression and len(theirs) == 1:
             return
@@ -135,6 +138,8 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
             )
 
     def set_up(self, model: PackedModel, train: TextRows, settings: ReadingSettings) -> None:
+        from bertkit.model.models import BertForSequenceClassification
+
         assert isinstance(model, BertForSequenceClassification)
         model.class_weights = class_weights(self.task, train, settings)
 
@@ -300,6 +305,10 @@ def score_logits(
 
     ``predicted`` is what is scored of the logits ``(n, C)``; None means the likeliest labels.
     """
+    import torch
+
+    from bertkit.model.losses import class_loss
+
     targets = torch.from_numpy(labels.astype(np.int64 if task.kind == "classification" else np.float32, copy=False))
     term = class_loss(torch.from_numpy(logits), targets, task.problem_type)
     scores = score(task, predictions_of(logits, task.problem_type) if predicted is None else predicted, labels)
@@ -312,6 +321,8 @@ def class_weights(task: TextTask, train: TextRows, settings: ReadingSettings) ->
     Of several labels a row it is how many rows do not have the label for each that has it. A label that no training row
     has, or of several that all have, gets 1: the rule would give it an infinite weight, or none.
     """
+    import torch
+
     if settings.class_weights == "none" or task.is_regression:
         return None
     if task.multi_label:

@@ -6,18 +6,16 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.batch import Batch, collate
 from bertkit.config.reading_settings import ReadingSettings
-from bertkit.engine.backend import LOGITS, Check
+from bertkit.engine.backend import LOGITS, Check, Network
 from bertkit.engine.inference_engine import InferenceEngine, stop_nothing
 from bertkit.errors import ConfigError, shorten
 from bertkit.metrics.tags import OUTSIDE, read_entities
-from bertkit.model.models import BertForTokenClassification
-from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
@@ -33,6 +31,9 @@ from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 
+if TYPE_CHECKING:
+    from bertkit.batch import Batch
+
 TagsPredicted = Predicted[TaggedExample, TokenWindows, Floats]
 
 
@@ -43,7 +44,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
     """
 
     task: TokenTask
-    model_class = BertForTokenClassification
+    model_class = "BertForTokenClassification"
 
     def own_settings(self, settings: ReadingSettings) -> Collection[str]:
         return ("label_all_pieces",)
@@ -105,12 +106,14 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         return self.task.numbers_of([re.sub("^B-", "I-", label) for label in self.task.labels])
 
     def collate(self, encoded: TokenWindows, rows: Sequence[int]) -> Batch:
+        from bertkit.batch import collate
+
         return collate(encoded.rows, rows, token_targets={"labels": encoded.labels})
 
     def head(self) -> Head:
         return {"id2label": self.task.id2label}
 
-    def check_model(self, model: PackedModel, name: str) -> None:
+    def check_model(self, model: Network, name: str) -> None:
         theirs = set(model.config.id2label.values())
         if theirs != set(self.task.labels):
             raise ConfigError(

@@ -153,7 +153,7 @@ def _prepare(
         config = config.model_copy(update={"patience": config.patience or 0})
 
     def resolved(num_rows: int) -> FinetuneConfig:
-        longest, kind = workflow.default_max_length, workflow.model_class.kind
+        longest, kind = workflow.default_max_length, workflow.network().kind
         return config.resolved(task=task.name, model=shape, num_train_rows=num_rows, longest=longest, head=kind)
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(start))

@@ -12,12 +12,13 @@ import torch
 
 from bertkit.config.reading_settings import ReadingSettings, write_decision
 from bertkit.engine.inference_engine import InferenceEngine
-from bertkit.inference.protocol import hardware, versions
+from bertkit.inference.protocol import versions
 from bertkit.inference.run_files import BOOTSTRAP, METRICS
 from bertkit.metrics.scores import interval_of
 from bertkit.model.padded import PackedModel
 from bertkit.system.atomic_files import disk_guard, write_atomically
 from bertkit.system.console import clock, say
+from bertkit.system.device import hardware
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json

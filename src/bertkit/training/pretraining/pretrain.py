@@ -20,7 +20,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
-from bertkit.inference.protocol import hardware, model_hash, versions
+from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import METRICS
 from bertkit.model.models import BertForPreTraining
 from bertkit.optim import (
@@ -35,6 +35,7 @@ from bertkit.optim import (
 )
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
+from bertkit.system.device import hardware
 from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.system.untrusted_files import Json
 from bertkit.training.pretraining.initial_model import Model, Start, make_network

@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 from torch.nn import functional as F
 
 from bertkit.config.bert_config import BertConfig
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.model.losses import class_loss
 from bertkit.model.models import BertForSequenceClassification
@@ -54,7 +55,8 @@ def test_logits_of_a_long_text_are_the_mean_of_its_windows(folder: Path, tokeniz
     rows = workflow.encode(examples, tokenizer, settings(), labelled=True)
     assert isinstance(rows, GroupSet)
     assert rows.sizes.tolist() == [5, 1, 3]
-    found = workflow.outputs(model, rows, check=lambda: None, label="scoring")
+    engine = InferenceEngine.for_scoring(model)
+    found = workflow.outputs(engine, rows, check=lambda: None, label="scoring")
     for number, text in enumerate(TEXTS):
         ids = tokenizer(text)["input_ids"][1:-1]
         windows = [ids[start : start + 18] for start in range(0, max(1, len(ids) - 5), 13)]
@@ -62,7 +64,7 @@ def test_logits_of_a_long_text_are_the_mean_of_its_windows(folder: Path, tokeniz
         logits = [model(torch.tensor([window])).logits[0].detach().numpy() for window in whole]
         np.testing.assert_allclose(found[number], np.mean(logits, axis=0), atol=1e-5)
     cut = workflow.encode(examples, tokenizer, settings(long_texts="cut"), labelled=True)
-    assert np.abs(workflow.outputs(model, cut, check=lambda: None, label="")[0] - found[0]).max() > 1e-3, "control"
+    assert np.abs(workflow.outputs(engine, cut, check=lambda: None, label="")[0] - found[0]).max() > 1e-3, "control"
 
 
 def test_each_window_is_trained_on_with_the_label_of_its_text(tokenizer: BertTokenizer) -> None:
@@ -90,7 +92,7 @@ def test_frozen_vectors_of_windows_give_the_mean_of_their_logits(
     rows = encode_texts(TEXTS, None, tokenizer, settings())
     vectors = frozen_vectors(model, rows)
     assert vectors.shape == ((3, 32) if family == "bert" else (9, 32)), "a head that is not linear reads every window"
-    expected = TextWorkflow(TASK).outputs(model, rows, check=lambda: None, label="")
+    expected = TextWorkflow(TASK).outputs(InferenceEngine.for_scoring(model), rows, check=lambda: None, label="")
     np.testing.assert_allclose(FrozenHead(model).logits(vectors, rows), expected, atol=1e-5)
 
 

@@ -1,0 +1,204 @@
+"""Commands and ``pipeline()`` without torch, pyarrow, scipy and scikit-learn: on exported models they say what they
+say with them on the models themselves, and everything else says which package to install.
+
+``lite_command.py`` hides the packages; an environment that lacks them is made in ``test_wheels.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertkit
+from bertkit.cli import NAMES, main
+from bertkit.errors import NOT_IN_LITE
+from bertkit.export.onnx_export import export_onnx, load_for_export
+from pipeline_helpers import save_tiny
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).resolve().parents[1]
+RUNS = TESTS / "compatibility" / "first_release" / "finetuned"
+DATA = TESTS / "compatibility" / "first_release" / "data"
+MODELS = {
+    "encoder": "BertModel", "masked": "BertForMaskedLM", "follows": "BertForNextSentencePrediction",
+}  # fmt: skip
+
+
+def export(model: Path, folder: Path) -> Path:
+    given = load_for_export(model)
+    export_onnx(given.model, given.tokenizer, folder, decision=given.decision, beside=given.beside, check=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """Name -> model or run folder, exported folder."""
+    root = tmp_path_factory.mktemp("lite")
+    models = {name: save_tiny(root / name, getattr(bertkit, cls)) for name, cls in MODELS.items()}
+    pooling = models["encoder"] / "1_Pooling"
+    pooling.mkdir()
+    (pooling / "config.json").write_text('{"word_embedding_dimension": 32, "pooling_mode_max_tokens": true}')
+    models |= {name: RUNS / name for name in ("text", "ner", "squad", "swag")}
+    return {name: (model, export(model, root / f"{name}-onnx")) for name, model in models.items()}
+
+
+def lite(*argv: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TESTS / "lite_command.py"), *map(str, argv)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def near(found: Any, expected: Any) -> None:
+    """Equal, numbers to 1e-4."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            near(found[key], value)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            near(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-4)
+    else:
+        assert found == expected
+
+
+USES: list[tuple[str, str, list[str]]] = [
+    ("embed", "encoder", ["the film is good", "bad", "--normalize"]),
+    ("similarity", "encoder", ["the film is good", "a great film", "dull"]),
+    ("fill-mask", "masked", ["the [MASK] is [MASK]", "[MASK] film", "--top-k", "3"]),
+    ("next-sentence", "follows", ["the film was good", "it was great"]),
+    ("classify", "text", ["a film to remember", "two dull hours", "--all"]),
+    ("tag", "ner", ["Ann Lee flew from Oslo to Rome .", "good"]),
+    ("answer", "squad", ["who wrote it ?", "--context", "it was written by Ann Lee in 1912 . " * 30, "--top-k", "2"]),
+    ("predict", "text", [str(DATA / "reviews" / "dev.csv")]),
+    ("predict", "ner", [str(DATA / "ner" / "dev.conll")]),
+    ("predict", "squad", [str(DATA / "squad" / "dev.json")]),
+    ("predict", "swag", [str(DATA / "swag" / "val.csv")]),
+]
+
+
+@pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])
+def test_commands_on_exports(
+    folders: dict[str, tuple[Path, Path]], capsys: pytest.CaptureFixture[str], command: str, name: str,
+    arguments: list[str],
+) -> None:  # fmt: skip
+    model, exported = folders[name]
+    assert main([command, *arguments, "--model", str(model), "--json", "--device", "cpu", "--precision", "fp32"]) == 0
+    said = capsys.readouterr()
+    expected = [json.loads(line) for line in said.out.splitlines()]
+    done = lite(command, *arguments, "--model", exported, "--json", "--threads", 1)
+    assert (done.returncode, done.stderr) == (0, said.err)
+    assert expected
+    near([json.loads(line) for line in done.stdout.splitlines()], expected)
+
+
+def test_predict_resumes_and_writes_tables(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    run, exported = folders["text"]
+    source = DATA / "reviews" / "dev.csv"
+    theirs = tmp_path / "theirs.jsonl"
+    assert main(["predict", str(source), "--model", str(run), "--out", str(theirs), "--precision", "fp32"]) == 0
+    done = lite("predict", source, "--model", exported, "--out", tmp_path / "ours.jsonl")
+    assert done.returncode == 0, done.stderr
+    ours, theirs = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("ours", "theirs"))
+    near(ours, theirs)
+    assert lite("predict", source, "--model", exported, "--out", tmp_path / "out.csv").returncode == 0
+
+
+def test_doctor_and_help() -> None:
+    done = lite("doctor", "--json")
+    assert done.returncode in (0, 5)  # 5: the packages of the distribution that is installed here are hidden
+    assert "torch" not in json.loads(done.stdout)
+    assert lite("--help").returncode == 0
+
+
+TRAINING = {
+    "demo": [],
+    "pretrain": ["store", "--preset", "mini"],
+    "finetune": ["csv", "--data", str(DATA / "reviews" / "train.csv"), "--model", "encoder"],
+    "adapt": ["csv", "--data", str(DATA / "reviews" / "train.csv"), "--model", "encoder"],
+    "vocab": [str(DATA / "corpus.txt")],
+    "prepare": [str(DATA / "corpus.txt"), "--tokenizer", "encoder"],
+    "evaluate": ["csv", "--data", str(DATA / "reviews" / "dev.csv"), "--model", "text"],
+    "convert": ["encoder"],
+    "export": ["encoder"],
+}
+
+
+@pytest.mark.parametrize("command", TRAINING)
+def test_other_commands_say_what_to_install(
+    folders: dict[str, tuple[Path, Path]], tmp_path: Path, command: str
+) -> None:
+    out = str(tmp_path / "new")
+    where = [out] if command == "convert" else [] if command == "evaluate" else ["--out", out]
+    given = [str(folders[part][0]) if part in folders else part for part in TRAINING[command]]
+    done = lite(command, *given, *where)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "Traceback" not in done.stderr
+    assert "which bertkit-lite does without. Run: pip install bertkit" in done.stderr
+
+
+def test_every_command_is_spoken_of() -> None:
+    """Those that work, those that say what to install, and ``inspect``, which looks at files only."""
+    assert {*TRAINING, *(command for command, *_ in USES), "doctor", "inspect"} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["embed", "a", "--model", "encoder"], "not an exported model (see 'bertkit export'), needs 'torch'"),
+        (["embed", "a", "--model", "encoder-onnx", "--out", "x.parquet"], "a .parquet file needs 'pyarrow'"),
+        (["embed", "a", "--model", "encoder-onnx", "--device", "cuda"], "needs 'torch'"),
+    ],
+)
+def test_what_an_export_does_not_help_with(
+    folders: dict[str, tuple[Path, Path]], arguments: list[str], told: str
+) -> None:
+    places = {"encoder": folders["encoder"][0], "encoder-onnx": folders["encoder"][1]}
+    done = lite(*(places.get(part, part) for part in arguments))
+    assert (done.returncode, "Traceback" in done.stderr) == (5, False)
+    assert told in done.stderr
+    assert "Run: pip install bertkit" in done.stderr
+
+
+def test_public_names_say_what_to_install() -> None:
+    """Every public name is there, or is an error of ours that says which package has it."""
+    code = """
+import sys
+from importlib.machinery import PathFinder
+from lite_command import LiteFinder
+sys.meta_path[:] = [LiteFinder if finder is PathFinder else finder for finder in sys.meta_path]
+import bertkit
+for name in bertkit.__all__:
+    try:
+        getattr(bertkit, name)
+        print(name)
+    except bertkit.MissingExtraError as error:
+        assert str(error).startswith(f"bertkit.{name} needs "), error
+        assert str(error).endswith("Run: pip install bertkit"), error
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=TESTS)
+    there = set(done.stdout.split())
+    assert {"pipeline", "BertTokenizer", "AutoTokenizer", "BertConfig", "FinetuneConfig", "BertkitError"} <= there
+    assert not {"BertModel", "BertClassifier", "AdamW", "finetune"} & there, "the control: these need torch"
+
+
+def test_what_is_hidden_is_what_lite_does_without() -> None:
+    import tomllib
+
+    from lite_command import ABSENT
+
+    root = TESTS.parent
+    full, light = (
+        {line.partition(">")[0] for line in tomllib.loads((root / place).read_text())["project"]["dependencies"]}
+        for place in ("pyproject.toml", "packaging/lite/pyproject.toml")
+    )
+    assert {name.replace("scikit-learn", "sklearn") for name in full} == NOT_IN_LITE
+    assert NOT_IN_LITE <= ABSENT
+    assert not full & light

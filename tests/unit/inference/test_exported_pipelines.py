@@ -1,0 +1,219 @@
+"""Pipelines on exported models say what those on the model itself say, for every task and way of calling."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import bertkit
+from bertkit import pipeline
+from bertkit.engine.onnx_backend import OnnxBackend
+from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.export.onnx_export import export_onnx, load_for_export
+from pipeline_helpers import save_tiny
+
+pytestmark = pytest.mark.slow
+
+LONG = "the film was good . in the end a great scene , and not very dull " * 12
+TEXTS = ["the film is good", "bad", "a very dull scene . not good at all !"] * 3
+MASKED = ["the [MASK] is good", "a [MASK] film [MASK] dull", "it was [MASK] bad"]
+PAIRS = [("the film", "was good"), ("bad", "the end of a very dull scene"), ("not", "good")]
+ASKED = [{"question": "was it good ?", "context": LONG}, {"question": "a film ?", "context": "it is a great film"}]
+CHOICES = [
+    {"context": "the film was good", "choices": ["it is a great end", "dull", "not a film"]},
+    {"context": "a dull scene", "choices": ["good", "bad"], "start": "it was"},
+]
+#: Name -> class, what its config has, its decision, the task, and inputs with options of calls.
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, list[tuple[Any, dict[str, Any]]]]] = {
+    "vectors": ("BertModel", {}, {}, "feature-extraction", [
+        (TEXTS, {"pooling": "mean"}), (TEXTS, {"pooling": "max", "normalize": True}), (TEXTS, {"pooling": "cls"}),
+        ("one text", {}), (LONG, {"pooling": "mean", "truncation": True, "max_length": 30}),
+        (PAIRS, {"pooling": "cls"}),
+    ]),
+    "similarity": ("BertModel", {}, {}, "sentence-similarity", [
+        (PAIRS, {}), (PAIRS[1], {"pooling": "cls"}), ({"source_sentence": TEXTS[0], "sentences": TEXTS}, {}),
+    ]),
+    "masks": ("BertForMaskedLM", {}, {}, "fill-mask", [
+        (MASKED, {}), (MASKED[0], {"top_k": 3}), (MASKED, {"targets": ["good", "bad"]}),
+        ("a [MASK] " + LONG, {"truncation": True}),
+    ]),
+    "labels": (
+        "BertForSequenceClassification",
+        {"id2label": {0: "no", 1: "yes"}},
+        {"temperature": 1.5, "thresholds": {"yes": 0.31}, "max_length": 24, "long_texts": "windows", "overlap": 4},
+        "text-classification",
+        [(TEXTS, {}), (TEXTS, {"top_k": None}), (TEXTS[1], {"function_to_apply": "none", "top_k": 2}), (LONG, {}),
+         (LONG, {"truncation": "head_tail"}), ([LONG], {"truncation": True, "top_k": "chosen"})],
+    ),
+    "several": (
+        "BertForSequenceClassification",
+        {"id2label": {0: "x", 1: "y", 2: "z"}, "problem_type": "multi_label_classification", "pooling": "mean"},
+        {"thresholds": {"x": 0.5, "y": 0.2, "z": 0.7}},
+        "text-classification",
+        [(TEXTS, {"top_k": "chosen"}), (TEXTS, {}), (PAIRS, {"top_k": None})],
+    ),
+    "entities": (
+        "BertForTokenClassification",
+        {"id2label": {0: "O", 1: "B-A", 2: "I-A", 3: "B-B", 4: "I-B"}},
+        {"max_length": 32},
+        "token-classification",
+        [(TEXTS, {}), *((LONG, {"aggregation_strategy": way}) for way in ("simple", "first", "average", "max")),
+         ([["the", "film"], ["good"]], {"is_split_into_words": True}), (LONG, {"stride": 3, "ignore_labels": []})],
+    ),
+    "answers": (
+        "BertForQuestionAnswering",
+        {},
+        {"max_length": 40, "doc_stride": 16, "max_query_length": 12, "max_answer_length": 8, "null_threshold": -0.4},
+        "question-answering",
+        [(ASKED, {}), (ASKED[0], {"top_k": 4}), (ASKED, {"handle_impossible_answer": False, "max_seq_len": 30})],
+    ),
+    "choices": ("BertForMultipleChoice", {}, {}, "multiple-choice", [
+        (CHOICES, {}), (CHOICES[1], {"truncation": True}),
+    ]),
+    "follows": ("BertForNextSentencePrediction", {}, {}, "next-sentence", [(PAIRS, {}), (PAIRS[0], {})]),
+    "padded": ("BertForMaskedLM", {}, {}, "fill-mask", [(MASKED, {}), ("a [MASK] " + LONG, {"truncation": True})]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """Name -> model folder, exported folder."""
+    made = {}
+    for name, (cls, settings, decision, _, _) in CASES.items():
+        root = tmp_path_factory.mktemp(name)
+        model = save_tiny(root / "model", getattr(bertkit, cls), num_hidden_layers=1, **settings)
+        if decision:
+            (model / "decision.json").write_text(json.dumps(decision), encoding="utf-8")
+        given = load_for_export(model)
+        variants = ("padded",) if name == "padded" else ("packed",)
+        export_onnx(given.model, given.tokenizer, root / "onnx", variants=variants, decision=given.decision,
+                    beside=given.beside, check=False)  # fmt: skip
+        made[name] = model, root / "onnx"
+    return made
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal, numbers to 1e-4."""
+    assert type(found) is type(expected)
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            same(found[key], value)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    elif isinstance(expected, np.ndarray):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert found.truncated == expected.truncated
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-4)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_export_says_what_the_model_says(folders: dict[str, tuple[Path, Path]], name: str) -> None:
+    *_, task, calls = CASES[name]
+    ours, theirs = (pipeline(task, model=folder, device="cpu", precision="fp32") for folder in reversed(folders[name]))
+    for inputs, options in calls:
+        same(ours(inputs, **options), theirs(inputs, **options))
+    inputs, options = calls[0]
+    same(list(ours(iter(inputs), **options)), theirs(inputs, **options))
+    assert pipeline(model=folders[name][1]).task == (task if task != "sentence-similarity" else "feature-extraction")
+
+
+def test_another_text_is_told_apart(folders: dict[str, tuple[Path, Path]]) -> None:
+    """The control of the comparison."""
+    pipe = pipeline("feature-extraction", model=folders["vectors"][1])
+    with pytest.raises(AssertionError):
+        same(pipe("a good film", pooling="mean"), pipe("a bad film", pooling="mean"))
+
+
+def test_words_are_predicted_at_the_masks_only(
+    folders: dict[str, tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = pipeline(model=folders["masks"][1])
+    asked: list[int] = []
+    run = OnnxBackend.run
+
+    def watched(self: Any, ids: Any, segments: Any, bounds: Any, rows: Any = None) -> Any:
+        found = run(self, ids, segments, bounds, rows)
+        asked.append(len(found["logits"]))
+        return found
+
+    monkeypatch.setattr(OnnxBackend, "run", watched)
+    pipe(MASKED)
+    assert asked == [4]
+
+
+def test_what_an_export_cannot_do_is_said(folders: dict[str, tuple[Path, Path]]) -> None:
+    vectors = folders["vectors"][1]
+    pipe = pipeline(model=vectors)
+    with pytest.raises(InputError, match="an exported model: a graph, without a model object"):
+        pipe.model  # noqa: B018
+    assert (str(pipe.device), pipe.config.hidden_size) == ("cpu", 32)
+    with pytest.raises(CheckpointError, match="is an export of a BertModel, and this needs a BertForMaskedLM"):
+        pipeline("fill-mask", model=vectors)
+    with pytest.raises(CheckpointError, match=r"export of a BertForMaskedLM.*--task"):
+        pipeline("feature-extraction", model=folders["masks"][1])
+    with pytest.raises(ConfigError, match="exported in fp32; precision 'int8' needs another export"):
+        pipeline(model=vectors, precision="int8")
+    with pytest.raises(ConfigError, match=r"threads must be a whole number from 1.*got 0"):
+        pipeline(model=vectors, threads=0)
+    with pytest.raises(ConfigError, match="precision must be one of auto, fp32, bf16, int8, got 'fp8'"):
+        pipeline(model=vectors, precision="fp8")
+    assert pipeline(model=vectors, precision="fp32", threads=1)("a film", pooling="mean").shape == (32,)
+
+
+def copy_of(folder: Path, target: Path) -> Path:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            (target / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+            (target / path.relative_to(folder)).write_bytes(path.read_bytes())
+    return target
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer_config.json", "decision.json", "model_packed.onnx", "model.onnx_data"]
+)
+def test_files_edited_by_hand_are_noticed(folders: dict[str, tuple[Path, Path]], tmp_path: Path, name: str) -> None:
+    copy = copy_of(folders["labels"][1], tmp_path / "copy")
+    pipeline(model=copy)
+    content = (copy / name).read_bytes()
+    (copy / name).write_bytes(content + b" ")
+    with pytest.raises(CheckpointError, match=rf"{name} is not as bertkit export wrote it.*export it again"):
+        pipeline(model=copy)
+    (copy / name).write_bytes(content)
+    pipeline(model=copy)
+    (copy / name).unlink()
+    with pytest.raises(CheckpointError, match=rf"{name}"):
+        pipeline(model=copy)
+
+
+def test_a_graph_of_another_time(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    copy = copy_of(folders["vectors"][1], tmp_path / "copy")
+    path = copy / "model_packed.onnx"
+    graph = onnx.load(path, load_external_data=False)
+    graph.opset_import[0].version = 99
+    path.write_bytes(graph.SerializeToString())
+    manifest = json.loads((copy / "export.json").read_text())
+    del manifest["files"]
+    (copy / "export.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"newer than ONNX Runtime.*pip install -U onnxruntime, or .* --opset"):
+        pipeline(model=copy)
+    path.write_bytes(b"no graph")
+    with pytest.raises(CheckpointError, match=r"model_packed\.onnx cannot be run: "):
+        pipeline(model=copy)
+
+
+def test_a_folder_name_that_is_no_text(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    """The runtime opens neither graph nor weights by such a name."""
+    copy = copy_of(folders["vectors"][1], tmp_path / "caf\udce9")
+    pipes = [pipeline(model=model, device="cpu", precision="fp32") for model in (copy, folders["vectors"][0])]
+    same(*(pipe("a film", pooling="mean") for pipe in pipes))
