@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from bertkit import __version__
 from bertkit.cli.common_options import Common, write_json, write_line
+from bertkit.system.processor import find_processor
 
 _EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
 VARIABLES = ("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -44,7 +45,7 @@ def doctor(
         "bertkit": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processors": os.cpu_count(),
+        "processor": find_processor().to_dict(),
         "packages": required,
         "extras": {extra: {name: _version(name) for name in names} for extra, names in declared.items()},
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},

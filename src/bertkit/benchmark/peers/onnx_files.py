@@ -68,9 +68,7 @@ def _export(model_folder: Path, path: Path) -> None:
             self.model = AutoModel.from_pretrained(model_folder, attn_implementation="eager")
             self.has_segments = "token_type_ids" in inspect.signature(self.model.forward).parameters
 
-        def forward(
-            self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None
-        ) -> torch.Tensor:
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None) -> torch.Tensor:
             more = {"token_type_ids": segments} if self.has_segments else {}
             states: torch.Tensor = self.model(input_ids=ids, attention_mask=mask, **more)[0]
             return states

@@ -11,7 +11,8 @@ ends:
 * ``{"do": "pass", "texts": FILE, "order": "arrival" | "sorted"}`` gives the seconds of one pass over all texts;
 * ``{"do": "memory"}`` gives the most bytes that the process ever held.
 
-A file of texts is an ``.npz`` with ``ids`` and ``segments`` ``(T,)``, texts end to end, and ``boundaries`` ``(B + 1,)``.
+A file of texts is an ``.npz`` with ``ids`` and ``segments`` ``(T,)``, texts end to end, and ``boundaries``
+``(B + 1,)``.
 """
 
 from __future__ import annotations

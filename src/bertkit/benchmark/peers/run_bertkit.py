@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from peer import Floats, Setup, Texts, main
 
 from bertkit.engine.rows import run_rows
 from bertkit.engine.torch_backend import TorchBackend
 from bertkit.inference.feature_extraction import embed
 from bertkit.inference.pipelines import pipeline
 from bertkit.ragged import Ragged
+from peer import Floats, Setup, Texts, main
 
 
 class Runner:
@@ -17,6 +17,7 @@ class Runner:
 
     def __init__(self, setup: Setup) -> None:
         import torch
+
         torch.set_num_threads(setup.threads)
         self.pipe = pipeline("feature-extraction", model=setup.model, device="cpu")
 

@@ -7,12 +7,14 @@ import shutil
 
 import ctranslate2
 import numpy as np
+
 from peer import Floats, Ints, PaddedRunner, Setup, Texts, main
 
 TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
 
 
 def prepare(setup: Setup) -> None:
+    """Convert the model."""
     converted = setup.work / "ctranslate2"
     if converted.exists():
         return
@@ -45,6 +47,7 @@ def _lists(rows: list[Ints]) -> list[list[int]]:
 
 
 def load(setup: Setup) -> Runner:
+    """Open the model."""
     prepare(setup)
     encoder = ctranslate2.Encoder(
         str(setup.work / "ctranslate2"),

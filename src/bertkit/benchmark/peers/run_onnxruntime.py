@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import onnx_files
 import onnxruntime
+
+import onnx_files
 from peer import Floats, Ints, PaddedRunner, Setup, main
 
 GRAPHS = {"fp32": onnx_files.fused_graph_of, "int8": onnx_files.int8_graph_of}
 
 
 def prepare(setup: Setup) -> None:
+    """Convert the model."""
     GRAPHS[setup.precision](setup)
 
 
 def load(setup: Setup) -> PaddedRunner:
+    """Open the model."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = setup.threads
     path = str(GRAPHS[setup.precision](setup))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import onnx_files
 import openvino
+
+import onnx_files
 from peer import Floats, Ints, PaddedRunner, Setup, main
 
 #: Without the hint OpenVINO computes in bfloat16 wherever the processor can.
@@ -11,10 +12,12 @@ HINTS = {"fp32": "f32", "bf16": "bf16"}
 
 
 def prepare(setup: Setup) -> None:
+    """Convert the model."""
     onnx_files.graph_of(setup)
 
 
 def load(setup: Setup) -> PaddedRunner:
+    """Open the model."""
     settings = {
         "INFERENCE_NUM_THREADS": setup.threads,
         "PERFORMANCE_HINT": "LATENCY",

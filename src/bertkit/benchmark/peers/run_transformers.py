@@ -13,6 +13,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def load(setup: Setup) -> PaddedRunner:
+    """Open the model."""
     torch.set_num_threads(setup.threads)
     model = AutoModel.from_pretrained(setup.model, attn_implementation="sdpa", dtype=DTYPES[setup.precision]).eval()
     has_segments = "token_type_ids" in inspect.signature(model.forward).parameters
