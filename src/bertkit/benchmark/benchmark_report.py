@@ -17,7 +17,9 @@ from bertkit.system.processor import Processor
 from bertkit.system.untrusted_files import Json
 
 #: Precision -> the least cosine to the fp32 answers, as a mean and at the first percentile.
-GATES = {"fp32": (0.99999, 0.99999), "bf16": (0.998, 0.995), "int8": (0.998, 0.995)}
+GATES = {"auto": (0.99999, 0.99999), "fp32": (0.99999, 0.99999), "bf16": (0.998, 0.995), "int8": (0.998, 0.995)}
+#: Precisions with the answers of fp32.
+EXACT = ("auto", "fp32")
 #: Of a pass over all texts; bertkit sorts them itself.
 ORDERS = ("arrival", "sorted")
 #: A mode is worth other numbers than fp32 from this share of its time on.
@@ -146,12 +148,14 @@ class BenchmarkReport:
             }
         )
 
-    def best_mode(self) -> Mode:
-        """The mode of bertkit that this machine should use."""
+    def best_mode(self, precisions: Sequence[str] = tuple(GATES)) -> Mode:
+        """The mode of bertkit that this machine should use; fp32 unless another is faster by more than noise."""
         best, least = REFERENCE, WORTH
         for mode in self.systems:
-            shares = self.relative(mode, REFERENCE) if mode.is_ours and self.passes(mode) else None
-            if shares is not None and mode != REFERENCE and statistics.geometric_mean(shares) < least:
+            if mode == REFERENCE or not mode.is_ours or mode.precision not in precisions or not self.passes(mode):
+                continue
+            shares = self.relative(mode, REFERENCE)
+            if shares is not None and statistics.geometric_mean(shares) < least:
                 best, least = mode, statistics.geometric_mean(shares)
         return best
 
@@ -268,19 +272,25 @@ class BenchmarkReport:
             elif not self.passes(mode):
                 told.append(f"Do not use {mode.precision}: it {took}, but its answers are not near enough.")
             else:
-                told.append(f"{mode.precision} {took}.")
+                told.append(f"Precision {mode.precision} {took}.")
         return told
 
     def _peer_advice(self) -> list[str]:
-        best = self.best_mode()
-        shares = {mode: self.relative(mode, best) for mode in self.systems if not mode.is_ours and self.passes(mode)}
-        told = []
-        for number, what in enumerate(("single texts", "all texts")):
-            measured = {mode: found[number] for mode, found in shares.items() if found is not None}
-            if measured:
-                peer = min(measured, key=measured.__getitem__)
-                told.append(f"{peer}, the fastest peer for {what}, takes {measured[peer]:.2f} of the time of {best}.")
-        return told
+        """The fastest peers whose answers are near enough: with those of fp32, and with any."""
+        told: dict[tuple[Mode, ...], str] = {}
+        for which, precisions in (("with answers as in fp32", EXACT), ("of any precision", tuple(GATES))):
+            base = self.best_mode(precisions)
+            peers = [mode for mode in self.systems if not mode.is_ours and mode.precision in precisions]
+            shares = {mode: found for mode in peers if self.passes(mode) and (found := self.relative(mode, base))}
+            if not shares:
+                continue
+            single, whole = (min(shares, key=lambda mode, place=place: shares[mode][place]) for place in (0, 1))  # type: ignore[misc]
+            told.setdefault(
+                (base, single, whole),
+                f"The fastest peers {which}, beside {base}: {single} takes {shares[single][0]:.2f} of its time for "
+                f"single texts, {whole} {shares[whole][1]:.2f} for all texts.",
+            )
+        return list(told.values())
 
 
 def _speed(tokens: int, seconds: Sequence[float]) -> str:

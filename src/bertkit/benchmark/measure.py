@@ -72,7 +72,7 @@ def run_benchmark(
         model: folder, Hub name or run folder of any encoder checkpoint, with any head.
         texts: to be measured with; None: built-in lengths and random tokens.
         against: peers, see :data:`~bertkit.benchmark.runtimes.PEERS`; None: all that are installed.
-        precisions: some of fp32, bf16 and int8; None: all that this processor has.
+        precisions: some of auto, fp32, bf16 and int8; None: all that this processor has.
         threads: of every runtime; None: one a core.
         rounds: how often everything is measured, at least 1.
         seed: of the texts.

@@ -117,4 +117,5 @@ class RuntimeProcess:
 
 def _last_words(log: Path, mode: Mode) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return f"the process of {mode} ended: {lines[-1][:500] if lines else 'it left no message'}"
+    words = lines[-1][:500] if lines else "it left no message"
+    return f"the process of {mode} ended: {words.removeprefix('bertkit.errors.')}"

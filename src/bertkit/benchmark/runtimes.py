@@ -12,8 +12,8 @@ from bertkit.errors import ConfigError, MissingExtraError, did_you_mean
 from bertkit.system.processor import Processor
 
 PEERS_FOLDER = Path(__file__).with_name("peers")
-#: Numbers that a runtime computes with.
-PRECISIONS = ("fp32", "bf16", "int8")
+#: Numbers that a runtime computes with; auto: what bertkit chooses by itself, with answers as in fp32.
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Runtime:
         return PEERS_FOLDER / f"run_{self.name}.py"
 
 
-BERTKIT = Runtime("bertkit", ("bertkit",), ("fp32",))
+BERTKIT = Runtime("bertkit", ("bertkit",), PRECISIONS)
 PEERS = {
     peer.name: peer
     for peer in (

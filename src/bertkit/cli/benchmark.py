@@ -30,7 +30,7 @@ def benchmark(
     ] = None,
     precision: Annotated[
         str | None,
-        Parameter(help="Some of fp32, bf16, int8, separated by commas; default: all that this processor has."),
+        Parameter(help="Some of auto, fp32, bf16, int8, separated by commas; default: all that there are."),
     ] = None,
     threads: Annotated[int | None, Parameter(help="Threads of every runtime; default: one per core.")] = None,
     rounds: Annotated[int, Parameter(help="How often everything is measured, in turn.")] = 5,

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from bertkit.engine.rows import run_rows
-from bertkit.engine.torch_backend import TorchBackend
-from bertkit.inference.feature_extraction import embed
-from bertkit.inference.pipelines import pipeline
+from bertkit import pipeline
+from bertkit.engine.backend import Pooling
+from bertkit.inference.feature_extraction import hidden_states
 from bertkit.ragged import Ragged
 from peer import Floats, Setup, Texts, main
 
 
 class Runner:
-    """The engine behind a feature-extraction pipeline, given ids."""
+    """The engine behind a feature-extraction pipeline, given ids instead of texts."""
 
     def __init__(self, setup: Setup) -> None:
-        import torch
-
-        torch.set_num_threads(setup.threads)
-        self.pipe = pipeline("feature-extraction", model=setup.model, device="cpu")
+        # The number of threads is in OMP_NUM_THREADS; given here, it would be set for every call.
+        pipe = pipeline("feature-extraction", model=setup.model, device="cpu", precision=setup.precision)
+        self._engine = pipe.engine
 
     def vectors(self, texts: Texts) -> Floats:
         return np.stack(self._run(texts, "mean"))
@@ -30,10 +28,12 @@ class Runner:
     def all_vectors(self, texts: Texts, order: str) -> Floats:
         return self.vectors(texts)  # the engine sorts
 
-    def _run(self, texts: Texts, pooling: str | None) -> list[Floats]:
+    def _run(self, texts: Texts, pooling: Pooling | None) -> list[Floats]:
         ids, segments = texts.ids.astype(np.int32), texts.segments.astype(np.int8)
-        rows = Ragged(ids, texts.boundaries, segments, texts.lengths)
-        return run_rows(rows, TorchBackend(self.pipe.model, embed(pooling, normalize=False)))
+        rows: list[Floats] = self._engine.run(
+            Ragged(ids, texts.boundaries, segments, texts.lengths), *hidden_states(pooling)
+        )
+        return rows
 
 
 if __name__ == "__main__":
