@@ -48,6 +48,10 @@ class Quality:
         difference = float(np.nan_to_num(np.abs(hidden - right_hidden), nan=np.inf).max())
         return cls(float(cosines.mean()), float(np.percentile(cosines, 1)), difference)
 
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain data for JSON, which has no infinity."""
+        return {name: value if np.isfinite(value) else None for name, value in asdict(self).items()}
+
     def passes(self, precision: str) -> bool:
         """Whether the answers are near enough for this precision; see :data:`GATES`."""
         mean, p1 = GATES[precision]
@@ -181,7 +185,7 @@ class BenchmarkReport:
         return {
             "passes": self.passes(mode),
             "error": system.error,
-            "quality": None if system.quality is None else asdict(system.quality),
+            "quality": None if system.quality is None else system.quality.to_dict(),
             "figures": {
                 name: {"median": statistics.median(values), "rounds": list(values)}
                 for name, values in system.figures.items()

@@ -87,7 +87,7 @@ def run_benchmark(
     """
     for name, value in (("rounds", rounds), ("threads", threads)):
         if value is not None and value < 1:
-            raise ConfigError(f"{name} must be at least 1, got {value}")
+            raise ConfigError(f"{name}={value} is below 1")
     processor = find_processor()
     python = python or sys.executable
     choice = choose(against, precisions, python, processor)

@@ -14,6 +14,8 @@ from bertkit.errors import ResourceError
 
 #: Seconds that a process has to end by itself.
 PATIENCE_S = 10.0
+#: What it says once its model is loaded.
+READY = '{"ready": true}\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,9 @@ class RuntimeProcess:
             )
 
     def wait_until_ready(self) -> None:
-        """Until its model is loaded."""
-        self._answer()
+        """Until its model is loaded; what a library prints before is passed over."""
+        while self._line() != READY:
+            pass
 
     def ask(self, do: str, **request: object) -> dict[str, Any]:
         """Its answer to a request."""
@@ -93,15 +96,15 @@ class RuntimeProcess:
             self._process.stdin.flush()
         except OSError:  # it has ended; what it said last explains it
             raise ResourceError(_last_words(self._log, self.mode)) from None
-        return self._answer()
+        answer: dict[str, Any] = json.loads(self._line())
+        return answer
 
-    def _answer(self) -> dict[str, Any]:
+    def _line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise ResourceError(_last_words(self._log, self.mode))
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return line
 
     def __enter__(self) -> Self:
         return self
