@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit import BertForSequenceClassification
+from bertkit import BertForSequenceClassification, errors
 from bertkit.benchmark import runtimes
 from bertkit.cli import main
 from bertkit.visualize import pictures
@@ -119,9 +119,11 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
         assert message in err
     code, _, err = run(tmp_path / "no-model", "--against", "none")
     assert (code, "no-model" in err) == (4, True)
-    for name in [each for each in sys.modules if each.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="matplotlib")
+
+    monkeypatch.setattr(errors, "import_module", absent)
     code, _, err = run(classifier, "--out", tmp_path / "speed.png")
     assert code == 5
     assert "pip install 'bertkit[plots]'" in err
