@@ -120,5 +120,5 @@ class RuntimeProcess:
 
 def _last_words(log: Path, mode: Mode) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    words = lines[-1][:500] if lines else "it left no message"
+    words = lines[-1][:200] if lines else "it left no message"
     return f"the process of {mode} ended: {words.removeprefix('bertkit.errors.')}"
