@@ -88,9 +88,13 @@ def main() -> None:
                 threads=args.threads,
                 python=args.peers_python,
             )
+            found.model = name
             lines += ["", f"## {name}", "", "```", found.render(), "```"]
             report[name] = found.to_dict()
             targets += list(targets_of(name, found, processor))
+            if found.interrupted is not None:
+                publish(lines, report, out)
+                raise found.interrupted
     costs = overhead_of(minilm_folder(), args.threads)
     report["overhead_ms"] = costs
     what = "pipeline over the engine at 16 tokens, ms, tokenizing included"
