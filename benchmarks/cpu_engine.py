@@ -187,7 +187,7 @@ def best_peer(
         quality = report.systems[mode].quality
         if least_cosine is None or quality is None:
             return report.passes(mode)
-        return quality.cosine_mean >= least_cosine
+        return quality.closeness.cosine_mean >= least_cosine
 
     medians = {
         mode: value

@@ -62,7 +62,7 @@ def test_a_classifier_beside_two_peers(run: Run, classifier: Path, texts: Path, 
             "single_16": 2, "single_own": 2, "single_own_p95": 2, **orders, "memory": 2, "cold_start": 2,
         }  # fmt: skip
         assert all(value > 0 for values in system["figures"].values() for value in values["rounds"])
-    assert report["advice"].startswith("Use precision fp32 on this machine")
+    assert report["advice"].startswith("Use precision fp32 on this machine.")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

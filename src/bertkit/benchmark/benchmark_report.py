@@ -8,54 +8,47 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from bertkit.benchmark.runtimes import REFERENCE, Mode
+from bertkit.benchmark.runtimes import DEFAULT, PRECISIONS, REFERENCE, Mode
 from bertkit.benchmark.sample_texts import SampleTexts
+from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.ragged import Floats
 from bertkit.system.console import aligned
 from bertkit.system.interrupts import Interrupted
 from bertkit.system.processor import Processor
 from bertkit.system.untrusted_files import Json
 
-#: Precision -> the least cosine to the fp32 answers, as a mean and at the first percentile.
-GATES = {"auto": (0.99999, 0.99999), "fp32": (0.99999, 0.99999), "bf16": (0.998, 0.995), "int8": (0.998, 0.995)}
+#: What modes that promise the answers of fp32 must reach.
+AS_FP32 = Closeness(cosine_mean=0.99999, cosine_p1=0.99999, same_neighbour=0.97)
 #: Precisions with the answers of fp32.
 EXACT = ("auto", "fp32")
 #: Of a pass over all texts; bertkit sorts them itself.
 ORDERS = ("arrival", "sorted")
-#: A mode is worth other numbers than fp32 from this share of its time on.
+#: A mode is worth leaving the default for from this share of its time on.
 WORTH = 0.95
+NOT_NEAR = "its answers are not near enough"
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How near a mode's answers are to bertkit's in fp32.
+    """How near a mode's answers are to bertkit's in fp32: the texts' vectors, and the largest of any hidden state."""
 
-    cosine_mean, cosine_p1: of the texts' vectors, mean and first percentile. difference: the largest of any hidden
-    state.
-    """
-
-    cosine_mean: float
-    cosine_p1: float
+    closeness: Closeness
     difference: float
 
     @classmethod
     def of(cls, found: tuple[Floats, Floats], reference: tuple[Floats, Floats]) -> Quality:
-        """Compare hidden states ``(T, D)`` and vectors ``(B, D)``; what is not finite is as far as can be."""
+        """Compare hidden states ``(T, D)`` and vectors ``(B, D)``; what is not finite passes no gate."""
         (hidden, vectors), (right_hidden, right_vectors) = found, reference
-        a, b = vectors.astype(np.float64), right_vectors.astype(np.float64)
-        norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-        cosines = np.nan_to_num((a * b).sum(axis=1) / np.maximum(norms, 1e-30), nan=-1.0)
-        difference = float(np.nan_to_num(np.abs(hidden - right_hidden), nan=np.inf).max())
-        return cls(float(cosines.mean()), float(np.percentile(cosines, 1)), difference)
+        return cls(closeness(vectors, right_vectors), float(np.abs(hidden - right_hidden).max()))
 
     def to_dict(self) -> dict[str, float | None]:
-        """Plain data for JSON, which has no infinity."""
-        return {name: value if np.isfinite(value) else None for name, value in asdict(self).items()}
+        """Plain data for JSON, which has neither infinity nor NaN."""
+        values = {**asdict(self.closeness), "difference": self.difference}
+        return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
     def passes(self, precision: str) -> bool:
-        """Whether the answers are near enough for this precision; see :data:`GATES`."""
-        mean, p1 = GATES[precision]
-        return self.cosine_mean >= mean and self.cosine_p1 >= p1
+        """Whether the answers are near enough for this precision."""
+        return self.closeness.within(AS_FP32 if precision in EXACT else NEAR_ENOUGH)
 
 
 @dataclass(slots=True)
@@ -152,13 +145,14 @@ class BenchmarkReport:
             }
         )
 
-    def best_mode(self, precisions: Sequence[str] = tuple(GATES)) -> Mode:
-        """The mode of bertkit that this machine should use; fp32 unless another is faster by more than noise."""
-        best, least = REFERENCE, WORTH
+    def best_mode(self, precisions: Sequence[str] = PRECISIONS) -> Mode:
+        """The mode of bertkit to use here: the default, unless another is faster by more than noise."""
+        best = base = DEFAULT if DEFAULT in self.systems and self.passes(DEFAULT) else REFERENCE
+        least = WORTH
         for mode in self.systems:
-            if mode == REFERENCE or not mode.is_ours or mode.precision not in precisions or not self.passes(mode):
+            if mode == base or not mode.is_ours or mode.precision not in precisions or not self.passes(mode):
                 continue
-            shares = self.relative(mode, REFERENCE)
+            shares = self.relative(mode, base)
             if shares is not None and statistics.geometric_mean(shares) < least:
                 best, least = mode, statistics.geometric_mean(shares)
         return best
@@ -213,8 +207,8 @@ class BenchmarkReport:
                 self._pass_cells,
             ),
             (
-                "memory, and cosine to bertkit's fp32 answers",
-                ("peak MB", "mean", "1st percentile", ""),
+                "memory, and answers beside bertkit's fp32: cosine, and nearest neighbour",
+                ("peak MB", "mean", "1st percentile", "same neighbour", ""),
                 self._other_cells,
             ),
         ):
@@ -251,7 +245,7 @@ class BenchmarkReport:
         memory, quality = system.median("memory"), system.quality
         return [
             "-" if memory is None else f"{memory / 1e6:,.0f}",
-            *(("-", "-") if quality is None else (f"{quality.cosine_mean:.5f}", f"{quality.cosine_p1:.5f}")),
+            *(("-", "-", "-") if quality is None else _closeness_cells(quality.closeness)),
             "" if quality is None or quality.passes(mode.precision) else "NOT NEAR ENOUGH",
         ]
 
@@ -263,26 +257,19 @@ class BenchmarkReport:
 
     def _own_advice(self) -> list[str]:
         best = self.best_mode()
-        told = []
-        if best == REFERENCE:
-            told.append("Use precision fp32 on this machine: no other mode of bertkit is faster with answers as near.")
+        told = [f"Use precision {best.precision} on this machine{', the default' if best == DEFAULT else ''}."]
         for mode in self.systems:
             shares = self.relative(mode, REFERENCE) if mode.is_ours and mode != REFERENCE else None
             if shares is None:
                 continue
             took = f"takes {shares[0]:.2f} of fp32's time for single texts and {shares[1]:.2f} for all texts"
-            if mode == best:
-                told.insert(0, f"Use precision {mode.precision} on this machine: it {took}.")
-            elif not self.passes(mode):
-                told.append(f"Do not use {mode.precision}: it {took}, but its answers are not near enough.")
-            else:
-                told.append(f"Precision {mode.precision} {took}.")
+            told.append(f"Precision {mode.precision} {took}{'' if self.passes(mode) else ', but ' + NOT_NEAR}.")
         return told
 
     def _peer_advice(self) -> list[str]:
         """The fastest peers whose answers are near enough: with those of fp32, and with any."""
         told: dict[tuple[Mode, ...], str] = {}
-        for which, precisions in (("with answers as in fp32", EXACT), ("of any precision", tuple(GATES))):
+        for which, precisions in (("with answers as in fp32", EXACT), ("of any precision", PRECISIONS)):
             base = self.best_mode(precisions)
             peers = [mode for mode in self.systems if not mode.is_ours and mode.precision in precisions]
             shares = {mode: found for mode in peers if self.passes(mode) and (found := self.relative(mode, base))}
@@ -295,6 +282,10 @@ class BenchmarkReport:
                 f"single texts, {whole} {shares[whole][1]:.2f} for all texts.",
             )
         return list(told.values())
+
+
+def _closeness_cells(found: Closeness) -> tuple[str, str, str]:
+    return f"{found.cosine_mean:.5f}", f"{found.cosine_p1:.5f}", f"{found.same_neighbour:.1%}"
 
 
 def _speed(tokens: int, seconds: Sequence[float]) -> str:

@@ -38,7 +38,7 @@ PEERS = {
     peer.name: peer
     for peer in (
         Runtime("onnxruntime", ("onnxruntime", "onnx", "transformers", "torch"), ("fp32", "int8")),
-        Runtime("openvino", ("openvino", "onnx", "transformers", "torch"), ("fp32", "bf16")),
+        Runtime("openvino", ("openvino", "onnx", "transformers", "torch"), ("fp32", "bf16", "int8")),
         Runtime("ctranslate2", ("ctranslate2", "transformers", "torch"), ("fp32", "int8")),
         Runtime("transformers", ("transformers", "torch"), ("fp32", "bf16")),
     )
@@ -63,6 +63,8 @@ class Mode:
 
 #: What every other mode is compared with.
 REFERENCE = Mode(BERTKIT, "fp32")
+#: What bertkit does unless it is told otherwise.
+DEFAULT = Mode(BERTKIT, "auto")
 
 
 @dataclass(frozen=True, slots=True)

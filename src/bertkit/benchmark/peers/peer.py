@@ -34,6 +34,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 #: Texts of one padded batch.
 BATCH_SIZE = 32
+#: Texts that a quantizer sees.
+NUM_CALIBRATION = 128
 #: Fewest measured single calls, and calls before them that are not measured.
 MIN_CALLS, WARM_UP = 5, 3
 
@@ -127,6 +129,12 @@ class Setup:
     work: Path
     precision: str
     threads: int
+
+    @property
+    def calibration(self) -> Texts:
+        """Texts on which a quantizer may look at activations: some of those that are measured."""
+        texts = Texts.read(str(self.work / "texts-texts.npz"))
+        return texts.select(np.arange(min(len(texts.lengths), NUM_CALIBRATION)))
 
     @property
     def config(self) -> dict[str, Any]:
