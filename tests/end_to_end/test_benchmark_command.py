@@ -117,6 +117,9 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
         found, out, err = run(classifier, *options)
         assert (found, out) == (code, ""), err
         assert message in err
+    (tmp_path / "export.json").write_text("{}")
+    code, _, err = run(tmp_path, "--against", "transformers")
+    assert (code, "is an exported graph, which peers cannot convert" in err) == (2, True)
     code, _, err = run(tmp_path / "no-model", "--against", "none")
     assert (code, "no-model" in err) == (4, True)
 

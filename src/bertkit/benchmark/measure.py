@@ -27,7 +27,9 @@ from bertkit.benchmark.sample_texts import (
     read_sample,
     save_rows,
 )
-from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.config.bert_config import BertConfig
+from bertkit.engine.onnx_backend import is_export
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.model.models import BertModel
 from bertkit.ragged import Floats
@@ -69,7 +71,8 @@ def run_benchmark(
     part, and says so.
 
     Args:
-        model: folder, Hub name or run folder of any encoder checkpoint, with any head.
+        model: folder, Hub name or run folder of any encoder checkpoint, with any head; or what ``bertkit export``
+            wrote, without peers.
         texts: to be measured with; None: built-in lengths and random tokens.
         against: peers, see :data:`~bertkit.benchmark.runtimes.PEERS`; None: all that are installed.
         precisions: some of auto, fp32, bf16 and int8; None: all that this processor has.
@@ -90,11 +93,17 @@ def run_benchmark(
             raise ConfigError(f"{name}={value} is below 1")
     processor = find_processor()
     python = python or sys.executable
+    path = resolve(model)
+    if is_export(path):
+        if against:
+            raise ConfigError(f"{model} is an exported graph, which peers cannot convert; measure the model it is of")
+        against = ()
     choice = choose(against, precisions, python, processor)
     threads = threads or processor.cores
     with tempfile.TemporaryDirectory(prefix="bertkit-benchmark-") as scratch:
         work = Path(scratch)
-        subject = open_subject(model, texts, work, seed, for_peers=len({mode.runtime for mode in choice.modes}) > 1)
+        has_peers = not all(mode.is_ours for mode in choice.modes)
+        subject = open_subject(path, texts, work, seed, for_peers=has_peers)
         report = BenchmarkReport(
             model=str(model),
             processor=processor,
@@ -145,13 +154,12 @@ class Subject:
         return {name: save_rows(values, work / f"texts-{name}.npz") for name, values in rows.items()}
 
 
-def open_subject(model: str | Path, texts: Sequence[str] | None, work: Path, seed: int, *, for_peers: bool) -> Subject:
-    """Load a model once, for its texts, and as a folder for the peers in ``work``."""
-    path = resolve(model)
+def open_subject(path: Path, texts: Sequence[str] | None, work: Path, seed: int, *, for_peers: bool) -> Subject:
+    """What a checkpoint is measured with, and for peers its encoder as a folder in ``work``."""
+    config = BertConfig.from_json_file(config_path(path))
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(path))
-    encoder = BertModel.from_pretrained(path)
-    limit = min(encoder.config.max_input_length, tokenizer.model_max_length)
-    count = num_texts_for(encoder.num_parameters(exclude_embeddings=True))
+    limit = min(config.max_input_length, tokenizer.model_max_length)
+    count = num_texts_for(config)
     sample = (
         make_sample(tokenizer, count, limit, seed)
         if texts is None
@@ -159,6 +167,7 @@ def open_subject(model: str | Path, texts: Sequence[str] | None, work: Path, see
     )
     folder = work / "model"
     if for_peers:
+        encoder = BertModel.from_pretrained(path)
         size = COPIES_ON_DISK * 4 * encoder.num_parameters()
         with disk_guard(work, size, what="the model in the formats of the peers", advice="Set TMPDIR to a larger disk"):
             encoder.save_pretrained(folder)

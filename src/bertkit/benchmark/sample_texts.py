@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from bertkit.config.bert_config import BertConfig
 from bertkit.errors import DataError
 from bertkit.ragged import Ids, Ints, Ragged, boundaries_of
 from bertkit.tokenization import PreTrainedTokenizer
@@ -18,8 +19,8 @@ from bertkit.tokenization import PreTrainedTokenizer
 SINGLE_LENGTHS = (16, 128, 512)
 #: The built-in lengths: log-normal, as in a mix of tweets, reviews and questions; tokens, special ones included.
 MEDIAN_LENGTH, MEAN_LENGTH, SHORTEST, LONGEST = 24, 33, 4, 239
-#: Texts of a pass: enough for a second of work on two cores, by the size of MiniLM-L6's encoder.
-MOST_TEXTS, FEWEST_TEXTS, PARAMETERS_OF_MOST = 512, 96, 10_800_000
+#: Texts of a pass: enough for a second of work on two cores, by the matrices of MiniLM-L6.
+MOST_TEXTS, FEWEST_TEXTS, SIZE_OF_MOST = 512, 96, 6 * (4 * 384 * 384 + 2 * 384 * 1536)
 #: Texts that are measured one by one.
 NUM_SINGLES = 64
 
@@ -41,9 +42,11 @@ class SampleTexts:
         )
 
 
-def num_texts_for(num_parameters: int) -> int:
-    """Texts of a pass for an encoder with so many parameters, embeddings left out: fewer for a larger one."""
-    return int(np.clip(MOST_TEXTS * PARAMETERS_OF_MOST / max(num_parameters, 1), FEWEST_TEXTS, MOST_TEXTS))
+def num_texts_for(config: BertConfig) -> int:
+    """Texts of a pass: fewer for a larger encoder."""
+    width = config.hidden_size
+    size = config.num_hidden_layers * (4 * width * width + 2 * width * config.intermediate_size)
+    return int(np.clip(MOST_TEXTS * SIZE_OF_MOST / size, FEWEST_TEXTS, MOST_TEXTS))
 
 
 def read_sample(texts: Sequence[str], tokenizer: PreTrainedTokenizer, count: int, limit: int, seed: int) -> SampleTexts:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertkit import BertTokenizer
+from bertkit import BertConfig, BertTokenizer
 from bertkit.benchmark.sample_texts import (
     SampleTexts,
     builtin_lengths,
@@ -69,10 +69,11 @@ def test_given_texts_keep_their_order(tokenizer: BertTokenizer) -> None:
 
 
 def test_larger_models_read_fewer_texts() -> None:
-    assert num_texts_for(10_800_000) == 512
-    assert num_texts_for(85_000_000) == 96
-    assert num_texts_for(1_000) == 512
-    assert 96 < num_texts_for(30_000_000) < 512
+    small = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+    assert num_texts_for(BertConfig(**small, num_hidden_layers=6)) == 512
+    assert num_texts_for(BertConfig(**small, num_hidden_layers=12)) == 256
+    assert num_texts_for(BertConfig(**small, num_hidden_layers=1)) == 512
+    assert num_texts_for(BertConfig()) == 96
 
 
 def test_a_description_and_a_file(tokenizer: BertTokenizer, tmp_path: Path) -> None:
