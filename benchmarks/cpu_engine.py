@@ -94,7 +94,7 @@ def main() -> None:
             targets += list(targets_of(name, found, processor))
             if found.interrupted is not None:
                 publish(lines, report, out)
-                raise found.interrupted
+                sys.exit(found.interrupted.exit_code)
     costs = overhead_of(minilm_folder(), args.threads)
     report["overhead_ms"] = costs
     what = "pipeline over the engine at 16 tokens, ms, tokenizing included"
