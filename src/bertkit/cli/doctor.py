@@ -15,6 +15,7 @@ from cyclopts import Parameter
 
 from bertkit import __version__
 from bertkit.cli.common_options import Common, write_json, write_line
+from bertkit.system.processor import find_processor
 
 #: The one that requires everything, and the one that holds the code.
 DISTRIBUTIONS = ("bertkit", "bertkit-lite")
@@ -49,7 +50,7 @@ def doctor(
         "distributions": list(installed),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processors": os.cpu_count(),
+        "processor": find_processor().to_dict(),
         "packages": required,
         "extras": {extra: {name: _version(name) for name in names} for extra, names in declared.items()},
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},

@@ -32,7 +32,7 @@ EVERYDAY = {
 #: Options of the other groups that only ``--help-all`` shows.
 EXPERT = set(
     """--function --stride --threshold --impossible --max-answer-len --max-seq-len --doc-stride --revision --lower-case
-    --model-class --opset --check --format --engine --beside --held-out""".split()
+    --model-class --opset --check --format --engine --beside --held-out --peers-python""".split()
 )
 #: Options of other tools -> ours, suggested to commands that have it.
 OTHER_NAMES = {

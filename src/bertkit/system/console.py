@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar
@@ -174,6 +174,12 @@ def amount_of(num_bytes: int) -> str:
         if whole and (not rest or unit == "KB"):
             return f"{whole}{unit}"
     return f"{num_bytes} bytes"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as lines of text: columns padded to the same width, two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def standard_input() -> BinaryIO:

@@ -30,7 +30,7 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.inference.protocol import model_hash
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import say
+from bertkit.system.console import aligned, say
 from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
@@ -41,7 +41,7 @@ from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune
-from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
+from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain import pretrain
 from bertkit.training.trainer.run_folder import CHECKPOINTS, FORMAT_VERSION, RunFolder

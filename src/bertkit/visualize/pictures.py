@@ -1,4 +1,4 @@
-"""Pictures of a run: loss curve, confusion matrix, predicted against true scores.
+"""Pictures of a run: loss curve, confusion matrix, predicted against true scores; and of a benchmark.
 
 Drawn with matplotlib's object interface: no window, no global state, nothing that a notebook or a server would notice.
 Needs the extra ``plots``; without it, every function raises MissingExtraError.
@@ -33,6 +33,7 @@ Points = Sequence[tuple[int, float]]
 WIDTH, HEIGHT, DPI = 8.0, 5.0, 100
 #: Colors that stay apart for color-blind readers and in grey (Okabe & Ito).
 BLUE, ORANGE, GREEN, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#999999", "#000000"
+COLORS = (BLUE, ORANGE, GREEN, GREY, BLACK, "#56B4E9", "#E69F00", "#CC79A7", "#F0E442")
 SCORE_COLORS = {"precision": BLUE, "recall": ORANGE, "f1": BLACK}
 #: From this many labels on, the numbers in a confusion matrix would not be readable.
 MOST_NUMBERS = 25
@@ -239,6 +240,34 @@ def regression(rows: Sequence[Record], path: str | Path) -> Path:
     axes.set_ylabel("predicted score")
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(frameon=False)
+    return _save(figure, path)
+
+
+def relative_times(bars: Mapping[str, Sequence[float]], groups: Sequence[str], base: str, path: str | Path) -> Path:
+    """Times of several systems as shares of one's: a group of bars for each measurement.
+
+    ``bars`` has for each system one value a group; ``base`` is the system whose values are 1.
+    """
+    figure, axes = _figure(WIDTH, 1.5 + 0.22 * len(groups) * (len(bars) + 1))
+    places, height = np.arange(len(groups)), 0.85 / len(bars)
+    for number, (name, values) in enumerate(bars.items()):
+        own = places + (number - (len(bars) - 1) / 2) * height
+        # From 1 outwards on a logarithmic scale, so that twice and half as fast look alike.
+        widths = np.asarray(values) - 1.0
+        axes.barh(own, widths, left=1.0, height=0.9 * height, color=COLORS[number % len(COLORS)], label=_plain(name))
+        for place, value in zip(own, values, strict=True):
+            side = "left" if value >= 1 else "right"
+            axes.text(value, place, f" {value:.2f} ", va="center", ha=side, fontsize=7, color="#404040")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.axvline(1.0, color=BLACK, linewidth=1.0)
+    axes.set_yticks(places, list(groups))
+    axes.invert_yaxis()
+    every = [value for values in bars.values() for value in values]
+    axes.set_xlim(0.7 * min(1.0, *every), 1.4 * max(1.0, *every))
+    axes.set_xlabel(f"time, {_plain(base)} = 1 (further left is faster)")
+    axes.grid(visible=False, axis="y")
+    figure.legend(loc="outside upper center", ncols=min(4, len(bars)), frameon=False)
     return _save(figure, path)
 
 

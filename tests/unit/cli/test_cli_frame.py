@@ -23,6 +23,7 @@ from bertkit import cli, errors
 from bertkit.cli import NAMES, main
 from bertkit.cli.help_pages import with_option_names
 from bertkit.system.interrupts import Interrupted
+from bertkit.system.processor import find_processor
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FINETUNE = ["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o"]
@@ -303,6 +304,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["bertkit"] == "0.1.0"
     assert report["packages"]["torch"]
     assert report["torch"]["threads"] >= 1
+    assert report["processor"] == find_processor().to_dict()
     assert report["torch"]["devices"][0] == "cpu"
     # All that the installed package declares, so that none is forgotten.
     declared = [Requirement(line) for line in requires("bertkit") or ()]

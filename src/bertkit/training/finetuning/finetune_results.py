@@ -11,6 +11,7 @@ from typing import Any
 
 from bertkit.errors import CheckpointError
 from bertkit.inference.run_files import METRICS
+from bertkit.system.console import aligned
 from bertkit.system.json_files import parsed, printable
 
 
@@ -128,12 +129,6 @@ class FinetuneResult:
         lines += [f"  {self.spread_line()}"] if self.interval is not None else []
         lines += [f"  {kept}: {self.protocol['selection']}", *(f"  note: {note}" for note in self.notes)]
         return "\n".join([*lines, f"  {self.shown_folder}"])
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines of text: columns padded to the same width, two spaces apart."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def summarize(seeds: Sequence[SeedResult]) -> tuple[dict[str, float], dict[str, float] | None, dict[str, float]]:

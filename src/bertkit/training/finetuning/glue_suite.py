@@ -11,7 +11,7 @@ from pathlib import Path
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.runs import Classifier, load_run
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.console import clock, say
+from bertkit.system.console import aligned, clock, say
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
@@ -20,7 +20,7 @@ from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.text.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
-from bertkit.training.finetuning.finetune_results import FinetuneResult, aligned
+from bertkit.training.finetuning.finetune_results import FinetuneResult
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: Name of each submission file, as the GLUE server expects it.

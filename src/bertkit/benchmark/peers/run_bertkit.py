@@ -1,0 +1,40 @@
+"""bertkit itself, as one more process; see ``peer.py``. It packs texts without padding, in any order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bertkit import pipeline
+from bertkit.engine.backend import Pooling
+from bertkit.inference.feature_extraction import hidden_states
+from bertkit.ragged import Ragged
+from peer import Floats, Setup, Texts, main
+
+
+class Runner:
+    """The engine behind a feature-extraction pipeline, given ids instead of texts."""
+
+    def __init__(self, setup: Setup) -> None:
+        # The number of threads is in OMP_NUM_THREADS; given here, it would be set for every call.
+        pipe = pipeline("feature-extraction", model=setup.model, device="cpu", precision=setup.precision)
+        self._engine = pipe.engine
+
+    def vectors(self, texts: Texts) -> Floats:
+        return np.stack(self._run(texts, "mean"))
+
+    def hidden(self, texts: Texts) -> list[Floats]:
+        return self._run(texts, None)
+
+    def all_vectors(self, texts: Texts, order: str) -> Floats:
+        return self.vectors(texts)  # the engine sorts
+
+    def _run(self, texts: Texts, pooling: Pooling | None) -> list[Floats]:
+        ids, segments = texts.ids.astype(np.int32), texts.segments.astype(np.int8)
+        rows: list[Floats] = self._engine.run(
+            Ragged(ids, texts.boundaries, segments, texts.lengths), *hidden_states(pooling)
+        )
+        return rows
+
+
+if __name__ == "__main__":
+    main(Runner)

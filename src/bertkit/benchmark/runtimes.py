@@ -1,0 +1,135 @@
+"""The runtimes that can be measured, and the choice among them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertkit.errors import ConfigError, MissingExtraError, did_you_mean
+from bertkit.system.processor import Processor
+
+PEERS_FOLDER = Path(__file__).with_name("peers")
+#: Numbers that a runtime computes with; auto: what bertkit chooses by itself, with answers as in fp32.
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Software that runs a model.
+
+    packages: what it needs installed, conversion included; the first is the runtime itself.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    precisions: tuple[str, ...]
+
+    @property
+    def script(self) -> Path:
+        """What is run as a process; see ``peers/peer.py``."""
+        return PEERS_FOLDER / f"run_{self.name}.py"
+
+
+BERTKIT = Runtime("bertkit", ("bertkit",), PRECISIONS)
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Runtime("onnxruntime", ("onnxruntime", "onnx", "transformers", "torch"), ("fp32", "int8")),
+        Runtime("openvino", ("openvino", "onnx", "transformers", "torch"), ("fp32", "bf16", "int8")),
+        Runtime("ctranslate2", ("ctranslate2", "transformers", "torch"), ("fp32", "int8")),
+        Runtime("transformers", ("transformers", "torch"), ("fp32", "bf16")),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A runtime with one of its precisions."""
+
+    runtime: Runtime
+    precision: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is bertkit."""
+        return self.runtime is BERTKIT
+
+    def __str__(self) -> str:
+        return f"{self.runtime.name} {self.precision}"
+
+
+#: What every other mode is compared with.
+REFERENCE = Mode(BERTKIT, "fp32")
+#: What bertkit does unless it is told otherwise.
+DEFAULT = Mode(BERTKIT, "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is measured: modes, the reference first; versions of the packages; peers that are not installed."""
+
+    modes: tuple[Mode, ...]
+    versions: dict[str, str]
+    absent: tuple[str, ...]
+
+
+def choose(
+    against: Sequence[str] | None, precisions: Sequence[str] | None, python: str, processor: Processor
+) -> Choice:
+    """The modes to measure.
+
+    Args:
+        against: names of peers; None: all that are installed.
+        precisions: some of :data:`PRECISIONS`; None: all. The reference is always among the modes.
+        python: the interpreter that has the peers.
+        processor: without bf16 products, bf16 is left out, or refused if it was asked for.
+
+    Raises:
+        ConfigError: an unknown peer or precision, one that this processor does not have, no such interpreter.
+        MissingExtraError: a peer that was asked for is not installed.
+    """
+    for name in against or ():
+        if name not in PEERS:
+            raise ConfigError(f"unknown runtime {name!r}{did_you_mean(name, PEERS)}; known: {', '.join(PEERS)}")
+    wanted = _wanted_precisions(precisions, processor)
+    peers = [PEERS[name] for name in (PEERS if against is None else dict.fromkeys(against))]
+    found = _versions(python, peers)
+    missing = {peer.name: [package for package in peer.packages if package not in found] for peer in peers}
+    absent = tuple(name for name, packages in missing.items() if packages)
+    if against is not None and absent:
+        packages = sorted({package for name in absent for package in missing[name]})
+        raise MissingExtraError(
+            f"comparing with {', '.join(absent)} needs {', '.join(packages)}, not installed for {python}. Run: "
+            f"{python} -m pip install {' '.join(packages)}"
+        )
+    runtimes = [BERTKIT, *(peer for peer in peers if peer.name not in absent)]
+    modes = [Mode(runtime, each) for runtime in runtimes for each in runtime.precisions if each in wanted]
+    return Choice(tuple(dict.fromkeys([REFERENCE, *modes])), found, absent)
+
+
+def _wanted_precisions(precisions: Sequence[str] | None, processor: Processor) -> list[str]:
+    for name in precisions or ():
+        if name not in PRECISIONS:
+            raise ConfigError(
+                f"unknown precision {name!r}{did_you_mean(name, PRECISIONS)}; known: {', '.join(PRECISIONS)}"
+            )
+    if "bf16" in (precisions or ()) and not processor.has_bf16:
+        raise ConfigError(f"precision bf16: this processor has no products of bfloat16 numbers: {processor}")
+    return [name for name in precisions or PRECISIONS if name != "bf16" or processor.has_bf16]
+
+
+def _versions(python: str, peers: Sequence[Runtime]) -> dict[str, str]:
+    """Versions of the packages of some runtimes that an interpreter has."""
+    names = sorted({package for peer in peers for package in peer.packages})
+    if not names:
+        return {}
+    try:
+        done = subprocess.run(
+            [python, str(PEERS_FOLDER / "versions.py"), *names], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ConfigError(f"{python} is not a Python interpreter that runs here: {error}") from None
+    return {name: found for name, found in json.loads(done.stdout).items() if found is not None}

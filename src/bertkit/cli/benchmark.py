@@ -1,0 +1,93 @@
+"""``bertkit benchmark``: how fast a model is on this machine, in every mode and beside other runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertkit.cli.common_options import Common, Source, check_format, read_texts
+from bertkit.errors import ConfigError, DataError, require
+from bertkit.system.console import say
+
+
+def benchmark(
+    model: Annotated[str, Parameter(help="Model folder, Hub name, or run folder of 'bertkit finetune'.")],
+    /,
+    *,
+    texts: Annotated[
+        Path | None,
+        Parameter(help="Measure with these texts, one per line; default: built-in lengths and random tokens."),
+    ] = None,
+    encoding: Annotated[str | None, Parameter(help="Encoding of --texts; default: utf-8.")] = None,
+    against: Annotated[
+        str | None,
+        Parameter(
+            help="Peers, separated by commas: onnxruntime, openvino, ctranslate2, transformers; or none. Default: "
+            "those that are installed."
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        Parameter(help="Some of auto, fp32, bf16, int8, separated by commas; default: all that there are."),
+    ] = None,
+    threads: Annotated[int | None, Parameter(help="Threads of every runtime; default: one per core.")] = None,
+    rounds: Annotated[int, Parameter(help="How often everything is measured, in turn.")] = 5,
+    out: Annotated[Path | None, Parameter(alias="-o", help="Draw the figures into this .png file.")] = None,
+    peers_python: Annotated[
+        Path | None, Parameter(help="Python interpreter that has the peers; default: bertkit's own.")
+    ] = None,
+    common: Common = Common(),
+) -> None:
+    """Measure how fast a model's encoder is on this machine's processor.
+
+    Latency of single texts, throughput of texts of mixed lengths, start and peak memory:
+    of each of bertkit's modes, and of other runtimes that are installed. All run side by
+    side and are measured in turn; answers are compared before anything is timed. Says
+    which mode this machine should use. Takes some minutes; Ctrl-C shows what was
+    measured so far. Nothing else should be running.
+
+    The peers come with an extra: pip install 'bertkit[bench]'
+
+    For example:
+
+        bertkit benchmark bert-base-uncased
+        bertkit benchmark run --texts reviews.txt --out speed.png
+        bertkit benchmark run --against openvino --precision fp32
+    """
+    if common.device not in (None, "cpu"):
+        raise ConfigError(f"benchmark measures the processor, so --device {common.device} has no meaning; leave it out")
+    if out is not None:
+        check_format(out, (".png",))
+        require("matplotlib.figure", extra="plots", needed_for="drawing pictures")
+    given = None if texts is None else list(read_texts((), Source(file=texts, encoding=encoding)))
+    if given == []:
+        raise DataError(f"{texts} has no text to measure with; it should have one text per line")
+    common.begin()
+    from bertkit.benchmark.measure import run_benchmark
+
+    report = run_benchmark(
+        model,
+        texts=given,
+        against=[] if against == "none" else _listed(against),
+        precisions=_listed(precision),
+        threads=threads,
+        rounds=rounds,
+        seed=common.seed,
+        python=None if peers_python is None else str(peers_python),
+    )
+    common.report(report)
+    if out is not None and (bars := report.bars()):
+        from bertkit.benchmark.runtimes import REFERENCE
+        from bertkit.visualize.pictures import relative_times
+
+        relative_times(bars, report.bar_groups(), str(REFERENCE), out)
+        say(f"drew {out}")
+    if report.interrupted is not None:
+        raise report.interrupted
+
+
+def _listed(names: str | None) -> list[str] | None:
+    """``a,b`` as a list."""
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]

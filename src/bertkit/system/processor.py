@@ -1,0 +1,115 @@
+"""The processor of this machine: its name, cores, instruction sets and memory. Imports no torch.
+
+What a kernel may use and what a benchmark must name is found here, by each system's own means; what a system does not
+tell is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+#: Flag as Linux names it -> its usual name; those that decide how fast a matrix product is.
+INSTRUCTION_SETS = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx_vnni": "AVX-VNNI",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx512_bf16": "AVX-512 BF16",
+    "amx_int8": "AMX INT8",
+    "amx_bf16": "AMX BF16",
+    "asimd": "NEON",
+    "asimddp": "DotProd",
+    "i8mm": "I8MM",
+    "bf16": "BF16",
+    "sve": "SVE",
+}
+#: Those with products of bfloat16 numbers, and of 8-bit integers without saturation.
+BF16_SETS = frozenset({"AVX-512 BF16", "AMX BF16", "BF16"})
+INT8_SETS = frozenset({"AVX-VNNI", "AVX-512 VNNI", "AMX INT8", "DotProd", "I8MM"})
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor.
+
+    name: as the system calls it. cores: that this process may use. instruction_sets: see :data:`INSTRUCTION_SETS`;
+    empty where the system does not tell. memory: bytes of the machine; None where the system does not tell.
+    """
+
+    name: str
+    cores: int
+    instruction_sets: tuple[str, ...]
+    memory: int | None
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether it multiplies bfloat16 numbers."""
+        return not BF16_SETS.isdisjoint(self.instruction_sets)
+
+    @property
+    def has_int8(self) -> bool:
+        """Whether it adds up products of 8-bit integers without saturation."""
+        return not INT8_SETS.isdisjoint(self.instruction_sets)
+
+    def to_dict(self) -> dict[str, str | int | list[str] | None]:
+        """Plain data for JSON."""
+        return {**asdict(self), "instruction_sets": list(self.instruction_sets)}
+
+    def __str__(self) -> str:
+        sets = ", ".join(self.instruction_sets) or "instruction sets unknown"
+        memory = "" if self.memory is None else f", {self.memory / 2**30:.0f} GB"
+        return f"{self.cores} x {self.name} ({sets}){memory}"
+
+
+@cache
+def find_processor() -> Processor:
+    """The processor of this machine."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        name, flags = read_cpuinfo(info.read_text(encoding="utf-8", errors="replace"))
+    elif sys.platform == "darwin":
+        name, flags = _sysctl("machdep.cpu.brand_string"), _mac_flags()
+    else:
+        name, flags = "", set()
+    sets = tuple(shown for flag, shown in INSTRUCTION_SETS.items() if flag in flags)
+    return Processor(name or platform.processor() or platform.machine(), _usable_cores(), sets, _memory())
+
+
+def read_cpuinfo(text: str) -> tuple[str, set[str]]:
+    """Name and flags of the first processor in Linux's ``/proc/cpuinfo``; the name is empty on most ARM machines."""
+    facts: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    return facts.get("model name", ""), set((facts.get("flags") or facts.get("Features") or "").split())
+
+
+def _mac_flags() -> set[str]:
+    """Apple's answers in Linux's names."""
+    if platform.machine() == "x86_64":
+        return set(_sysctl("machdep.cpu.leaf7_features").lower().split())
+    answers = {"asimddp": "FEAT_DotProd", "i8mm": "FEAT_I8MM", "bf16": "FEAT_BF16"}
+    return {"asimd", *(flag for flag, key in answers.items() if _sysctl(f"hw.optional.arm.{key}") == "1")}
+
+
+def _sysctl(key: str) -> str:
+    return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None

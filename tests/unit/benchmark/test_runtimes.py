@@ -1,0 +1,64 @@
+"""The choice of what is measured."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertkit.benchmark.runtimes import BERTKIT, PEERS, REFERENCE, choose
+from bertkit.errors import ConfigError, MissingExtraError
+from bertkit.system.processor import Processor
+
+PLAIN = Processor("plain", 2, ("AVX2",), None)
+WIDE = Processor("wide", 2, ("AVX-512", "AVX-512 BF16"), None)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    """An interpreter without any package."""
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_every_runtime_has_its_script() -> None:
+    for runtime in (BERTKIT, *PEERS.values()):
+        assert runtime.script.is_file()
+
+
+def test_what_is_installed_is_measured(bare: str) -> None:
+    choice = choose(None, None, sys.executable, WIDE)
+    assert choice.modes[0] == REFERENCE
+    assert "transformers fp32" in map(str, choice.modes)
+    assert choice.versions["torch"]
+    without = choose(None, None, bare, WIDE)
+    assert {mode.runtime for mode in without.modes} == {BERTKIT}
+    assert (without.versions, without.absent) == ({}, tuple(PEERS))
+
+
+def test_peers_and_precisions_can_be_chosen() -> None:
+    choice = choose(["transformers", "transformers"], ["bf16"], sys.executable, WIDE)
+    assert list(map(str, choice.modes)) == ["bertkit fp32", "bertkit bf16", "transformers bf16"]
+    assert choose([], ["fp32"], sys.executable, WIDE).modes == (REFERENCE,)
+
+
+def test_bf16_is_left_out_where_the_processor_has_none_and_refused_when_asked_for() -> None:
+    assert not [mode for mode in choose([], None, sys.executable, PLAIN).modes if mode.precision == "bf16"]
+    assert [mode for mode in choose([], None, sys.executable, WIDE).modes if mode.precision == "bf16"]
+    with pytest.raises(ConfigError, match=r"precision bf16: this processor has no .*2 x plain \(AVX2\)"):
+        choose([], ["bf16"], sys.executable, PLAIN)
+
+
+def test_what_cannot_be_measured_is_an_error(bare: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown runtime 'openvin' \(did you mean 'openvino'\?\); known: onnx"):
+        choose(["openvin"], None, sys.executable, WIDE)
+    with pytest.raises(ConfigError, match=r"unknown precision 'fp23' \(did you mean 'fp32'\?\); known: auto"):
+        choose([], ["fp23"], sys.executable, WIDE)
+    with pytest.raises(MissingExtraError, match=r"ctranslate2 needs ctranslate2, torch, transformers, not .* -m pip"):
+        choose(["ctranslate2"], None, bare, WIDE)
+    with pytest.raises(ConfigError, match="is not a Python interpreter that runs here"):
+        choose(["ctranslate2"], None, str(tmp_path / "no-python"), WIDE)
