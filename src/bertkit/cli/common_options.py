@@ -159,7 +159,7 @@ class Computing(Common):
     """Options of the commands that compute with a finished model."""
 
     precision: Annotated[
-        Literal["auto", "fp32", "bf16", "int8"],
+        Literal["auto", "fp32", "fp16", "bf16", "int8"],
         Parameter(help="Arithmetic of the model; auto: the fastest on this machine with the answers of fp32."),
     ] = "auto"
     threads: Annotated[

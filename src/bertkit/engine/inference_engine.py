@@ -58,8 +58,11 @@ class InferenceEngine:
             model: of a class of :mod:`bertkit.model`. It stays as it is, unless device or dtype are given.
             device: moves the model there; see :func:`bertkit.pipeline`.
             dtype: changes the type of the weights.
-            precision: ``"fp32"``, ``"bf16"`` or ``"int8"`` products; ``"auto"``: what is fastest here with answers as
-                in fp32.
+            precision: how weights are kept and multiplied. ``"auto"``: what is fastest with answers as in float32; on a
+                CPU with weights in 24 bits. ``"fp32"``: all 32 bits. ``"fp16"``: 16 bits, multiplied in float32 on a
+                CPU. ``"bf16"``: products of bfloat16 numbers. ``"int8"``: a model that ``bertkit quantize`` made. In
+                ``"fp16"`` and ``"bf16"`` the first texts are also computed in float32, and the model refused if its
+                answers change.
             threads: of the processor that one call may use; None: as many as torch uses.
 
         Raises:

@@ -264,7 +264,7 @@ class TorchBackend:
         return TorchBackend(encoder, self.precision, self.threads, self.most)
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        """Products in 16 bits on another device than a CPU, if they were asked for; the caller's autocasting ends here."""
+        """Products in 16 bits on another device than a CPU, if asked for; the caller's autocasting ends here."""
         device = self.place.type
         if self.precision in ("fp16", "bf16") and device != "cpu":
             return torch.autocast(device, torch.bfloat16 if self.precision == "bf16" else torch.float16)

@@ -111,7 +111,7 @@ def rounded_weights(weight_NK: Tensor, covariance_KK: Tensor, bits: int) -> tupl
 
 
 def byte_embedding(table_VD: Tensor) -> ByteEmbedding:
-    """A table in 8 bits, with a scale for each row and each column: a few columns of BERT's are far larger than others."""
+    """A table in 8 bits, with a scale for each row and each column, because a few columns of BERT's are far larger."""
     table = table_VD.detach().float()
     made = ByteEmbedding(*table.shape)
     made.column_scale = table.square().mean(dim=0).sqrt().clamp_min(1e-12)
