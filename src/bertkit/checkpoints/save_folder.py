@@ -17,8 +17,10 @@ from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import sync_file, sync_folder
 
 
-def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
+def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor], name: str | None = None) -> None:
     """Write ``config.json`` and ``model.safetensors``; a reader finds each of them either old or new, never partial.
+
+    The weights may get another ``name``.
 
     Both are written under other names and flushed to disk before they are renamed; weights under another name that were
     saved here before, which would be read in their place, are removed once the new ones are there. Only a crash between
@@ -37,7 +39,8 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
-        name, *others = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS, INDEX)
+        known = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS, INDEX)
+        name, *others = known if name is None else (name, WEIGHTS, POOLED_WEIGHTS, INDEX)
         weights.replace(folder / name)
         for other in others:
             (folder / other).unlink(missing_ok=True)

@@ -17,6 +17,8 @@ from bertkit.engine.module_views import module_view
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.native_encoder import (
     ACTIVATIONS,
+    ByteMatrix,
+    ByteTable,
     FloatMatrix,
     Layer,
     NativeEmbeddings,
@@ -28,6 +30,7 @@ from bertkit.errors import ConfigError
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder, EncoderLayer
 from bertkit.model.heads import pool_tokens
+from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.models import BertModel
@@ -74,7 +77,7 @@ class FusedEmbeddings(nn.Module):
         self.word_embeddings = plain.word_embeddings  # which a masked-LM head reads as well
         self._embed = NativeEmbeddings(
             library,
-            [_array(table.weight) for table in tables.values() if table is not None],
+            [_table(table) for table in tables.values() if table is not None],
             (_array(plain.LayerNorm.weight), _array(plain.LayerNorm.bias)),
             plain.LayerNorm.eps,
         )
@@ -141,7 +144,20 @@ def _layers(encoder: Encoder, config: BertConfig, weight_type: WeightType) -> It
         yield Layer(tuple(matrices), tuple(norms))
 
 
-def _matrix(linear: Linear, weight_type: WeightType, factor_N: Tensor | None = None) -> FloatMatrix:
+def _matrix(linear: nn.Module, weight_type: WeightType, factor_N: Tensor | None = None) -> FloatMatrix | ByteMatrix:
+    factors = torch.ones(1) if factor_N is None else factor_N
+    if isinstance(linear, ByteLinear):
+        return ByteMatrix(
+            weight=linear.weight.numpy(),
+            scale=_array(linear.scale * factors),
+            bias=_array(linear.bias * factors),
+            smooth=_array(linear.smooth),
+            shift=None if linear.shift is None else _array(linear.shift),
+            apart=linear.apart.numpy().astype(np.int32),
+            apart_weights=_array(linear.apart_weight * factors),
+            narrow=bool(linear.weight.abs().max() <= WEIGHT_STEPS[7]),
+        )
+    assert isinstance(linear, Linear)
     weight, bias = linear.weight.detach(), linear.bias.detach()
     if factor_N is not None:
         weight, bias = weight * factor_N[:, None], bias * factor_N
@@ -153,6 +169,13 @@ def _matrix(linear: Linear, weight_type: WeightType, factor_N: Tensor | None = N
     largest = float(weight.abs().max())
     unit = 2.0 ** (math.frexp(largest)[1] - 15) if math.isfinite(largest) else 1.0
     return FloatMatrix((weight / unit).to(torch.float16).numpy(), _array(bias), weight_type, unit)
+
+
+def _table(table: nn.Module) -> Floats | ByteTable:
+    if isinstance(table, ByteEmbedding):
+        return ByteTable(table.weight.numpy(), _array(table.scale), _array(table.column_scale))
+    assert isinstance(table, nn.Embedding)
+    return _array(table.weight)
 
 
 def _array(x: Tensor) -> Floats:

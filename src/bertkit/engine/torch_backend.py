@@ -36,6 +36,7 @@ SCORING_TOKENS = 4096
 #: What the library keeps weights as on a CPU.
 WEIGHT_TYPES: dict[Precision, WeightType] = {
     "auto": "float24",
+    "int8": "float24",  # of the matrices that are not in 8 bits
     "fp32": "float32",
     "fp16": "float16",
     "bf16": "bfloat16",
@@ -143,7 +144,10 @@ class TorchBackend:
         """
         fusable = self._place.type == "cpu" and self._dtype == torch.float32 and can_fuse(self.config)
         library = native_library() if fusable else None
-        if self.precision == "int8":
+        in_bytes = self._model is not None and self._model.quantization is not None
+        if in_bytes and self.precision not in ("auto", "int8"):
+            raise ConfigError(f"the model is in int8; precision is 'auto' or 'int8' then, got {self.precision!r}")
+        if self.precision == "int8" and not in_bytes:
             raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
         if self.precision in ("fp16", "bf16") and self._place.type == "cpu":
             if library is None:
@@ -151,7 +155,7 @@ class TorchBackend:
                 raise ConfigError(f"precision {self.precision!r} needs the compiled encoder: {lack}. Use 'auto'")
             if self.precision == "bf16" and not library.bf16:
                 raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
-        elif library is None or (self.precision == "fp32" and self._shared):
+        if library is None or (self.precision == "fp32" and self._shared):
             return None
         return WEIGHT_TYPES[self.precision]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
@@ -94,13 +95,13 @@ def open_run(
     *,
     device: str | None = None,
     revision: str | None = None,
-    precision: Precision = "fp32",
+    precision: Precision | None = None,
     threads: int | None = None,
 ) -> Run:
     """Load a run folder of any kind of task, or a checkpoint (also of the Hub) that has the head for one.
 
-    ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier. The model computes
-    in fp32 unless another ``precision`` is asked for: what is scored is the model as it is saved.
+    ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier. ``precision`` None
+    means fp32, or 8 bits for a model that is in 8 bits: what is scored is the model as it is saved.
 
     Raises:
         CheckpointError: no model there, one without the head, or a damaged file of the run.
@@ -116,7 +117,11 @@ def open_run(
         path=folder,
         workflow=workflow,
         engine=InferenceEngine.load(
-            path, workflow.model_class, device=device or "cpu", precision=precision, threads=threads
+            path,
+            workflow.model_class,
+            device=device or "cpu",
+            precision=precision or ("int8" if is_int8(folder) else "fp32"),
+            threads=threads,
         ),
         tokenizer=AutoTokenizer.from_pretrained(folder),
         config=config,

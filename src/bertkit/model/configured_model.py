@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 import torch
 from torch import nn
 
+from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.match import Match
 from bertkit.config.bert_config import BertConfig
 from bertkit.model.kernels.linear import Linear
@@ -45,6 +46,8 @@ class ConfiguredModel(nn.Module):
     label_head: ClassVar[bool] = False
     #: Which tensors were loaded exactly, newly initialized, or left unused; None for a model that was not loaded.
     load_report: Match | None = None
+    #: Of a model in 8 bits what its folder says of it; None for any other.
+    quantization: Quantization | None = None
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

@@ -22,12 +22,14 @@ from bertkit.checkpoints.huggingface import (
     find_weights,
     saved_pooling,
 )
+from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.checkpoints.match import Match, Status, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.configured_model import ConfiguredModel, initialize
+from bertkit.model.int8_model import load_int8, save_int8
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
@@ -108,6 +110,8 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     if labels and not any(table.classes[name].label_head for table in TABLES.values() if name in table.classes):
         raise InputError(f"{cls.__name__} has no labels, got {' and '.join(labels)}; for a new head pass new_head=True")
     path = resolve(name_or_path, revision=options.get("revision"))
+    if is_int8(path):
+        return _load_int8(cls, path, name, dtype, options)
     weights = find_weights(path)
     file_config = BertConfig.from_json_file(config_path(path))
     config = _requested(file_config, options)
@@ -137,6 +141,24 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
     model.load_report = table
     device = options.get("device")
     return model.eval() if device is None else model.eval().to(device)
+
+
+def _load_int8(cls: type[ModelT], folder: Path, name: str, dtype: torch.dtype, options: LoadOptions) -> ModelT:
+    """A model in 8 bits, as it is: such a model can neither be trained nor get another head."""
+    fixed = {"revision", "device", "dtype", "torch_dtype", "seed", "pooling"}
+    if changes := sorted(key for key, value in options.items() if value not in (None, False) and key not in fixed):
+        raise InputError(
+            f"{folder} is a model in 8 bits, which cannot be changed by {', '.join(changes)}: load the original model, "
+            "and quantize the result"
+        )
+    if dtype != torch.float32:
+        raise InputError(f"{folder} is a model in 8 bits; dtype is float32 for all that is not, got {dtype}")
+    known = {each.__name__: each for each in _subclasses(ConfiguredModel)} | {cls.__name__: cls}
+    return load_int8(folder, name, known, options.get("device"))  # type: ignore[return-value]  # its name says so
+
+
+def _subclasses(of: type[ConfiguredModel]) -> list[type[ConfiguredModel]]:
+    return [each for child in of.__subclasses__() for each in (child, *_subclasses(child))]
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:
@@ -216,7 +238,10 @@ def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtyp
 
 
 def save_model(model: ConfiguredModel, folder: str | Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` under the published names of the family."""
+    """Write ``config.json`` and ``model.safetensors`` under the published names of the family; 8 bits under our own."""
+    if model.quantization is not None:
+        save_int8(model, user_path(folder), model.quantization)
+        return
     spec = class_spec(_class_name(type(model)), model.config.model_type, model.config.pooling)
     config = model.config.replace(architectures=[spec.name])
     if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:

@@ -419,12 +419,12 @@ int bertkit_set_norm(Encoder *e, int layer, int which, const float *scale, const
     return norm[0] && norm[1];
 }
 
-/* Rows of `num_tables` tables, added up and normalized: [tokens][width]. A table is in float32, or in 8 bits with a scale
- * for each row. -1: done; otherwise the number of a table whose ids leave it; nothing is promised of the result then.
+/* Rows of `num_tables` tables, added up and normalized: [tokens][width]. A table is in float32, or in 8 bits with scales
+ * for each row and each column (NULL: in float32). -1: done; otherwise the number of a table whose ids leave it; nothing is promised of the result then.
  */
 int bertkit_embed(
-    int num_tables, const void *const *tables, const float *const *scales, const int64_t *sizes, const int64_t *const *ids,
-    int tokens, int width, float eps, const float *scale, const float *shift, float *result) {
+    int num_tables, const void *const *tables, const float *const *row_scales, const float *const *column_scales,
+    const int64_t *sizes, const int64_t *const *ids, int tokens, int width, float eps, const float *scale, const float *shift, float *result) {
     for (int t = 0; t < num_tables; t++)
         for (int i = 0; i < tokens; i++)
             if (ids[t][i] < 0 || ids[t][i] >= sizes[t]) return t;
@@ -433,8 +433,9 @@ int bertkit_embed(
         for (int t = 0; t < num_tables; t++) {
             const float *values = (const float *)tables[t] + ids[t][i] * width;
             const int8_t *bytes = (const int8_t *)tables[t] + ids[t][i] * width;
-            float unit = scales[t] ? scales[t][ids[t][i]] : 1.0f;
-            if (scales[t]) for (int c = 0; c < width; c++) row[c] = (t ? row[c] : 0.0f) + bytes[c] * unit;
+            const float *units = column_scales[t];
+            float unit = units ? row_scales[t][ids[t][i]] : 1.0f;
+            if (units) for (int c = 0; c < width; c++) row[c] = (t ? row[c] : 0.0f) + bytes[c] * unit * units[c];
             else for (int c = 0; c < width; c++) row[c] = (t ? row[c] : 0.0f) + values[c];
         }
         normalize_row(row, width, eps, scale, shift);

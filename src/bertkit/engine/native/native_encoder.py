@@ -81,38 +81,55 @@ class Layer:
     norms: tuple[tuple[Floats, Floats], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ByteTable:
+    """Rows in 8 bits: int8 ``(rows, D)`` in multiples of ``row_scale[row] * column_scale[column]``, float32."""
+
+    rows: NDArray[np.int8]
+    row_scale: Floats
+    column_scale: Floats
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 class NativeEmbeddings:
-    """Rows of float32 tables, added up and normalized.
+    """Rows of tables, added up and normalized.
 
     Args:
         library: the library.
-        tables: ``(rows, D)`` each; read where they are, so changes of their values are seen.
+        tables: float32 ``(rows, D)`` or in 8 bits; read where they are, so changes of their values are seen.
         norm: scale and shift of the normalization, ``(D,)`` each.
         eps: of the normalization.
     """
 
     def __init__(
-        self, library: NativeLibrary, tables: Sequence[Floats], norm: tuple[Floats, Floats], eps: float
+        self, library: NativeLibrary, tables: Sequence[Floats | ByteTable], norm: tuple[Floats, Floats], eps: float
     ) -> None:
         self._embed = library.functions.bertkit_embed
         self._kept = (tables, norm)
-        self.width = tables[0].shape[1]
-        count, addresses = len(tables), [table.ctypes.data for table in tables]
-        self._tables = (ctypes.c_void_p * count)(*addresses)
-        self._scales = (ctypes.c_void_p * count)()
-        self._sizes = (ctypes.c_int64 * count)(*[len(table) for table in tables])
+        self.width = len(norm[0])
+        split = [
+            (table.rows, table.row_scale, table.column_scale) if isinstance(table, ByteTable) else (table, None, None)
+            for table in tables
+        ]
+        self._places = ctypes.c_void_p * len(tables)
+        self._tables = [self._addresses(arrays) for arrays in zip(*split, strict=True)]
+        self._sizes = (ctypes.c_int64 * len(tables))(*map(len, tables))
         self._norm = (eps, *[array.ctypes.data for array in norm])
-        self._ids = ctypes.c_void_p * count
+
+    def _addresses(self, arrays: Sequence[NDArray[Any] | None]) -> Any:
+        return self._places(*[None if array is None else array.ctypes.data for array in arrays])
 
     def __call__(self, ids: Sequence[Ints]) -> Floats | None:
         """For each table the rows to take, int64 ``(T,)``, to ``(T, D)``; None if one is not in its table."""
         tokens = len(ids[0])
         out = np.empty((tokens, self.width), np.float32)
-        places = self._ids(*[np.ascontiguousarray(numbers).ctypes.data for numbers in ids])
+        numbers = [np.ascontiguousarray(each) for each in ids]
+        places = self._addresses(numbers)
         wrong: int = self._embed(
-            len(places),
-            self._tables,
-            self._scales,
+            len(numbers),
+            *self._tables,
             self._sizes,
             places,
             tokens,

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bertkit.errors import InputError
+
 #: Largest whole numbers: of inputs with a sign and without, of weights in 8 bits and in 7.
 SIGNED_STEPS, UNSIGNED_STEPS = 127.0, 255.0
 WEIGHT_STEPS = {8: 127, 7: 63}
@@ -61,6 +63,13 @@ class ByteLinear(nn.Module):
         products = F.linear(whole, self.weight.to(whole.dtype)) * (step * self.scale)
         out = products + self.bias + x.index_select(-1, self.apart) @ self.apart_weight
         return F.gelu(out) if activation == "gelu" else out
+
+    def train(self, mode: bool = True) -> ByteLinear:
+        """Refuses (InputError) to be trained."""
+        if mode:
+            raise InputError("a model in 8 bits cannot be trained: train the original one, then quantize the result")
+        super().train(mode)
+        return self
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, apart={len(self.apart)}"

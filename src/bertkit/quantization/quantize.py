@@ -1,0 +1,237 @@
+"""``bertkit quantize``: a model in 8 bits, written only if its answers are those of the original, and faster."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bertkit import __version__
+from bertkit.checkpoints.int8_folder import FACTS, VERSION, WEIGHTS, Quantization
+from bertkit.config.reading_settings import write_decision
+from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
+from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.module_views import module_view
+from bertkit.engine.native.library import native_library
+from bertkit.errors import CheckpointError, ConfigError, shorten
+from bertkit.export.onnx_export import CARD, Exportable, load_for_export
+from bertkit.model.embeddings import Embeddings
+from bertkit.model.int8_model import save_int8
+from bertkit.model.models import HeadModel
+from bertkit.model.padded import PackedModel
+from bertkit.quantization.byte_matrices import Inputs, Scheme, byte_embedding, byte_linear
+from bertkit.quantization.calibrate import VECTORS, matrices_of, observe, read_texts, vectors_of
+from bertkit.quantization.gate import DevScores, Speed, compare_speed, dev_scores
+from bertkit.ragged import Ragged
+from bertkit.system.atomic_files import make_folder, sync_folder
+from bertkit.system.console import progress, say
+from bertkit.system.json_files import write_json
+from bertkit.system.model_sources import resolve
+from bertkit.system.paths import user_path
+
+#: GELU is nowhere below it.
+LEAST_GELU = -0.17
+LEAST = {"gelu": LEAST_GELU, "gelu_new": -0.1701, "relu": 0.0}
+#: At most this share of the encoder's weights may stay in float32; with more there is little left to gain.
+MAX_KEPT = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """What was written.
+
+    kept: matrices that stay in float32. num_bytes: of the weights' file, original_bytes: of the original in float32.
+    """
+
+    folder: Path
+    model: str
+    bits: int
+    kept: tuple[str, ...]
+    num_matrices: int
+    closeness: Closeness
+    dev: DevScores | None
+    speed: Speed
+    num_bytes: int
+    original_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+    def render(self) -> str:
+        """A few lines for people."""
+        lines = [f"{self.model} in {self.bits} bits: {self.folder}", *(f"  {line}" for line in self.facts())]
+        return "\n".join(lines)
+
+    def facts(self) -> list[str]:
+        """What it costs and what it brings, a line each."""
+        kept = (
+            f"in float32: {shorten(self.kept, limit=8)}" if self.kept else f"all {self.num_matrices} matrices in 8 bits"
+        )
+        lines = [
+            f"size: {self.num_bytes / 1e6:.1f} MB, {self.num_bytes / self.original_bytes:.0%} of the original",
+            f"vectors: {self.closeness}",
+            f"speed here: {self.speed}",
+            kept,
+        ]
+        return lines if self.dev is None else [*lines, f"dev: {self.dev}"]
+
+
+def quantize(
+    model: str | Path,
+    out: str | Path,
+    texts: Sequence[str],
+    *,
+    source: str = "the texts",
+    dev: str | Path | None = None,
+    bits: int | None = None,
+    any_speed: bool = False,
+) -> Quantized:
+    """Write a model in 8 bits, if it passes the gate.
+
+    Args:
+        model: a folder, a Hub name or a run folder, in float32.
+        out: a new folder.
+        texts: of the kind that the model will read; at least 100 different ones. They calibrate and judge it.
+        source: what to call them in messages.
+        dev: labelled rows of the run's task; its main metric is compared as well.
+        bits: of the weights, 8 or 7; None: as suits this processor.
+        any_speed: write it also where it is not faster, for another machine.
+
+    Raises:
+        ConfigError: ``out`` exists, or the model is in 8 bits or exported already.
+        DataError: too few texts, or in another language; dev rows without labels.
+        CheckpointError: the answers change too much even with a quarter of the matrices in float32, or the model is
+            not faster here; the message has the figures, and nothing is written.
+    """
+    target, path = user_path(out), resolve(model)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} exists and is not empty; give the name of a new folder")
+    given = load_for_export(model)
+    if given.model.quantization is not None:
+        raise ConfigError(f"{path} is in 8 bits already")
+    limit = min(given.model.config.max_input_length, given.tokenizer.model_max_length)
+    known = read_texts(texts, given.tokenizer, limit, source)
+    scheme = Scheme(bits=bits or _bits_here())
+    seen = observe(given.model, known.rows)
+    found, kept, judged = _search(given.model, seen, known.rows, scheme)
+    scores = None if dev is None else dev_scores(path, user_path(dev), found)
+    if scores is not None and not scores.acceptable():
+        raise CheckpointError(f"{path} in 8 bits answers worse: {scores}; nothing was written")
+    speed = compare_speed(given.model, found, known.rows)
+    if not speed.acceptable() and not any_speed:
+        raise CheckpointError(
+            f"{path} in 8 bits is not faster on this machine: {speed}; nothing was written. For another machine: "
+            "--any-speed"
+        )
+    facts = Quantization(
+        version=VERSION,
+        bertkit=__version__,
+        model_class=type(given.model).__name__,
+        bits=scheme.bits,
+        apart=scheme.apart,
+        smoothing=scheme.smoothing,
+        kept=list(kept),
+        texts=len(known.rows),
+        unknown=round(known.unknown, 6),
+        measured={
+            "closeness": asdict(judged),
+            "speed": asdict(speed),
+            "dev": None if scores is None else asdict(scores),
+        },
+    )
+    original = sum(p.numel() * p.element_size() for p in given.model.parameters())
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    make_folder(target.parent)
+    try:
+        save_int8(found, draft, facts)
+        result = Quantized(
+            folder=target,
+            model=facts.model_class,
+            bits=scheme.bits,
+            kept=tuple(kept),
+            num_matrices=len(seen),
+            closeness=judged,
+            dev=scores,
+            speed=speed,
+            num_bytes=(draft / WEIGHTS).stat().st_size,
+            original_bytes=original,
+        )
+        _write_beside(draft, given, result)
+        if target.exists():
+            target.rmdir()
+        draft.replace(target)
+        sync_folder(target.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return result
+
+
+def _bits_here() -> int:
+    library = native_library()
+    return 8 if library is None or library.fast_bytes or library.lanes == 4 else 7
+
+
+def _search(
+    model: PackedModel, seen: Mapping[str, Inputs], rows: Ragged, scheme: Scheme
+) -> tuple[PackedModel, tuple[str, ...], Closeness]:
+    """The model in 8 bits, but for as few matrices as it needs to pass, those that change the answers most."""
+    matrices = matrices_of(model)
+    least = LEAST.get(model.config.hidden_act)
+    rounded: dict[str, nn.Module] = {
+        name: byte_linear(matrix, seen[name], scheme, least if name.endswith("ffn_down") else None)
+        for name, matrix in progress(list(matrices.items()), label="quantizing", unit="matrices")
+    }
+    expected = InferenceEngine.for_scoring(model).encoder().row_outputs(rows, VECTORS, label="original")
+
+    def judge(kept: Set[str], *, tables: bool = True) -> tuple[PackedModel, Closeness]:
+        made = _view(model, {name: each for name, each in rounded.items() if name not in kept}, tables=tables)
+        return made, closeness(vectors_of(made, rows, "judging"), expected)
+
+    made, found = judge(set())
+    if found.within(NEAR_ENOUGH):
+        return made, (), found
+    say(f"all in 8 bits: {found}; looking for the matrices that must stay in float32")
+    losses = {}
+    for name in progress(rounded, label="matrix by matrix", unit="matrices"):
+        losses[name] = 1.0 - judge(rounded.keys() - {name}, tables=False)[1].cosine_mean
+    total, kept = sum(matrix.weight.numel() for matrix in matrices.values()), []
+    for name in sorted(rounded, key=lambda each: losses[each] / matrices[each].weight.numel(), reverse=True):
+        kept.append(name)
+        if sum(matrices[each].weight.numel() for each in kept) > MAX_KEPT * total:
+            break
+        made, found = judge(set(kept))
+        if found.within(NEAR_ENOUGH):
+            return made, tuple(kept), found
+    raise CheckpointError(
+        f"in 8 bits the answers change too much: {found}, where {NEAR_ENOUGH} is needed, even with {len(kept)} of "
+        f"{len(matrices)} matrices in float32; nothing was written"
+    )
+
+
+def _view(model: PackedModel, rounded: Mapping[str, nn.Module], *, tables: bool) -> PackedModel:
+    """The model with these matrices in their place, and its tables in 8 bits but for one that a head reads as well."""
+    places: dict[nn.Module, nn.Module] = {model.get_submodule(name): module for name, module in rounded.items()}
+    tied = isinstance(model, HeadModel) and model.reads == "words"
+    for module in model.modules() if tables else ():
+        if isinstance(module, Embeddings):
+            for name, table in module.named_children():
+                if isinstance(table, nn.Embedding) and not (tied and name == "word_embeddings"):
+                    places[table] = byte_embedding(table.weight)
+    return module_view(model, places.get)
+
+
+def _write_beside(folder: Path, given: Exportable, result: Quantized) -> None:
+    given.tokenizer.save_pretrained(folder)
+    write_decision(folder, given.decision)
+    for name, content in given.beside.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_json(folder / name, content)
+    lines = [f"# {result.model} in {result.bits} bits", "", *(f"- {line}" for line in result.facts()), ""]
+    lines.append(f"Read by bertkit {__version__} and later: `bertkit.pipeline(model=folder)`. Figures: `{FACTS}`.")
+    (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
