@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def dev_scores(path: Path, data: Path, quantized: PackedModel) -> DevScores:
     return DevScores(run.task.main_metric, original, changed, low, high)
 
 
-def _scored(run: Run, examples: object, split: str) -> tuple[float, Sequence[float]]:
+def _scored(run: Run, examples: Sequence[Any], split: str) -> tuple[float, Sequence[float]]:
     """The main metric, and that of the rows drawn with replacement, in draws that are the same for every model."""
     workflow = run.workflow
     encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=True)

@@ -70,14 +70,12 @@ class Quantized:
 
     def facts(self) -> list[str]:
         """What it costs and what it brings, a line each."""
-        kept = (
-            f"in float32: {shorten(self.kept, limit=8)}" if self.kept else f"all {self.num_matrices} matrices in 8 bits"
-        )
+        names = shorten(self.kept, limit=8) if self.kept else "none"
         lines = [
             f"size: {self.num_bytes / 1e6:.1f} MB, {self.num_bytes / self.original_bytes:.0%} of the original",
             f"vectors: {self.closeness}",
             f"speed here: {self.speed}",
-            kept,
+            f"matrices in float32: {names} (of {self.num_matrices})",
         ]
         return lines if self.dev is None else [*lines, f"dev: {self.dev}"]
 
