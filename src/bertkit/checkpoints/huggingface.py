@@ -38,6 +38,7 @@ _POOLING_MODES: dict[str, Pooling] = {
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
+INT8_WEIGHTS = "model.int8.safetensors"
 #: Usual endings of files written by ``torch.save``.
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _PICKLE_INDEX = ".bin.index.json"
@@ -115,6 +116,8 @@ def _nothing_in(folder: Path) -> str:
     for name in names:
         if name in _PICKLES:
             return f"{folder} has no {WEIGHTS}; " + _pickle(folder / name)
+    if INT8_WEIGHTS in names:
+        return f"{folder} is a model in 8 bits, for use only: it cannot be trained or converted; take the original"
     others = [name for name in names if name.endswith(".safetensors")]
     if others:
         return f"{folder} has no {WEIGHTS}, but {shorten(others)}: give the path of the file itself"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import read_json
 
-WEIGHTS = "model.int8.safetensors"
-#: Besides :data:`WEIGHTS`, what makes a folder one of a model in 8 bits.
+#: Beside the weights, what makes a folder one of a model in 8 bits.
 FACTS = "quantization.json"
 #: Of the files' layout.
 VERSION = 1
@@ -42,7 +42,7 @@ class Quantization:
 
 def is_int8(folder: Path) -> bool:
     """Whether a folder holds a model in 8 bits, or what is left of one."""
-    return (folder / FACTS).exists() or (folder / WEIGHTS).exists()
+    return (folder / FACTS).exists() or (folder / INT8_WEIGHTS).exists()
 
 
 def read_quantization(folder: Path) -> Quantization:
@@ -51,7 +51,7 @@ def read_quantization(folder: Path) -> Quantization:
     Raises:
         CheckpointError: a missing or damaged file, or one of a later version.
     """
-    for name in (FACTS, WEIGHTS):
+    for name in (FACTS, INT8_WEIGHTS):
         if not (folder / name).exists():
             raise CheckpointError(f"{folder} has no {name}, so its model in 8 bits is incomplete; quantize it again")
     values = read_json(folder / FACTS, dict[str, Any])

@@ -63,6 +63,13 @@ def inspect(
         return 0
     if verify or against is not None:
         return _verify(model, against, common)
+    from bertkit.checkpoints.int8_folder import is_int8
+
+    if is_int8(folder):
+        from bertkit.checkpoints.inspect_int8 import inspect_int8
+
+        common.report(inspect_int8(folder))
+        return 0
     from bertkit.checkpoints.inspect import inspect as look_at_model
 
     common.report(look_at_model(model))

@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from bertkit.checkpoints.int8_folder import FACTS, WEIGHTS, Quantization, read_quantization
+from bertkit.checkpoints.huggingface import INT8_WEIGHTS
+from bertkit.checkpoints.int8_folder import FACTS, Quantization, read_quantization
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, InputError, shorten
@@ -35,7 +36,7 @@ def replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
 def save_int8(model: ConfiguredModel, folder: Path, facts: Quantization) -> None:
     """Write config, weights and ``quantization.json`` of a model in 8 bits; errors as :func:`write_folder`."""
     config = model.config.replace(architectures=[type(model).__name__])
-    write_folder(folder, config, {name: x.contiguous() for name, x in model.state_dict().items()}, WEIGHTS)
+    write_folder(folder, config, {name: x.contiguous() for name, x in model.state_dict().items()}, INT8_WEIGHTS)
     write_json(folder / FACTS, asdict(facts))
 
 
@@ -60,7 +61,7 @@ def load_int8(
             f"{folder} is a {facts.model_class} in 8 bits and cannot be loaded as {wanted}, whose head it lacks: "
             "fine-tune the original model, then quantize the result"
         )
-    state = _read(folder / WEIGHTS)
+    state = _read(folder / INT8_WEIGHTS)
     config = BertConfig.from_json_file(folder / CONFIG)
     with torch.device("meta"):
         if facts.model_class == "BertModel" and not any(name.startswith("pooler.") for name in state):
@@ -72,7 +73,9 @@ def load_int8(
     found = {name: x.shape for name, x in state.items()}
     if expected != found:
         differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        raise CheckpointError(f"{folder / WEIGHTS} does not fit config.json at {shorten(differing)}; quantize again")
+        raise CheckpointError(
+            f"{folder / INT8_WEIGHTS} does not fit config.json at {shorten(differing)}; quantize again"
+        )
     model.load_state_dict(state, assign=True)
     model.quantization = facts
     made = model.bert if wanted == "BertModel" != facts.model_class else model

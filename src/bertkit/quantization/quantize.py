@@ -12,7 +12,8 @@ from typing import Any
 from torch import nn
 
 from bertkit import __version__
-from bertkit.checkpoints.int8_folder import FACTS, VERSION, WEIGHTS, Quantization
+from bertkit.checkpoints.huggingface import INT8_WEIGHTS
+from bertkit.checkpoints.int8_folder import FACTS, VERSION, Quantization
 from bertkit.config.reading_settings import write_decision
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.engine.inference_engine import InferenceEngine
@@ -157,7 +158,7 @@ def quantize(
             closeness=judged,
             dev=scores,
             speed=speed,
-            num_bytes=(draft / WEIGHTS).stat().st_size,
+            num_bytes=(draft / INT8_WEIGHTS).stat().st_size,
             original_bytes=original,
         )
         _write_beside(draft, given, result)
