@@ -1,0 +1,84 @@
+"""Matrices in 8 bits as nodes of a graph: what :class:`~bertkit.model.kernels.byte_linear.ByteLinear` computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bertkit.engine.module_views import module_view
+from bertkit.export.onnx_weights import LinearLayer, LinearNodes
+from bertkit.model.kernels.byte_linear import SIGNED_STEPS, UNSIGNED_STEPS, ByteLinear
+from bertkit.model.kernels.linear import Linear
+from bertkit.model.padded import PackedModel
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, TensorProto
+
+#: In place of a row's scale that is 0, which nothing can be divided by.
+SMALLEST_STEP = 1e-30
+
+
+def float_stand_in(model: PackedModel) -> PackedModel:
+    """The model with float matrices of the same shapes, which the exporter can follow; their values do not matter."""
+
+    def replacement(module: nn.Module) -> nn.Module | None:
+        if not isinstance(module, ByteLinear):
+            return None
+        made = Linear(module.in_features, module.out_features)
+        with torch.no_grad():
+            made.weight.copy_(module.weight * module.scale[:, None] + 1e-3)  # distinct, so that none is shared
+            made.bias.copy_(module.bias + 1e-3)
+        return made
+
+    return module_view(model, replacement)
+
+
+def byte_nodes(model: PackedModel) -> LinearNodes:
+    """For the linear layers of the stand-in: the nodes that compute what those of ``model`` do."""
+    found = {name: module for name, module in model.named_modules() if isinstance(module, ByteLinear)}
+
+    def nodes_of(layer: LinearLayer) -> tuple[Sequence[NodeProto], Sequence[TensorProto]] | None:
+        module = found.get(layer.name)
+        return None if module is None else _nodes(layer, module)
+
+    return nodes_of
+
+
+def _nodes(layer: LinearLayer, module: ByteLinear) -> tuple[list[NodeProto], list[TensorProto]]:
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes: list[NodeProto] = []
+    arrays: list[TensorProto] = []
+
+    def array(name: str, values: NDArray[np.generic]) -> str:
+        arrays.append(numpy_helper.from_array(values, f"{layer.name}.{name}"))
+        return f"{layer.name}.{name}"
+
+    def node(kind: str, *inputs: str, result: str | None = None, **attributes: Any) -> str:
+        place = result or f"{layer.y}_{len(nodes)}_{kind}"
+        nodes.append(helper.make_node(kind, list(inputs), [place], **attributes))
+        return place
+
+    values = node("Mul", layer.x, array("smooth", module.smooth.numpy()))
+    if module.shift is None:
+        size, steps, kind = node("Abs", values), SIGNED_STEPS, TensorProto.INT8
+    else:
+        values = node("Relu", node("Add", values, array("shift", module.shift.numpy())))
+        size, steps, kind = values, UNSIGNED_STEPS, TensorProto.UINT8
+    last = array("last_axis", np.array([-1], np.int64))
+    step = node("Div", node("ReduceMax", size, last, keepdims=1), array("steps", np.array(steps, np.float32)))
+    step = node("Max", step, array("smallest", np.array(SMALLEST_STEP, np.float32)))
+    whole = node("Cast", node("Round", node("Div", values, step)), to=kind)
+    sums = node("MatMulInteger", whole, array("weight", np.ascontiguousarray(module.weight.numpy().T)))
+    products = node("Mul", node("Cast", sums, to=TensorProto.FLOAT), step)
+    scaled = node("Mul", products, array("scale", module.scale.numpy()))
+    if len(module.apart):
+        apart = node("Gather", layer.x, array("apart", module.apart.numpy()), axis=1)
+        scaled = node("Add", scaled, node("MatMul", apart, array("apart_weight", module.apart_weight.numpy())))
+    node("Add", scaled, array("bias", module.bias.numpy()), result=layer.y)
+    return nodes, arrays
