@@ -64,17 +64,21 @@ def _nodes(layer: LinearLayer, module: ByteLinear) -> tuple[list[NodeProto], lis
         nodes.append(helper.make_node(kind, list(inputs), [place], **attributes))
         return place
 
-    values = node("Mul", layer.x, array("smooth", module.smooth.numpy()))
+    values, zero = node("Mul", layer.x, array("smooth", module.smooth.numpy())), 0
     if module.shift is None:
-        size, steps, kind = node("Abs", values), SIGNED_STEPS, TensorProto.INT8
+        size, steps, zero = node("Abs", values), SIGNED_STEPS, 128
     else:
-        values = node("Relu", node("Add", values, array("shift", module.shift.numpy())))
-        size, steps, kind = values, UNSIGNED_STEPS, TensorProto.UINT8
+        values = size = node("Relu", node("Add", values, array("shift", module.shift.numpy())))
+        steps = UNSIGNED_STEPS
     last = array("last_axis", np.array([-1], np.int64))
     step = node("Div", node("ReduceMax", size, last, keepdims=1), array("steps", np.array(steps, np.float32)))
     step = node("Max", step, array("smallest", np.array(SMALLEST_STEP, np.float32)))
-    whole = node("Cast", node("Round", node("Div", values, step)), to=kind)
-    sums = node("MatMulInteger", whole, array("weight", np.ascontiguousarray(module.weight.numpy().T)))
+    whole = node("Round", node("Div", values, step))
+    if zero:  # the runtime is fast for bytes without a sign only
+        whole = node("Add", whole, array("zero", np.array(zero, np.float32)))
+    weight = array("weight", np.ascontiguousarray(module.weight.numpy().T))
+    places = [node("Cast", whole, to=TensorProto.UINT8), weight, array("zero_byte", np.array(zero, np.uint8))]
+    sums = node("MatMulInteger", *places)
     products = node("Mul", node("Cast", sums, to=TensorProto.FLOAT), step)
     scaled = node("Mul", products, array("scale", module.scale.numpy()))
     if len(module.apart):
