@@ -117,7 +117,7 @@ def pack_encoder(
     """The encoder's layers as the library computes them, with weights of this type.
 
     Of fewer bits they are read in less time, which is what a short text waits for. Products and sums are float32, but
-    for bfloat16. See ``docs/decisions/0130-the-encoder-in-c.md``.
+    for bfloat16. See ``docs/decisions/0131-the-encoder-in-c.md``.
     """
     assert config.hidden_act in ACTIVATIONS
     shape = Shape(

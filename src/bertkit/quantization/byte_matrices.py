@@ -95,8 +95,8 @@ def rounded_weights(weight_NK: Tensor, covariance_KK: Tensor, bits: int) -> tupl
     scale = weight_NK.abs().amax(dim=1).clamp_min(1e-12) / steps
     size = len(covariance_KK)
     damping = 0.01 * covariance_KK.diagonal().mean().clamp_min(1e-12)
-    inverse = torch.linalg.inv(covariance_KK + damping * torch.eye(size, dtype=covariance_KK.dtype))
-    upper = torch.linalg.cholesky(inverse, upper=True)
+    lower = torch.linalg.cholesky(covariance_KK + damping * torch.eye(size, dtype=covariance_KK.dtype))
+    upper = torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
     left, whole = weight_NK.clone(), torch.zeros_like(weight_NK)
     for start in range(0, size, BLOCK):
         block = slice(start, min(start + BLOCK, size))

@@ -1,0 +1,200 @@
+"""``quantize`` on a real model: the gate, the folder, and everything that reads it."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bertkit import BertForSequenceClassification, BertModel, pipeline
+from bertkit.checkpoints.inspect_int8 import inspect_int8
+from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
+from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError, InputError
+from bertkit.model.kernels.byte_linear import ByteEmbedding, ByteLinear
+from bertkit.quantization import quantize as module
+from bertkit.quantization.calibrate import MIN_TEXTS
+from bertkit.quantization.gate import DevScores, Speed
+from bertkit.quantization.quantize import Quantized, quantize
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def texts(shared: Path) -> list[str]:
+    with lzma.open(shared / "data" / "glue" / "SST-2" / "train.tsv.xz", "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    return sorted({line.split("\t")[0] for line in lines[1:4000] if len(line) > 60})[:400]
+
+
+@pytest.fixture(scope="module")
+def done(minilm: Path, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Quantized:
+    return quantize(minilm, tmp_path_factory.mktemp("int8") / "out", texts[:200], any_speed=True)
+
+
+@pytest.fixture(scope="module")
+def lower(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lower two layers of the model."""
+    whole = BertModel.from_pretrained(minilm)
+    model = BertModel(whole.config.replace(num_hidden_layers=2))
+    names = model.state_dict().keys()
+    model.load_state_dict({name: x for name, x in whole.state_dict().items() if name in names})
+    folder = tmp_path_factory.mktemp("lower") / "model"
+    shutil.copytree(minilm, folder, ignore=shutil.ignore_patterns("model.safetensors"))
+    model.save_pretrained(folder)
+    return folder
+
+
+def vectors(model: Any, texts: list[str], **options: Any) -> np.ndarray[Any, Any]:
+    return np.stack(pipeline("feature-extraction", model, pooling="mean", **options)(texts))
+
+
+def test_other_texts_keep_their_vectors(done: Quantized, minilm: Path, texts: list[str]) -> None:
+    found = closeness(vectors(done.folder, texts[200:]), vectors(minilm, texts[200:]))
+    assert found.cosine_mean >= NEAR_ENOUGH.cosine_mean
+    assert found.cosine_p1 >= NEAR_ENOUGH.cosine_p1
+    assert done.closeness.within(NEAR_ENOUGH)
+
+
+def test_it_is_a_quarter_of_the_size(done: Quantized, minilm: Path) -> None:
+    original = (minilm / "model.safetensors").stat().st_size
+    assert done.num_bytes < 0.29 * original
+
+
+def test_torch_computes_the_same_without_the_library(done: Quantized, texts: list[str]) -> None:
+    model = BertModel.from_pretrained(done.folder)
+    tokens = pipeline("feature-extraction", done.folder, pooling="mean").tokenizer(texts[0], return_tensors="pt")
+    with torch.inference_mode():
+        plain = model(**tokens).last_hidden_state[0].mean(dim=0).numpy()
+    assert closeness(plain[None], vectors(done.folder, texts[:1])).cosine_mean > 0.9995
+
+
+def test_the_folder_goes_both_ways(done: Quantized, tmp_path: Path, texts: list[str]) -> None:
+    model = BertModel.from_pretrained(done.folder)
+    assert isinstance(model.encoder.layer[0].ffn_up, ByteLinear)
+    assert isinstance(model.embeddings.word_embeddings, ByteEmbedding)
+    model.save_pretrained(tmp_path / "again")
+    for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json"):
+        shutil.copy(done.folder / name, tmp_path / "again")
+    assert np.array_equal(vectors(tmp_path / "again", texts[:5]), vectors(done.folder, texts[:5]))
+
+
+def test_inspect_says_what_is_in_bytes(done: Quantized) -> None:
+    found = inspect_int8(done.folder)
+    assert len(found.matrices) == 24 - len(done.kept)
+    assert len(found.tables) == 3
+    assert "encoder.layer.0.attention.qkv" in found.render()
+
+
+def test_an_export_answers_as_the_model(done: Quantized, tmp_path: Path, texts: list[str]) -> None:
+    from bertkit.export.onnx_export import export_onnx, load_for_export
+
+    given = load_for_export(done.folder)
+    export_onnx(given.model, given.tokenizer, tmp_path / "onnx")
+    found = closeness(vectors(tmp_path / "onnx", texts[:50]), vectors(done.folder, texts[:50]))
+    assert found.cosine_mean > 0.999
+    assert (tmp_path / "onnx" / "model.onnx_data").stat().st_size < 1.1 * done.num_bytes
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda folder: BertModel.from_pretrained(folder).train(), InputError, "cannot be trained"),
+        (lambda folder: BertModel.from_pretrained(folder, new_head=True), InputError, "new_head"),
+        (lambda folder: BertModel.from_pretrained(folder, dtype=torch.bfloat16), InputError, "8 bits"),
+        (lambda folder: BertForSequenceClassification.from_pretrained(folder), InputError, "quantize the result"),
+        (lambda folder: pipeline("feature-extraction", folder, precision="bf16"), ConfigError, "in int8"),
+    ],
+)
+def test_what_cannot_be_done_with_it(
+    done: Quantized, call: Callable[[Path], object], error: type[BertkitError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call(done.folder)
+
+
+def damage_scale(folder: Path) -> None:
+    state = load_file(folder / "model.int8.safetensors")
+    state["encoder.layer.1.ffn_up.scale"][3] = float("nan")
+    save_file(state, folder / "model.int8.safetensors")
+
+
+def drop_tensor(folder: Path) -> None:
+    state = load_file(folder / "model.int8.safetensors")
+    del state["encoder.layer.1.ffn_up.smooth"]
+    save_file(state, folder / "model.int8.safetensors")
+
+
+def other_version(folder: Path) -> None:
+    facts = json.loads((folder / "quantization.json").read_text())
+    (folder / "quantization.json").write_text(json.dumps({**facts, "version": 2}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (damage_scale, "ffn_up.scale has values that are not finite"),
+        (drop_tensor, r"does not fit config.json at 'encoder.layer.1.ffn_up.smooth'"),
+        (other_version, "of version 2"),
+        (lambda folder: (folder / "quantization.json").unlink(), "has no quantization.json"),
+        (lambda folder: (folder / "model.int8.safetensors").write_bytes(b"x" * 100), "cannot be read"),
+    ],
+)
+def test_damaged_folders(done: Quantized, tmp_path: Path, harm: Callable[[Path], None], message: str) -> None:
+    shutil.copytree(done.folder, tmp_path / "copy")
+    harm(tmp_path / "copy")
+    with pytest.raises(CheckpointError, match=message):
+        BertModel.from_pretrained(tmp_path / "copy")
+
+
+def test_too_few_texts_and_another_language(lower: Path, tmp_path: Path, texts: list[str]) -> None:
+    with pytest.raises(DataError, match=f"has 99 different texts, and {MIN_TEXTS} are needed"):
+        quantize(lower, tmp_path / "out", [*texts[:99], *texts[:50]])
+    foreign = [f"{chr(0x10900 + n % 20)}{chr(0x10A00 + n // 20)} ∀{n}" for n in range(150)]
+    with pytest.raises(DataError, match=r"are \[UNK\]"):
+        quantize(lower, tmp_path / "out", foreign)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_pass_is_not_written(
+    lower: Path, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NEAR_ENOUGH", Closeness(0.999999, 0.999999, 1.0))
+    with pytest.raises(CheckpointError, match="matrices in float32; nothing was written"):
+        quantize(lower, tmp_path / "out", texts[:100])
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_faster_is_not_written(
+    lower: Path, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "compare_speed", lambda *given: Speed(1.0, 2.0, 1.0, 2.0))
+    with pytest.raises(CheckpointError, match=r"not faster on this machine: 0\.50 times"):
+        quantize(lower, tmp_path / "out", texts[:100])
+    assert not list(tmp_path.iterdir())
+
+
+def test_matrices_that_need_it_stay_in_float32(
+    lower: Path, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = quantize(lower, tmp_path / "without", texts[:120], any_speed=True).closeness
+    monkeypatch.setattr(module, "NEAR_ENOUGH", Closeness(1.0 - 0.9 * (1.0 - without.cosine_mean), 0.9, 0.0))
+    done = quantize(lower, tmp_path / "out", texts[:120], any_speed=True)
+    assert 0 < len(done.kept) < done.num_matrices / 2
+    model = BertModel.from_pretrained(done.folder)
+    for name in done.kept:
+        assert not isinstance(model.get_submodule(name), ByteLinear)
+    assert set(inspect_int8(done.folder).quantization.kept) == set(done.kept)
+
+
+def test_a_loss_counts_beyond_chance_only() -> None:
+    assert DevScores("accuracy", 0.90, 0.89, -0.03, 0.01).acceptable()
+    assert DevScores("accuracy", 0.90, 0.899, -0.002, -0.001).acceptable()
+    assert not DevScores("accuracy", 0.90, 0.89, -0.02, -0.001).acceptable()
