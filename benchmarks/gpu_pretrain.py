@@ -25,7 +25,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.data.examples.pairs import Rules
 from bertkit.model.models import BertForPreTraining
-from machine import about, block, publish
+from machine import about, about_device, block, publish
 from pretrain_peers import Examples, Job, Precision, compare, flops_a_step, matmul_peak
 
 #: Dense bf16 figures of the vendors' data sheets, in TFLOP/s, by a part of the device name.
@@ -93,12 +93,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--nominal-tflops", type=float, help="the vendor's dense figure, if not in the built-in table")
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     return parser.parse_args()
-
-
-def about_device(device: torch.device) -> dict[str, object]:
-    if device.type != "cuda":
-        return {"device": "cpu"}
-    return {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
 
 
 def nominal(device: torch.device) -> float | None:

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("bertkit", "torch", "transformers", "ctranslate2", "tokenizers", "numpy")
 
@@ -38,6 +41,15 @@ def cpu_name() -> str:
     from bertkit.system.processor import find_processor  # here, because an earlier bertkit may be the one measured
 
     return str(find_processor())
+
+
+def about_device(device: torch.device) -> dict[str, object]:
+    """The GPU and torch's version of CUDA; of a CPU, only that it is one."""
+    import torch
+
+    if device.type != "cuda":
+        return {"device": "cpu"}
+    return {"device": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
 
 
 def block(facts: dict[str, object]) -> list[str]:

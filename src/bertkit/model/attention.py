@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
-from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout, dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.kernels.varlen_attention import attend_packed
 
 #: ``(qkv, layout, dropout rate, rows) -> out``: query, key and value of each token, ``(T, 3, N, H)``, to ``(T, N, H)``,
 #: or to ``(R, N, H)`` for chosen rows. Dropout acts on the probabilities, not on the output (Devlin et al. 2019).
@@ -33,7 +33,7 @@ def attention_probabilities(q_sNH: Tensor, k_sNH: Tensor) -> Tensor:
 
 
 def attend_reference(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:
-    """One sequence at a time, as in the paper. Slow; the kernel in use is tested against it."""
+    """One sequence at a time, as in the paper. Slow; the kernels in use are tested against it."""
     out = []
     for start, end in layout.spans():
         q_sNH, k_sNH, v_sNH = qkv_T3NH[start:end].unbind(1)
@@ -46,7 +46,7 @@ def attend_reference(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRow
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value are one matrix product."""
 
-    def __init__(self, config: BertConfig, attend: Kernel = attend_bucketed) -> None:
+    def __init__(self, config: BertConfig, attend: Kernel = attend_packed) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
         self.qkv = Linear(config.hidden_size, 3 * config.hidden_size)

@@ -1,0 +1,286 @@
+"""The variable-length kernel of a GPU, without one.
+
+What it computes: a plain implementation of its contract takes its place, and the result must be that of the reference.
+How it is called: torch's own operator on tensors without values, which checks arguments, shapes and the gradient.
+When it is chosen: by a stand-in for the device, and through a whole model on a pretended GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import functional as F
+from torch.nn.attention import varlen
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertkit import BertConfig, BertModel
+from bertkit.batch import Layout
+from bertkit.engine.backend import Pack, Wanted
+from bertkit.engine.torch_backend import TorchBackend
+from bertkit.model.attention import SelfAttention, attend_reference
+from bertkit.model.kernels import varlen_attention
+from bertkit.model.kernels.bucketed_attention import (
+    _moved_buckets,
+    attend_bucketed,
+    buckets,
+)
+from bertkit.model.kernels.chosen_rows import ChosenRows
+from bertkit.model.kernels.varlen_attention import (
+    attend_packed,
+    attend_varlen,
+    cu_seqlens_on,
+    has_varlen,
+    varlen_fits,
+)
+
+RAGGED = (5, 1, 9, 9, 30, 2)
+OPERATOR = "torch_attn._varlen_attn.default"
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """What a pretended device left in the caches must not reach another test."""
+    yield
+    for cached in (has_varlen, cu_seqlens_on, _moved_buckets):
+        cached.cache_clear()
+
+
+def by_contract(query, key, value, *, cu_seq_q, cu_seq_k, max_q, max_k):
+    """What ``torch.nn.attention.varlen.varlen_attn`` promises, sequence by sequence; rejects what it rejects."""
+    for x, cu, longest in ((query, cu_seq_q, max_q), (key, cu_seq_k, max_k), (value, cu_seq_k, max_k)):
+        assert x.stride(-1) == 1
+        assert cu.dtype == torch.int32
+        assert cu.is_contiguous()
+        assert (cu[0], cu[-1]) == (0, len(x))
+        assert cu.diff().max() == longest
+    spans_q, spans_k = pairwise(cu_seq_q.tolist()), pairwise(cu_seq_k.tolist())
+    parts = []
+    for (start_q, end_q), (start_k, end_k) in zip(spans_q, spans_k, strict=True):
+        q, k, v = (x.transpose(0, 1) for x in (query[start_q:end_q], key[start_k:end_k], value[start_k:end_k]))
+        parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.fixture
+def standing_in(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """The CPU passes for a GPU with the kernel, :func:`by_contract` for the kernel; the type of each call to it."""
+    seen = []
+
+    def kernel(query, *args, **settings):
+        seen.append(query.dtype)
+        return by_contract(query, *args, **settings)
+
+    monkeypatch.setattr(varlen, "varlen_attn", kernel)
+    monkeypatch.setattr(varlen_attention, "has_varlen", lambda device: True)
+    return seen
+
+
+def chosen(layout: Layout, *rows: int) -> ChosenRows:
+    return ChosenRows.first_and(torch.tensor(rows, dtype=torch.int64), layout)
+
+
+# What it computes.
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=12), seed=st.integers(0, 2**16), data=st.data())
+def test_equals_the_reference_forward_and_backward(lengths, seed, data):
+    generator = torch.Generator().manual_seed(seed)
+    layout = Layout(tuple(lengths))
+    rows = data.draw(st.none() | st.lists(st.integers(0, layout.num_tokens - 1), max_size=9))
+    some = None if rows is None else chosen(layout, *rows)
+    qkv = torch.randn(layout.num_tokens, 3, 2, 8, generator=generator)
+    direction = torch.randn(layout.num_tokens if some is None else len(some.rows), 2, 8, generator=generator)
+    results = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(varlen, "varlen_attn", by_contract)
+        for attend in (attend_reference, attend_varlen):
+            leaf = qkv.clone().requires_grad_()
+            out = attend(leaf, layout, 0.0, some)
+            out.mul(direction).sum().backward()
+            results.append((out.detach(), leaf.grad))
+    assert_close(results[1], results[0], rtol=0, atol=2e-5)
+
+
+def test_other_boundaries_would_be_seen(standing_in):
+    """Control of the comparison above: two sequences made one."""
+    qkv = torch.randn(12, 3, 2, 8, generator=torch.Generator().manual_seed(0))
+    apart, joined = (attend_varlen(qkv, Layout(lengths), 0.0) for lengths in ((5, 7), (12,)))
+    assert (apart - joined).abs().max() > 1e-2
+
+
+def test_boundaries_are_copied_to_the_device_once():
+    """The device ``meta`` stands for a GPU. Training can save what an evaluation left."""
+    device = torch.device("meta")
+    with torch.inference_mode():
+        made = cu_seqlens_on(RAGGED, device)
+    assert cu_seqlens_on(RAGGED, device) is made
+    assert made.device == device
+    assert not made.is_inference()
+    assert cu_seqlens_on(RAGGED, torch.device("cpu")).tolist() == [0, 5, 6, 15, 24, 54, 56]
+
+
+# How it is called.
+
+
+class Called(TorchDispatchMode):
+    """The operators called inside the block, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rows", [None, (3, 20)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_torch_s_operator_takes_the_arguments_and_has_a_gradient(dtype, rows):
+    layout = Layout(RAGGED)
+    some = None if rows is None else chosen(layout, *rows)
+    if some is not None:
+        some = ChosenRows(some.rows.to("meta"), some.lengths)
+    qkv = torch.empty(layout.num_tokens, 3, 2, 8, dtype=dtype, device="meta", requires_grad=True)
+    with Called() as called:
+        out = attend_varlen(qkv, layout, 0.0, some)
+        out.sum().backward()
+    assert out.shape == (layout.num_tokens if some is None else sum(some.lengths), 2, 8)
+    assert out.dtype == dtype
+    assert qkv.grad is not None
+    assert called.names.count(OPERATOR) == 1
+    assert called.names.count("torch_attn._varlen_attn_backward.default") == 1
+
+
+# When it is chosen.
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "p", "fits"),
+    [
+        (torch.bfloat16, 64, 0.0, True),
+        (torch.float16, 32, 0.0, True),
+        (torch.float16, 256, 0.0, True),
+        (torch.float32, 64, 0.0, False),
+        (torch.bfloat16, 64, 0.1, False),
+        (torch.bfloat16, 26, 0.0, False),  # TinyBERT: 312 values in 12 heads
+        (torch.bfloat16, 60, 0.0, False),
+        (torch.bfloat16, 264, 0.0, False),
+    ],
+)
+def test_fits_type_width_and_dropout(standing_in, dtype, width, p, fits):
+    assert varlen_fits(torch.empty(4, 3, 2, width, dtype=dtype), p) is fits
+
+
+def test_never_on_a_cpu():
+    assert not has_varlen(torch.device("cpu"))
+    assert not varlen_fits(torch.empty(4, 3, 2, 64, dtype=torch.bfloat16), 0.0)
+
+
+A_GPU = {"cuda": "13.0", "flash": True, "capability": (9, 0)}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "there"),
+    [
+        (A_GPU, True),
+        (A_GPU | {"capability": (8, 0)}, True),
+        (A_GPU | {"capability": (7, 5)}, False),
+        (A_GPU | {"flash": False}, False),
+        (A_GPU | {"cuda": None}, False),  # an AMD GPU
+    ],
+)
+def test_which_devices_have_it(monkeypatch, gpu, there):
+    monkeypatch.setattr(torch.version, "cuda", gpu["cuda"])
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: gpu["flash"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: gpu["capability"])
+    assert has_varlen(torch.device("cuda", 0)) is there
+
+
+def test_a_model_of_any_config_gets_the_choice():
+    assert SelfAttention(BertConfig(hidden_size=16, num_attention_heads=2)).attend is attend_packed
+
+
+@pytest.mark.parametrize("rows", [None, (3, 20)])
+def test_where_it_does_not_fit_the_buckets_compute(standing_in, rows):
+    layout = Layout(RAGGED)
+    some = None if rows is None else chosen(layout, *rows)
+    qkv = torch.randn(layout.num_tokens, 3, 2, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(attend_packed(qkv, layout, 0.0, some), attend_bucketed(qkv, layout, 0.0, some))
+    half = qkv.bfloat16()
+    torch.manual_seed(2)
+    dropped = attend_packed(half, layout, 0.5, some)
+    torch.manual_seed(2)
+    assert torch.equal(dropped, attend_bucketed(half, layout, 0.5, some))
+    assert standing_in == []
+    close = attend_packed(half, layout, 0.0, some)
+    assert standing_in == [torch.bfloat16]
+    assert_close(close.float(), attend_reference(half.float(), layout, 0.0, some), rtol=0, atol=2e-2)
+
+
+def test_training_in_bf16_without_attention_dropout(standing_in):
+    """A whole encoder under autocasting: gradients as with the buckets, to the precision of bf16."""
+    config = BertConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    model, layout = BertModel(config).train(), Layout(RAGGED)
+    x = torch.randn(layout.num_tokens, 32)
+    direction = torch.randn(layout.num_tokens, 32)
+    gradients = []
+    for attend in (attend_bucketed, attend_packed):
+        for layer in model.encoder.layer:
+            layer.attention.attend = attend
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            out = model.encoder(x, layout)[0]
+        out.float().mul(direction).sum().backward()
+        gradients.append(torch.cat([w.grad.flatten() for w in model.encoder.parameters()]))
+    assert standing_in == [torch.bfloat16] * 2
+    assert F.cosine_similarity(*gradients, dim=0) > 0.999
+
+
+def on_a_pretended_gpu(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    """The model with parameters that have a GPU's device and no values."""
+    with mode:
+        for module in model.modules():
+            for name, weight in module._parameters.items():
+                there = torch.empty(weight.shape, dtype=weight.dtype, device="cuda")
+                module._parameters[name] = nn.Parameter(there, requires_grad=False)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("precision", "pooling", "calls"),
+    [("bf16", "mean", 2), ("bf16", "cls", 2), ("fp16", "mean", 2), ("fp32", "mean", 0)],
+)
+def test_the_engine_s_precision_decides_on_a_gpu(monkeypatch, precision, pooling, calls):
+    """A whole request on a pretended GPU: torch's rules of autocasting for CUDA, and operators without values.
+
+    To read a value is an error there, so this also shows that no layer waits for the device.
+    """
+    monkeypatch.setattr(varlen_attention, "has_varlen", lambda device: device.type == "cuda")
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *args: True)
+    monkeypatch.setattr(FakeTensor, "numpy", lambda x: np.zeros(x.shape, np.float32))
+    config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    backend = TorchBackend.of(on_a_pretended_gpu(BertModel(config), mode), precision=precision)
+    buckets(RAGGED)  # laid out on the CPU, from values
+    ids = np.arange(5, 5 + sum(RAGGED)) % 50
+    pack = Pack(ids, np.zeros_like(ids), RAGGED)
+    with Called() as called, mode:
+        found = backend.compute(pack, Wanted(("last_hidden_state",), pooling=pooling))
+    assert found["last_hidden_state"].shape == (len(RAGGED), 32)
+    assert called.names.count(OPERATOR) == calls
