@@ -51,6 +51,7 @@ def doctor(
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": find_processor().to_dict(),
+        "compiled_encoder": _compiled_encoder(),
         "packages": required,
         "extras": {extra: {name: _version(name) for name in names} for extra, names in declared.items()},
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
@@ -66,6 +67,14 @@ def doctor(
     if missing:
         sys.stderr.write(f"bertkit doctor: missing: {', '.join(missing)}. Run: pip install {' '.join(installed)}\n")
     return 5 if missing else 0
+
+
+def _compiled_encoder() -> str:
+    """What the compiled encoder is built for, or why there is none."""
+    from bertkit.engine.native.library import native_library, why_not
+
+    found = native_library()
+    return f"none: {why_not()}" if found is None else f"{found} ({found.path})"
 
 
 def _requirements(distribution: str) -> list[str] | None:
