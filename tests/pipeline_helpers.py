@@ -10,8 +10,11 @@ from typing import Any
 import torch
 
 from bertkit import BertConfig, BertModel
+from bertkit.engine.backend import Precision
 
 WORDS = "the a film is good bad and not very of to it in was [ ] great dull scene end start".split()
+#: Of scores and vectors, how far those of a pipeline may be from float32: weights are kept in 24 bits unless asked.
+TOLERANCES: dict[Precision, float] = {"fp32": 1e-5, "auto": 1e-4}
 PIECES = [*string.ascii_lowercase, *string.digits, *".,!?'-"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES, *(f"##{p}" for p in PIECES if p.isalnum())]
 VOCABULARY += [word for word in WORDS if word not in VOCABULARY]

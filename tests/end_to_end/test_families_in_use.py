@@ -17,6 +17,7 @@ from bertkit.tasks import csv_task
 from bertkit.tokenization import DistilBertTokenizer, ElectraTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from pipeline_helpers import TOLERANCES
 from tokenizer_families import FAMILIES as WITH_OWN_TOKENIZER
 from tokenizer_families import small
 
@@ -60,13 +61,14 @@ def write_csv(path: Path, seed: int) -> None:
 
 
 def test_words_and_fine_tuning(start: Path, tmp_path: Path) -> None:
-    fill = pipeline("fill-mask", model=start, device="cpu")
     theirs = transformers.pipeline("fill-mask", model=str(start), device="cpu")
-    masked = f"the {fill.tokenizer.mask_token} film"
-    for ours, other in zip(fill(masked, top_k=4), theirs(masked, top_k=4), strict=True):
-        assert ours["token"] == other["token"]
-        assert ours["score"] == pytest.approx(other["score"], abs=1e-5)
-        assert (ours["token_str"], ours["sequence"]) == (other["token_str"], other["sequence"])
+    for precision, tolerance in TOLERANCES.items():
+        fill = pipeline("fill-mask", model=start, device="cpu", precision=precision)
+        masked = f"the {fill.tokenizer.mask_token} film"
+        for ours, other in zip(fill(masked, top_k=4), theirs(masked, top_k=4), strict=True):
+            assert ours["token"] == other["token"]
+            assert ours["score"] == pytest.approx(other["score"], abs=tolerance)
+            assert (ours["token_str"], ours["sequence"]) == (other["token_str"], other["sequence"])
 
     for number, name in enumerate(("train", "dev")):
         write_csv(tmp_path / f"{name}.csv", number)

@@ -12,8 +12,9 @@ import torch
 import transformers
 
 from bertkit import BertForNextSentencePrediction, BertForSequenceClassification, pipeline
+from bertkit.engine.backend import Precision
 from bertkit.tasks import TASKS, load_split
-from pipeline_helpers import save_tiny
+from pipeline_helpers import TOLERANCES, save_tiny
 
 MASKED = [
     "Paris is the [MASK] of France.",
@@ -42,35 +43,37 @@ def splade(shared: Path) -> Path:
     return shared / "models" / "bert-tiny-splade-mlm"
 
 
-def test_fill_mask(splade: Path) -> None:
-    ours = pipeline("fill-mask", model=splade, device="cpu")
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_fill_mask(splade: Path, precision: Precision) -> None:
+    ours = pipeline("fill-mask", model=splade, device="cpu", precision=precision)
     theirs = transformers.pipeline("fill-mask", model=str(splade), device="cpu")
     for text in MASKED:
         for options in ({}, {"top_k": 11}, {"targets": ["city", "film", "door"]}, {"targets": "he", "top_k": 3}):
-            assert_same(ours(text, **options), theirs(text, **options))
-    assert_same(ours(MASKED), theirs(MASKED))
+            assert_same(ours(text, **options), theirs(text, **options), TOLERANCES[precision])
+    assert_same(ours(MASKED), theirs(MASKED), TOLERANCES[precision])
 
 
-def assert_same(ours: Any, theirs: Any) -> None:
-    """Equal structure, texts and tokens; scores to 1e-5."""
+def assert_same(ours: Any, theirs: Any, tolerance: float) -> None:
+    """Equal structure, texts and tokens; scores as near as that."""
     if isinstance(theirs, list):
         assert len(ours) == len(theirs)
         for mine, other in zip(ours, theirs, strict=True):
-            assert_same(mine, other)
+            assert_same(mine, other, tolerance)
         return
     assert set(ours) == set(theirs)
     for key, value in theirs.items():
         if key == "score":
-            assert ours[key] == pytest.approx(value, abs=1e-5)
+            assert ours[key] == pytest.approx(value, abs=tolerance)
         else:
             assert ours[key] == value, key
 
 
 def test_mean_pooling(minilm: Path, texts: list[str]) -> None:
-    ours = pipeline("feature-extraction", model=minilm, device="cpu")(texts, pooling="mean")
     theirs = mean_vectors(minilm, texts)
-    assert np.abs(np.stack(ours) - theirs).max() <= 1e-5
-    assert np.abs(np.stack(ours)[::-1] - theirs).max() > 1e-2  # the control: another order would be seen
+    for precision, tolerance in TOLERANCES.items():
+        ours = pipeline("feature-extraction", model=minilm, device="cpu", precision=precision)(texts, pooling="mean")
+        assert np.abs(np.stack(ours) - theirs).max() <= tolerance
+        assert np.abs(np.stack(ours)[::-1] - theirs).max() > 1e-2  # the control: another order would be seen
 
 
 def test_neighbours_are_invisible(minilm: Path, texts: list[str]) -> None:
@@ -92,28 +95,32 @@ def mean_vectors(folder: Path, texts: list[str]) -> np.ndarray:
         return np.stack([model(**item).last_hidden_state[0].mean(dim=0).numpy() for item in encoded])
 
 
+@pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(
     "settings", [{"num_labels": 3}, {"num_labels": 1}, {"num_labels": 1, "problem_type": "regression"}]
 )
-def test_text_classification(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_text_classification(tmp_path: Path, settings: dict[str, Any], precision: Precision) -> None:
     folder = save_tiny(tmp_path / "m", BertForSequenceClassification, **settings)
-    ours = pipeline("text-classification", model=folder, device="cpu")
+    ours = pipeline("text-classification", model=folder, device="cpu", precision=precision)
+    tolerance = TOLERANCES[precision]
     theirs = transformers.pipeline("text-classification", model=str(folder), device="cpu")
     texts = ["a good film", "the end was very dull!", ""]
     for options in ({}, {"top_k": None}, {"top_k": 2}, {"top_k": 1}, {"function_to_apply": "none"}):
-        assert_same(ours(texts, **options), theirs(texts, **options))
-        assert_same(ours(texts[0], **options), theirs(texts[0], **options))
+        assert_same(ours(texts, **options), theirs(texts, **options), tolerance)
+        assert_same(ours(texts[0], **options), theirs(texts[0], **options), tolerance)
     pair = {"text": "a good film", "text_pair": "the end"}
-    assert_same(ours(pair), theirs(pair))
-    assert_same(ours([pair, pair], top_k=None), theirs([pair, pair], top_k=None))
+    assert_same(ours(pair), theirs(pair), tolerance)
+    assert_same(ours([pair, pair], top_k=None), theirs([pair, pair], top_k=None), tolerance)
 
 
-def test_next_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_next_sentence(tmp_path: Path, precision: Precision) -> None:
     folder = save_tiny(tmp_path / "m", BertForNextSentencePrediction)
-    ours = pipeline("next-sentence", model=folder, device="cpu")
+    ours = pipeline("next-sentence", model=folder, device="cpu", precision=precision)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = transformers.BertForNextSentencePrediction.from_pretrained(folder).eval()
     for first, second in (("a good film", "the end"), ("", "it was dull"), ("dull " * 20, "the film")):
         with torch.inference_mode():
             logits = theirs(**tokenizer(first, second, return_tensors="pt")).logits
-        assert ours(first, second)["is_next"] == pytest.approx(float(logits.softmax(-1)[0, 0]), abs=1e-5)
+        expected = pytest.approx(float(logits.softmax(-1)[0, 0]), abs=TOLERANCES[precision])
+        assert ours(first, second)["is_next"] == expected

@@ -69,7 +69,7 @@ def test_outputs_are_those_of_the_model(tmp_path: Path) -> None:
 
 def test_options_are_checked(folder: Path) -> None:
     model = BertModel.from_pretrained(folder)
-    with pytest.raises(ConfigError, match="precision must be one of auto, fp32, bf16, int8, got 'half'"):
+    with pytest.raises(ConfigError, match="precision must be one of auto, fp32, fp16, bf16, int8, got 'half'"):
         InferenceEngine.of(model, precision="half")  # type: ignore[arg-type]
     for threads in (0, -1, 1.5, True):
         with pytest.raises(ConfigError, match="threads must be a whole number from 1"):

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from bertkit import BertForMultipleChoice
+from bertkit import BertForMultipleChoice, pipeline
+from bertkit.engine.backend import Precision
 from bertkit.errors import InputError
 from bertkit.inference.multiple_choice import MultipleChoicePipeline
 from bertkit.metrics.probabilities import softmax
 from bertkit.tokenization import BertTokenizer
-from pipeline_helpers import save_tiny
+from pipeline_helpers import TOLERANCES, save_tiny
 
 QUESTIONS: list[dict[str, Any]] = [
     {"context": "the film was good", "choices": ["it is a great end", "dull", "not a film"]},
@@ -34,14 +35,17 @@ def pipe(folder: Path) -> MultipleChoicePipeline:
     return MultipleChoicePipeline(model, BertTokenizer.from_pretrained(folder))
 
 
-def test_probabilities_are_those_of_the_padded_model(pipe: MultipleChoicePipeline) -> None:
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("auto", TOLERANCES["auto"])])
+def test_probabilities_are_those_of_the_padded_model(folder: Path, precision: Precision, tolerance: float) -> None:
+    model = BertForMultipleChoice.from_pretrained(folder)
+    pipe = pipeline("multiple-choice", model=folder, device="cpu", precision=precision)
     answers = pipe(QUESTIONS)
     for question, answer in zip(QUESTIONS, answers, strict=True):
         choices = [f"{question.get('start', '')} {choice}".strip() for choice in question["choices"]]
         ids = pipe.tokenizer([question["context"]] * len(choices), choices, padding=True, return_tensors="pt")
         with torch.inference_mode():
-            logits = pipe.model(**{name: value[None] for name, value in ids.items()}).logits.numpy()
-        assert answer["scores"] == pytest.approx(softmax(logits)[0].tolist(), abs=1e-6)
+            logits = model(**{name: value[None] for name, value in ids.items()}).logits.numpy()
+        assert answer["scores"] == pytest.approx(softmax(logits)[0].tolist(), abs=tolerance)
         assert answer["index"] == int(logits.argmax())
         assert answer["choice"] == question["choices"][answer["index"]]
         assert answer["score"] == max(answer["scores"])

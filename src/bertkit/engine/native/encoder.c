@@ -256,8 +256,11 @@ static void compute(void *job, Team *team, int member) {
     Rows x = {w->x, stride_of(e->width), w->x_converted, w->x_scales};
     int first, last, several = team->size > 1;
     share(c->tokens, member, team->size, &first, &last);
-    for (int r = first; r < last; r++)
-        memcpy(w->x + (long)r * x.stride, c->x + (long)r * e->width, e->width * sizeof(float));
+    for (int r = first; r < last; r++) {
+        float *row = w->x + (long)r * x.stride;
+        memcpy(row, c->x + (long)r * e->width, e->width * sizeof(float));
+        memset(row + e->width, 0, (x.stride - e->width) * sizeof(float)); /* NaN, if the last call had one in this row */
+    }
     if (p->by_columns) first = 0, last = c->tokens, meet(team);
     prepare_rows(p, NULL, &e->layers[e->order[0]].qkv, &x, first, last);
     project(p, 0, &x, first, last, w->qkv[0]);
@@ -359,6 +362,7 @@ static void start_matrix(Matrix *m, int kind, int outputs, int inputs, const flo
 /* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. */
 static void store_three_bytes(uint8_t *p, uint32_t bits) {
     if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7f + (bits >> 8 & 1);
+    else if (bits & 0x7fffffu) bits |= 0x400000u; /* a NaN whose bits are all lower ones */
     for (int i = 0; i < 3; i++) p[i] = (uint8_t)(bits >> 8 * (i + 1));
 }
 

@@ -187,7 +187,7 @@ INLINE vec activated(vec x, const int activation) {
         vec inner = splat(0.79788456f) * fma_(splat(0.044715f) * x * x, x, x);
         return splat(0.5f) * x * (splat(1.0f) + tanh_(inner));
     }
-    case RELU: return max_(x, splat(0.0f));
+    case RELU: return max_(splat(0.0f), x); /* in this order a NaN stays one */
     default: return x;
     }
 }
@@ -247,8 +247,8 @@ static float row_to_bytes(const Matrix *m, const float *x, uint8_t *bytes) {
     vec most = splat(0.0f), poison = splat(0.0f);
     for (int c = 0; c < width; c += LANES) {
         vec value = load(x + c) * load(m->smooth + c);
-        if (m->shift) most = max_(most, value + load(m->shift + c));
-        else most = max_(most, abs_(value));
+        if (m->shift) value = value + load(m->shift + c);
+        most = max_(most, m->shift ? value : abs_(value));
         poison = fma_(value, splat(0.0f), poison); /* NaN if one is, and then the row's scale is as well */
     }
     float largest = max_of(most) + sum_of(poison), steps = m->shift ? 255.0f : 127.0f;

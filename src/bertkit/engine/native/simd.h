@@ -185,8 +185,9 @@ static inline vec load_half(const uint16_t *p) {
     halves bits;
     memcpy(&bits, p, sizeof bits);
     ivec wide = __builtin_convertvector(bits, ivec);
+    ivec size = wide & 0x7fff, infinite = (size >= 0x7c00) & 0x7f800000; /* NaN as well */
     /* The exponents' biases differ by 112; subnormal numbers come out right as well. */
-    return (vec)((ivec)((vec)((wide & 0x7fff) << 13) * splat(0x1p112f)) | ((wide & 0x8000) << 16));
+    return (vec)((ivec)((vec)(size << 13) * splat(0x1p112f)) | infinite | ((wide & 0x8000) << 16));
 }
 static inline vec load_three_bytes(const uint8_t *p) {
     bytes16 x;

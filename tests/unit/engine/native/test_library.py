@@ -1,0 +1,215 @@
+"""The library where it cannot be had, and why; where it is kept; who may have written it; two who build it at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertkit import BertModel, pipeline
+from bertkit.engine.native import library
+from bertkit.engine.native.library import FUNCTIONS, NativeLibrary, UnavailableError, library_file, load
+from bertkit.engine.native.native_encoder import NativeEncoder
+from native_helpers import encode, native_layers, random_rows, random_weights, shape_of
+from pipeline_helpers import save_tiny
+
+
+@pytest.fixture(autouse=True)
+def asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, and an answer that is found anew, before the test and after it; the cache's folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(library.SWITCH, raising=False)
+    library._attempt.cache_clear()
+    yield tmp_path / "cache" / "bertkit" / "native"
+    library._attempt.cache_clear()
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        library.importlib.util, "find_spec", lambda name: None if name == "ziglang" else find_spec(name)
+    )
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+
+
+def compiler_that(folder: Path, *lines: str) -> str:
+    """A program in the place of a compiler."""
+    path = folder / "compiler"
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def in_library(path: Path) -> bool:
+    pipe = pipeline("feature-extraction", model=path, device="cpu")
+    return pipe.engine.backend.weight_type is not None
+
+
+def test_without_a_compiler_torch_computes(no_compiler: None, tmp_path: Path, asked_anew: Path) -> None:
+    folder = save_tiny(tmp_path / "tiny")
+    reason = library.why_not()
+    assert reason is not None
+    assert "no C compiler was found; install gcc or clang" in reason
+    assert library.native_library() is None
+    assert not in_library(folder)
+    found = pipeline("feature-extraction", model=folder, device="cpu")(["a film", "the end was bad"], pooling="mean")
+    model = BertModel.from_pretrained(folder)
+    same = pipeline(model=model, tokenizer=folder, precision="fp32", device="cpu")
+    np.testing.assert_allclose(found, same(["a film", "the end was bad"], pooling="mean"), atol=1e-6)
+    assert not [*asked_anew.iterdir()]
+
+
+def test_a_compiler_that_fails_says_why(
+    no_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path
+) -> None:
+    broken = compiler_that(tmp_path, "echo in a file: >&2", "echo 'x.h:3: error: no such thing' >&2", "exit 1")
+    monkeypatch.setenv("CC", f"{broken} -Wall")
+    assert library.why_not() == f"it could not be compiled; {broken} -Wall: x.h:3: error: no such thing"
+    library._attempt.cache_clear()
+    monkeypatch.setenv("CC", compiler_that(tmp_path, "exit 3"))
+    assert (library.why_not() or "").endswith("exit code 3")
+    library._attempt.cache_clear()
+    monkeypatch.setenv("CC", str(tmp_path / "missing"))
+    assert "No such file" in (library.why_not() or "")
+    assert not [*asked_anew.iterdir()], "nothing half-built stays"
+
+
+def test_a_compiler_that_hangs_is_given_up(no_compiler: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(library, "SECONDS_TO_COMPILE", 0.05)
+    monkeypatch.setenv("CC", compiler_that(tmp_path, "exec /bin/sleep 30"))
+    assert "timed out" in (library.why_not() or "")
+
+
+def test_the_next_compiler_is_tried(compiler: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", compiler_that(tmp_path, "exit 1"))
+    monkeypatch.setattr(library, "compile_library", fast := FastCompiler(fails=1))
+    assert library_file(tmp_path / "made").exists()
+    assert fast.calls == 2
+
+
+class FastCompiler:
+    """In place of the compilation: a file, after so many failures."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.calls, self.fails = 0, fails
+
+    def __call__(self, compiler: Any, target: Path, flags: Any = ()) -> str | None:
+        self.calls += 1
+        if self.calls <= self.fails:
+            return "failed"
+        target.write_bytes(b"")
+        return None
+
+
+def test_it_is_built_once_for_a_processor(
+    compiler: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(library, "compile_library", fast := FastCompiler())
+    first = library_file(tmp_path / "made")
+    assert library_file(tmp_path / "made") == first
+    assert fast.calls == 1
+    monkeypatch.setattr(library, "_processor", lambda: "another one")
+    assert library_file(tmp_path / "made") != first
+    assert fast.calls == 2
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path) -> None:
+    monkeypatch.setenv(library.SWITCH, "0")
+    assert library.why_not() == "BERTKIT_NATIVE=0 switches it off"
+    assert not in_library(save_tiny(tmp_path / "tiny"))
+    assert not asked_anew.exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(UnavailableError, match=r"others may write to .*open, and what is loaded .* set XDG_CACHE_HOME"):
+        library_file(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(UnavailableError, match="others may write to"):
+        library_file(folder)
+
+
+def test_a_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "Not a directory" in (library.why_not() or "")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library", b"\x7fELF" + bytes(60)])
+def test_a_damaged_file_says_what_to_delete(
+    compiler: tuple[str, ...], content: bytes, monkeypatch: pytest.MonkeyPatch, asked_anew: Path
+) -> None:
+    monkeypatch.setattr(library, "compile_library", FastCompiler())
+    file = library_file(asked_anew)
+    file.write_bytes(content)
+    reason = library.why_not()
+    assert reason is not None
+    assert reason.startswith(f"{file} cannot be loaded: ")
+    assert reason.endswith("delete it to have it built again")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [(2, "belongs to another version"), (None, "cannot be loaded: .*bertkit_")]
+)
+def test_a_library_of_other_sources(compiler: tuple[str, ...], tmp_path: Path, version: int | None, said: str) -> None:
+    """Found under the right name, as after a hash that no longer says all."""
+    names = [] if version is None else FUNCTIONS
+    (tmp_path / "other.c").write_text("\n".join(f"int {name}(void) {{ return {version}; }}" for name in names) + "\n")
+    command = [*compiler, "-shared", "-fPIC", "-o", str(tmp_path / "other.so"), str(tmp_path / "other.c")]
+    subprocess.run(command, check=True)
+    with pytest.raises(UnavailableError, match=rf"other.so {said}.*delete it to have it built again"):
+        load(tmp_path / "other.so")
+
+
+def test_what_it_says_of_itself(tmp_path: Path) -> None:
+    functions: Any = None
+    assert str(NativeLibrary(tmp_path, functions, 16, True, True)) == "512-bit vectors, bf16 and int8 products"
+    assert str(NativeLibrary(tmp_path, functions, 8, True, False)) == "256-bit vectors, int8 products"
+    assert str(NativeLibrary(tmp_path, functions, 4, False, False)) == "128-bit vectors"
+
+
+BUILD = """
+from bertkit.engine.native.library import native_library, why_not
+found = native_library()
+print(why_not() if found is None else found.path)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_build_it_at_once(compiler: tuple[str, ...], asked_anew: Path) -> None:
+    both = [subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=200)[0].strip() for process in both]
+    assert said[0] == said[1]
+    assert Path(said[0]).parent == asked_anew
+    assert [path.name for path in asked_anew.iterdir()] == [Path(said[0]).name], "no draft stays"
+    assert load(Path(said[0])).lanes >= 4
+
+
+@pytest.mark.campaign
+def test_zig_compiles_it(tmp_path: Path) -> None:
+    """The compiler that pip can install."""
+    pytest.importorskip("ziglang")
+    assert library.compile_library((sys.executable, "-m", "ziglang", "cc"), tmp_path / "zig.so") is None
+    shape = shape_of(26, 2, 40)
+    weights = random_weights(shape)
+    x, starts = random_rows(26, 40, 3, 17)
+    found = NativeEncoder(load(tmp_path / "zig.so"), shape, native_layers(shape, weights))(x, starts, threads=2)
+    assert np.abs(found - encode(shape, weights, x, starts)).max() < 1e-5
