@@ -77,8 +77,9 @@ def pipeline(
         **options: defaults for the keywords of the pipeline's calls, for example ``top_k=3``, ``truncation=True``,
             ``max_length=128``, ``aggregation_strategy="first"`` or ``pooling="mean"``.
 
-    A model loaded here for the CPU is prepacked: faster, at the cost of a second copy of its matrices in memory. Call
-    ``model.prepack()`` yourself for the same with a model object.
+    On a CPU the encoder is computed by a library in C that is compiled when it is first needed, if there is a compiler;
+    otherwise by torch, with a second copy of its matrices. ``pipe.model`` is the model object; of one that was loaded
+    here the weights are loaded again for it.
 
     Returns:
         The task's pipeline; see its ``__call__`` for inputs, options and results.
