@@ -29,6 +29,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.model.models import BertForPreTraining
 from bertkit.optim import adamw, parameter_groups
+from bertkit.system.memory import freed_memory_kept
 from bertkit.training.trainer.batch_plan import Prefetched
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import LoopOptions
@@ -114,7 +115,10 @@ class Bertkit:
         turn, clock = Turn(), Clock(self.job.device)
         # With a GPU a thread prepares the next batches; on a CPU all cores are busy with the model.
         num_workers = 1 if self.job.device.type == "cuda" else 0
-        with Prefetched(self.job.data, num_workers=num_workers, end=steps.stop) as self.trainer.plan:
+        with (
+            freed_memory_kept(enabled=self.job.device.type == "cpu"),  # as in Trainer.run
+            Prefetched(self.job.data, num_workers=num_workers, end=steps.stop) as self.trainer.plan,
+        ):
             for number, step in enumerate(steps):
                 if number == WARM:
                     clock.start()

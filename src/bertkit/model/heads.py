@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
@@ -12,6 +11,7 @@ from bertkit.errors import ConfigError
 from bertkit.model.encoder import ACTIVATIONS
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.kernels.products import linear
 
 
 class Pooler(nn.Module):
@@ -64,7 +64,7 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, x_RD: Tensor, word_embeddings_VE: Tensor) -> Tensor:
         """``(R, D)`` to logits ``(R, V)``. R rows are chosen by the caller: in training only the masked ones."""
-        return F.linear(self.transform(x_RD), word_embeddings_VE, self.bias)
+        return linear(self.transform(x_RD), word_embeddings_VE, self.bias)
 
 
 class PreTrainingHeads(nn.Module):

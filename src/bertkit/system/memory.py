@@ -1,10 +1,13 @@
-"""Turn failed allocations into a clear error. Imports no torch."""
+"""Memory of this process: kept for reuse while a loop runs, and a clear error when it runs out. Imports no torch."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from bertkit.errors import BertkitError, ResourceError
 
@@ -37,3 +40,37 @@ def memory_guard(advice: str) -> Iterator[None]:
             raise
         reason = f" ({text.splitlines()[0][:200]})" if text else ""
         raise ResourceError(f"out of memory{reason}. {advice}") from error
+
+
+#: Options of glibc's ``mallopt``: free memory at the end of the heap, and a request, from which on memory goes back to
+#: the system and comes from it. Without an option both rise with what a program frees, to the values in ``_USUAL``.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_USUAL = {_TRIM_THRESHOLD: 64 << 20, _MMAP_THRESHOLD: 32 << 20}
+_KEEP = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_THRESHOLD: 2**30}
+
+
+@contextmanager
+def freed_memory_kept(*, enabled: bool = True) -> Iterator[None]:
+    """Inside the block, freed memory serves later requests; at its end it goes back to the system.
+
+    Without this, glibc asks the system for each large array, which then fills it with zeros page by page: a sixth of a
+    training step in bf16. For the whole process; under other C libraries nothing changes. See
+    ``docs/decisions/0150-training-on-a-cpu.md``.
+    """
+    glibc = _glibc() if enabled else None
+    if glibc is None:
+        yield
+        return
+    for option, value in _KEEP.items():
+        glibc.mallopt(option, value)
+    try:
+        yield
+    finally:
+        for option, value in _USUAL.items():
+            glibc.mallopt(option, value)
+        glibc.malloc_trim(0)
+
+
+@cache
+def _glibc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None

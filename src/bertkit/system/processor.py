@@ -40,12 +40,19 @@ class Processor:
 
     name: as the system calls it. cores: that this process may use. instruction_sets: see :data:`INSTRUCTION_SETS`;
     empty where the system does not tell. memory: bytes of the machine; None where the system does not tell.
+    vendor: such as ``GenuineIntel``, as x86 processors under Linux name it; empty elsewhere.
     """
 
     name: str
     cores: int
     instruction_sets: tuple[str, ...]
     memory: int | None
+    vendor: str = ""
+
+    @property
+    def is_wide_without_mkl(self) -> bool:
+        """Whether it has AVX-512, but MKL does not use it, because Intel did not make the processor."""
+        return "AVX-512" in self.instruction_sets and self.vendor not in ("", "GenuineIntel")
 
     @property
     def has_bf16(self) -> bool:
@@ -71,23 +78,30 @@ class Processor:
 def find_processor() -> Processor:
     """The processor of this machine."""
     info = Path("/proc/cpuinfo")
+    vendor = ""
     if info.exists():
-        name, flags = read_cpuinfo(info.read_text(encoding="utf-8", errors="replace"))
+        text = info.read_text(encoding="utf-8", errors="replace")
+        (name, flags), vendor = read_cpuinfo(text), _cpuinfo_facts(text).get("vendor_id", "")
     elif sys.platform == "darwin":
         name, flags = _sysctl("machdep.cpu.brand_string"), _mac_flags()
     else:
         name, flags = "", set()
     sets = tuple(shown for flag, shown in INSTRUCTION_SETS.items() if flag in flags)
-    return Processor(name or platform.processor() or platform.machine(), _usable_cores(), sets, _memory())
+    return Processor(name or platform.processor() or platform.machine(), _usable_cores(), sets, _memory(), vendor)
 
 
 def read_cpuinfo(text: str) -> tuple[str, set[str]]:
     """Name and flags of the first processor in Linux's ``/proc/cpuinfo``; the name is empty on most ARM machines."""
+    facts = _cpuinfo_facts(text)
+    return facts.get("model name", ""), set((facts.get("flags") or facts.get("Features") or "").split())
+
+
+def _cpuinfo_facts(text: str) -> dict[str, str]:
     facts: dict[str, str] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
         facts.setdefault(key.strip(), value.strip())
-    return facts.get("model name", ""), set((facts.get("flags") or facts.get("Features") or "").split())
+    return facts
 
 
 def _mac_flags() -> set[str]:

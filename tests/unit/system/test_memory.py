@@ -1,7 +1,10 @@
-"""Failed allocations are a resource error, everything else stays what it is."""
+"""Failed allocations are a resource error, everything else stays what it is; what is freed in a loop is used again."""
 
 from __future__ import annotations
 
+import os
+import platform
+import resource
 import subprocess
 import sys
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 
 from bertkit.errors import InputError, ResourceError
+from bertkit.system import memory
 from bertkit.system.memory import memory_guard
 
 
@@ -37,3 +41,47 @@ with memory_guard("Use less."):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ResourceError: out of memory" in done.stderr
+
+
+#: Ten arrays of 48 MiB, one after the other; minor page faults of the last nine, with and without the block.
+COUNT_FAULTS = """
+import resource, sys
+import numpy as np
+from contextlib import nullcontext
+from bertkit.system.memory import freed_memory_kept
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+with freed_memory_kept() if sys.argv[1] == "kept" else nullcontext():
+    for number in range(10):
+        if number == 1:
+            before = faults()
+        np.ones(6 << 20)
+    within = faults() - before
+before = faults()
+np.ones(6 << 20)
+print(within, faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc only")
+def test_freed_memory_is_kept_inside_the_block_only() -> None:
+    found = {}
+    for case in ("kept", "plain"):
+        # One page each and no huge ones, so that faults count memory.
+        done = subprocess.run(
+            [sys.executable, "-c", COUNT_FAULTS, case], env={**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        found[case] = [int(count) for count in done.stdout.split()]
+    pages = (48 << 20) // resource.getpagesize()
+    assert found["kept"][0] < pages / 10  # without a new page for every array
+    assert found["plain"][0] > 8 * pages  # control
+    assert found["kept"][1] > pages / 2  # handed back at the end
+
+
+def test_another_c_library_is_left_alone(monkeypatch) -> None:
+    monkeypatch.setattr(memory, "_glibc", lambda: None)
+    with memory.freed_memory_kept():
+        assert len(bytes(1 << 20)) == 1 << 20

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bertkit.model.kernels.products import linear
+
 
 class Linear(nn.Linear):
     """``x @ weight.T + bias``, and optionally GELU (erf form) in the same pass.
@@ -51,7 +53,7 @@ class Linear(nn.Linear):
                 self.prepack()
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, activation, [], "none")
             return product
-        out = F.linear(x, self.weight, self.bias)
+        out = linear(x, self.weight, self.bias)
         return F.gelu(out) if activation == "gelu" else out
 
     def train(self, mode: bool = True) -> Linear:

@@ -22,6 +22,7 @@ from bertkit.optim import Schedule, set_learning_rate
 from bertkit.system.console import Progress, clock, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import as_stored
+from bertkit.system.memory import freed_memory_kept
 from bertkit.training.trainer.batch_plan import Plan
 from bertkit.training.trainer.compiling import check_compiling, compiled
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
@@ -119,6 +120,7 @@ class Trainer(Generic[BatchT]):
             self._progress() as shown,
             parallel.explained(),
             compiled(self.model, enabled=options.compile),
+            freed_memory_kept(enabled=self.device.type == "cpu"),
         ):
             try:
                 while True:
