@@ -144,7 +144,19 @@ def quantize(
             "dev": None if scores is None else asdict(scores),
         },
     )
-    original = sum(p.numel() * p.element_size() for p in given.model.parameters())
+    return _write(target, given, found, facts, judged, scores, speed)
+
+
+def _write(
+    target: Path,
+    given: Exportable,
+    found: PackedModel,
+    facts: Quantization,
+    judged: Closeness,
+    scores: DevScores | None,
+    speed: Speed,
+) -> Quantized:
+    """The folder, whole or not at all."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     make_folder(target.parent)
     try:
@@ -152,14 +164,14 @@ def quantize(
         result = Quantized(
             folder=target,
             model=facts.model_class,
-            bits=scheme.bits,
-            kept=tuple(kept),
-            num_matrices=len(seen),
+            bits=facts.bits,
+            kept=tuple(facts.kept),
+            num_matrices=len(matrices_of(given.model)),
             closeness=judged,
             dev=scores,
             speed=speed,
             num_bytes=(draft / INT8_WEIGHTS).stat().st_size,
-            original_bytes=original,
+            original_bytes=sum(p.numel() * p.element_size() for p in given.model.parameters()),
         )
         _write_beside(draft, given, result)
         if target.exists():

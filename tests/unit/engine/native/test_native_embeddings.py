@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from bertkit import BertConfig, BertModel
 from bertkit.batch import Batch, Layout
 from bertkit.engine.fused_modules import FusedEmbeddings
 from bertkit.engine.native.library import NativeLibrary
-from bertkit.engine.native.native_encoder import NativeEmbeddings
+from bertkit.engine.native.native_encoder import ByteTable, NativeEmbeddings
 from bertkit.errors import InputError
 from native_helpers import Array, normalized
 
@@ -55,28 +53,16 @@ def test_tables_in_8_bits(any_library: NativeLibrary, width: int) -> None:
     chance, norm = np.random.default_rng(0), norm_of(width)
     words = chance.integers(-127, 128, (SIZES[0], width)).astype(np.int8)
     units = chance.uniform(0.001, 0.02, SIZES[0]).astype(np.float32)
+    columns = chance.uniform(0.1, 10.0, width).astype(np.float32)
     positions = tables(width)[1]
+    embed = NativeEmbeddings(any_library, [ByteTable(words, units, columns), positions], norm, 1e-6)
     ids = ids_of(90)[:2]
-    found = np.empty((90, width), np.float32)
-
-    def addresses(*arrays: Array | None) -> ctypes.Array[ctypes.c_void_p]:
-        return (ctypes.c_void_p * len(arrays))(*[None if array is None else array.ctypes.data for array in arrays])
-
-    def embed() -> int:
-        return int(
-            any_library.functions.bertkit_embed(
-                2, addresses(words, positions), addresses(units, None), (ctypes.c_int64 * 2)(*SIZES[:2]),
-                addresses(*ids), 90, width, 1e-6, norm[0].ctypes.data, norm[1].ctypes.data, found.ctypes.data,
-            )
-        )  # fmt: skip
-
-    assert embed() == -1
-    total = words[ids[0]].astype(np.float64) * units[ids[0], None] + positions[ids[1]]
+    found = embed(ids)
+    assert found is not None
+    total = words[ids[0]].astype(np.float64) * units[ids[0], None] * columns + positions[ids[1]]
     np.testing.assert_allclose(found, normalized(total, norm, 1e-6), atol=1e-5)
     ids[1][89] = SIZES[1]
-    assert embed() == 1, "the number of the table"
-    ids[0][3] = -1
-    assert embed() == 0
+    assert embed(ids) is None
 
 
 def test_changes_of_a_table_are_seen(native: NativeLibrary) -> None:
