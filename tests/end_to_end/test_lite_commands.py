@@ -119,6 +119,7 @@ def test_doctor_and_help() -> None:
 
 
 TRAINING = {
+    "benchmark": ["encoder"],
     "demo": [],
     "pretrain": ["store", "--preset", "mini"],
     "finetune": ["csv", "--data", str(DATA / "reviews" / "train.csv"), "--model", "encoder"],

@@ -52,7 +52,11 @@ class Side:
     folder: Path
 
     def environment(self) -> dict[str, str]:
-        """One thread, this tree's package, no network, and no cache that the other side might have filled."""
+        """One thread, this tree's package, no network, and no cache that the other side might have filled.
+
+        The encoder in C is switched off, which the first release had not: its sums are rounded otherwise, and every
+        score would differ in its last digits. Its own tests compare it with torch and with float64.
+        """
         return {
             **os.environ,
             "PYTHONPATH": str(self.tree / "src"),
@@ -60,6 +64,7 @@ class Side:
             "OMP_NUM_THREADS": "1",
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "HF_HUB_OFFLINE": "1",
+            "BERTKIT_NATIVE": "0",
             "COLUMNS": "120",
         }
 

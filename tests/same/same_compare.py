@@ -33,28 +33,35 @@ class Difference:
     item: of :mod:`same_jobs`.
     where: file and place in it, for example ``runs/text/metrics.json: scores.accuracy``.
     what: both values, short.
+    apart: how far from each other, of numbers; else None.
     """
 
     item: str
     where: str
     what: str
+    apart: float | None = None
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A difference that was meant: patterns (``*``) of item and place, the finding's number, and why."""
+    """A difference that was meant: patterns (``*``) of item and place, the finding's number, and why.
+
+    within: only numbers that are at most so far apart; None: whatever differs.
+    """
 
     item: str
     where: str
     finding: str
     reason: str
+    within: float | None = None
 
     def covers(self, difference: Difference) -> bool:
-        return fnmatchcase(difference.item, self.item) and fnmatchcase(difference.where, self.where)
+        near = self.within is None or (difference.apart is not None and difference.apart <= self.within)
+        return near and fnmatchcase(difference.item, self.item) and fnmatchcase(difference.where, self.where)
 
 
 def read_expected(path: Path) -> list[Expected]:
-    """The list of expected differences; ``where`` may be left out and is then every place.
+    """The list of expected differences; ``where`` may be left out and is then every place, ``within`` as well.
 
     Raises:
         ValueError: an entry lacks a field, or has one that is not known.
@@ -62,11 +69,12 @@ def read_expected(path: Path) -> list[Expected]:
     found = []
     for number, entry in enumerate(tomllib.loads(path.read_text(encoding="utf-8")).get("difference", []), start=1):
         needed = {"item", "finding", "reason"}
-        if not needed <= entry.keys() <= needed | {"where"}:
+        if not needed <= entry.keys() <= needed | {"where", "within"}:
             raise ValueError(
-                f"{path}, entry {number}: expected item, finding, reason and perhaps where, got {[*entry]}"
+                f"{path}, entry {number}: expected item, finding, reason and perhaps where and within, got {[*entry]}"
             )
-        found.append(Expected(entry["item"], entry.get("where", "*"), str(entry["finding"]), entry["reason"]))
+        place, within = entry.get("where", "*"), entry.get("within")
+        found.append(Expected(entry["item"], place, str(entry["finding"]), entry["reason"], within))
     return found
 
 
@@ -152,10 +160,11 @@ def compare_values(item: str, where: str, old: Any, new: Any, *, shape_only: boo
             yield Difference(item, where, f"{old.dtype}{old.shape} before, {new.dtype}{new.shape} now")
         elif old.tobytes() != new.tobytes():
             numbers = old.dtype.kind in "fiu"
-            apart = f" by up to {np.abs(old.astype(float) - new.astype(float)).max():.3g}" if numbers else ""
-            yield Difference(item, where, f"values differ{apart}")
+            apart = float(np.abs(old.astype(float) - new.astype(float)).max()) if numbers else None
+            yield Difference(item, where, f"values differ{'' if apart is None else f' by up to {apart:.3g}'}", apart)
     elif type(old) is not type(new) or (not shape_only and repr(old) != repr(new)):  # repr: nan is nan, 0.0 is not -0.0
-        yield Difference(item, where, f"{shorten(old)} before, {shorten(new)} now")
+        apart = abs(old - new) if isinstance(old, float) and isinstance(new, float) else None
+        yield Difference(item, where, f"{shorten(old)} before, {shorten(new)} now", apart)
 
 
 def shorten(value: Any) -> str:

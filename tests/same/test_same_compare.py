@@ -104,6 +104,20 @@ def test_what_was_expected_and_what_no_difference_needs() -> None:
     assert (unexpected, meant, useless) == ([found[1]], [found[0]], [listed[1]])
 
 
+def test_numbers_may_be_expected_to_differ_by_so_much(compare: Callable[..., list[Difference]]) -> None:
+    entry = Expected("*", "*", "A1", "", within=1e-6)
+    compare("near.json", {"x": [0.5, "a"]}, {"x": [0.5000003, "a"]})
+    near = compare("near.npz", {"w": np.ones(3)}, {"w": np.ones(3) + 5e-7})  # with the file before
+    assert len(near) == 2
+    assert all(entry.covers(one) for one in near)
+    assert near[0].apart == pytest.approx(3e-7)
+    others = [({"x": 0.5}, {"x": 0.51}), ({"x": 0.5}, {}), ({"x": "a"}, {"x": "b"}), ({"x": 1}, {"x": 1.0})]
+    others += [({"x": float("nan")}, {"x": 0.5}), ({"x": 0.0}, {"x": False})]
+    for number, (old, new) in enumerate(others):
+        (one,) = (one for one in compare(f"{number}.json", old, new) if f"{number}.json" in one.where)
+        assert not entry.covers(one), one
+
+
 def test_the_list_of_expected_differences_is_checked(tmp_path: Path) -> None:
     (tmp_path / "list.toml").write_text('[[difference]]\nitem = "tag"\nreason = "because"\n')
     with pytest.raises(ValueError, match="entry 1: expected item, finding, reason"):

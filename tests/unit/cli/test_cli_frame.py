@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -33,6 +34,14 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = main(list(argv))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def test_worker_processes_import_the_command_of_an_editable_installation() -> None:
+    """They import the script that their parent runs, under another name, and must not run it again."""
+    script = str(REPOSITORY / "packaging" / "bertkit")
+    assert runpy.run_path(script, run_name="__mp_main__")["main"] is main
+    with pytest.raises(SystemExit):  # the control: as the command it runs
+        runpy.run_path(script, run_name="__main__")
 
 
 def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
