@@ -166,7 +166,7 @@ def test_what_an_export_cannot_do_is_said(folders: dict[str, tuple[Path, Path]])
         pipeline(model=vectors, precision="int8")
     with pytest.raises(ConfigError, match=r"threads must be a whole number from 1.*got 0"):
         pipeline(model=vectors, threads=0)
-    with pytest.raises(ConfigError, match="precision must be one of auto, fp32, bf16, int8, got 'fp8'"):
+    with pytest.raises(ConfigError, match="precision must be one of auto, fp32, fp16, bf16, int8, got 'fp8'"):
         pipeline(model=vectors, precision="fp8")
     assert pipeline(model=vectors, precision="fp32", threads=1)("a film", pooling="mean").shape == (32,)
 

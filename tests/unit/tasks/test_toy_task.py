@@ -42,7 +42,7 @@ def test_a_new_kind_of_task_needs_one_folder_and_one_line(tmp_path: Path, monkey
 
     assert predict_file(tmp_path / "run", dev, tmp_path / "out.jsonl") == 40
     tones = [json.loads(line)["predicted"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert tones == [row["predicted"] for row in evaluation.predictions]
+    assert tones == pytest.approx([row["predicted"] for row in evaluation.predictions], abs=1e-6)
 
     saved = json.loads((tmp_path / "run" / "finetune.json").read_text())["task"]
     assert saved["kind"] == "tone"
