@@ -9,7 +9,9 @@ The systems differ in one thing each:
 - ``bertkit, peer's head``: the same trainer, from the head that transformers draws for the seed;
 - ``transformers``: transformers' model with torch's AdamW and padded batches, from that same head.
 
-All three see the same rows in the same order and the same learning rates, so differences between seeds cancel in the
+- ``bertkit, bf16``, if ``--systems`` asks for it: bertkit's trainer with ``--precision bf16``, from its own head.
+
+All see the same rows in the same order and the same learning rates, so differences between seeds cancel in the
 paired differences. Scores of short runs measure when learning takes off; the default trains long enough to converge.
 Each finished run is appended to ``--runs``; the same command continues where it stopped.
 """
@@ -23,13 +25,15 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from machine import about, block, minilm_folder, publish
 
 LENGTH, BATCH = 128, 32
-SYSTEMS = ("bertkit", "bertkit, peer's head", "transformers")
+HALF = "bertkit, bf16"
+SYSTEMS = ("bertkit", "bertkit, peer's head", "transformers", HALF)
 #: 97.5 % points of Student's t for 1 to 19 degrees of freedom; 1.96 beyond.
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
         2.110, 2.101, 2.093)  # fmt: skip
@@ -44,7 +48,7 @@ def main() -> None:
     known = read_runs(args.runs, setting)
     problem = Problem(args)
     for seed in range(args.seeds):
-        for system in SYSTEMS if seed % 2 == 0 else SYSTEMS[::-1]:
+        for system in args.systems if seed % 2 == 0 else args.systems[::-1]:
             if (system, seed) not in known:
                 began = time.perf_counter()
                 scores = problem.run(system, seed)
@@ -55,13 +59,14 @@ def main() -> None:
                 known[system, seed] = run
                 print(run, flush=True)
     report = {"about": about(args.threads), **setting, "seeds": args.seeds, "runs": list(known.values())}
-    report["paired"] = {f"{a} - {b}": paired(known, a, b, args.seeds) for a, b in pairs()}
-    publish(render(report, known), report, args.out)
+    report["paired"] = {f"{a} - {b}": paired(known, a, b, args.seeds) for a, b in combinations(args.systems, 2)}
+    publish(render(report, known, args.systems), report, args.out)
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with CoNLL files")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS[:3]), help="which to compare")
     parser.add_argument("--rows", type=int, default=800, help="training sentences")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--rate", type=float, default=3e-4)
@@ -107,13 +112,14 @@ class Problem:
             else:
                 from bertkit.training.finetuning.fit import fit
 
-                model = fit(model, self.workflow, self.train, None, self.config, seed=seed).model
+                settings = self.config.model_copy(update={"precision": "bf16"}) if system == HALF else self.config
+                model = fit(model, self.workflow, self.train, None, settings, seed=seed).model
             return self.score(model)
 
     def model(self, system: str, seed: int) -> Any:
         """The start: bertkit's model or transformers', with the head of the system."""
         own = self.workflow.new_model(minilm_folder(), seed=seed, device=None, settings=self.config)
-        if system == "bertkit":
+        if system in ("bertkit", HALF):
             return own
         import torch
         import transformers
@@ -183,10 +189,6 @@ class Problem:
         return {"f1": round(float(f1), 4), "loss": round(float(self.workflow.score(predicted)["loss"]), 5)}
 
 
-def pairs() -> list[tuple[str, str]]:
-    return [(SYSTEMS[1], SYSTEMS[2]), (SYSTEMS[0], SYSTEMS[1]), (SYSTEMS[0], SYSTEMS[2])]
-
-
 def paired(runs: Mapping[tuple[str, int], Mapping[str, Any]], a: str, b: str, seeds: int) -> dict[str, Any]:
     """Mean of the paired differences with its 95 % interval (Student's t)."""
     told: dict[str, Any] = {}
@@ -201,10 +203,12 @@ def paired(runs: Mapping[tuple[str, int], Mapping[str, Any]], a: str, b: str, se
     return told
 
 
-def render(report: Mapping[str, Any], runs: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[str]:
+def render(
+    report: Mapping[str, Any], runs: Mapping[tuple[str, int], Mapping[str, Any]], systems: Sequence[str]
+) -> list[str]:
     lines = ["# Paired seeds: the same start, order and rates", "", *block(report["about"]), ""]
     lines += ["| system | F1 | dev loss | seconds |", "|---|---|---|---|"]
-    for system in SYSTEMS:
+    for system in systems:
         own = [runs[system, seed] for seed in range(report["seeds"])]
         cells = [f"{statistics.fmean(run[key] for run in own):.4f}" for key in ("f1", "loss")]
         lines.append("| " + " | ".join([system, *cells, f"{statistics.median(r['seconds'] for r in own):.0f}"]) + " |")
