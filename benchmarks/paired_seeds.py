@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import tempfile
 import time
@@ -30,13 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from machine import about, block, minilm_folder, publish
+from paired import mean_interval
 
 LENGTH, BATCH = 128, 32
 HALF = "bertkit, bf16"
 SYSTEMS = ("bertkit", "bertkit, peer's head", "transformers", HALF)
-#: 97.5 % points of Student's t for 1 to 19 degrees of freedom; 1.96 beyond.
-T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-        2.110, 2.101, 2.093)  # fmt: skip
 
 
 def main() -> None:
@@ -194,11 +191,8 @@ def paired(runs: Mapping[tuple[str, int], Mapping[str, Any]], a: str, b: str, se
     told: dict[str, Any] = {}
     for key in ("f1", "loss"):
         differences = [runs[a, seed][key] - runs[b, seed][key] for seed in range(seeds)]
-        mean = statistics.fmean(differences)
-        half = math.nan
-        if seeds > 1:
-            half = (T975[seeds - 2] if seeds < 21 else 1.96) * statistics.stdev(differences) / math.sqrt(seeds)
-        told[key] = {"mean": round(mean, 5), "interval": [round(mean - half, 5), round(mean + half, 5)]}
+        mean, low, high = mean_interval(differences)
+        told[key] = {"mean": round(mean, 5), "interval": [round(low, 5), round(high, 5)]}
         told[key]["above"] = sum(difference > 0 for difference in differences)
     return told
 

@@ -54,8 +54,8 @@ class Side:
     def environment(self) -> dict[str, str]:
         """One thread, this tree's package, no network, and no cache that the other side might have filled.
 
-        The encoder in C is switched off, which the first release had not: its sums are rounded otherwise, and every
-        score would differ in its last digits. Its own tests compare it with torch and with float64.
+        Products that are not torch's are switched off, which the first release had not: their sums are rounded
+        otherwise, and every score would differ in its last digits. Their own tests compare them with float64.
         """
         return {
             **os.environ,

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+#: Environment variable; with 0 every product of matrices is torch's own.
+SWITCH = "BERTKIT_NATIVE"
 #: Flag as Linux names it -> its usual name; those that decide how fast a matrix product is.
 INSTRUCTION_SETS = {
     "avx2": "AVX2",
@@ -72,6 +74,11 @@ class Processor:
         sets = ", ".join(self.instruction_sets) or "instruction sets unknown"
         memory = "" if self.memory is None else f", {self.memory / 2**30:.0f} GB"
         return f"{self.cores} x {self.name} ({sets}){memory}"
+
+
+def own_products() -> bool:
+    """Whether others than torch's may be used; :data:`SWITCH` forbids it."""
+    return os.environ.get(SWITCH, "1") != "0"
 
 
 @cache

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bertkit.model.kernels import linear as linear_module
 from bertkit.model.kernels import products
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.products import linear
 
-OPERATION = products._find_operation()
-pytestmark = pytest.mark.skipif(OPERATION is None, reason="this torch has no oneDNN")
+pytestmark = pytest.mark.skipif(products.onednn() is None, reason="this torch has no oneDNN")
 #: Rows, inputs, outputs: few rows, more than are summed at a time, wide to narrow, narrow to wide, square.
 SHAPES = [(300, 64, 96), (1700, 96, 64), (2305, 32, 256), (800, 256, 8), (769, 128, 128)]
 
@@ -20,7 +25,7 @@ SHAPES = [(300, 64, 96), (1700, 96, 64), (2305, 32, 256), (800, 256, 8), (769, 1
 @pytest.fixture(autouse=True)
 def on_every_processor(monkeypatch):
     """The operation runs on every processor, though not on every one is it faster."""
-    monkeypatch.setattr(products, "_onednn", lambda: OPERATION)
+    monkeypatch.setattr(products, "_plain_product", lambda: products.onednn()._linear_pointwise)
 
 
 def layer(shape: tuple[int, int, int], *, bias: bool = True) -> list[Tensor]:
@@ -104,3 +109,32 @@ def test_torch_func_and_compiled_code():
     slope = torch.func.grad(lambda w: linear(x, w, bias).square().sum())(weight)
     (right,) = torch.autograd.grad(F.linear(x, weight, bias).square().sum(), weight)
     assert torch.allclose(slope, right, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["later", "none"])
+def test_the_later_name_of_the_operations(name, monkeypatch):
+    operations, x = products.onednn(), torch.randn(50, 64)
+    looked_for = products.onednn.__wrapped__  # not the answer that is kept
+    for module in (products, linear_module):
+        monkeypatch.setattr(module, "onednn", looked_for)
+    plain = Linear(64, 32).eval()
+    expected = plain(x)
+    names = SimpleNamespace(mkldnn=SimpleNamespace(), onednn=operations if name == "later" else SimpleNamespace())
+    monkeypatch.setattr(torch, "ops", names)
+    plain.prepack()
+    assert (plain._packed is not None) == (name == "later")
+    with torch.no_grad():
+        assert torch.allclose(plain(x), expected, atol=1e-6)
+
+
+def test_every_product_is_torch_s_if_the_user_says_so():
+    """Asked for in a process of its own, because the answer is kept."""
+    script = (
+        "import dataclasses; from bertkit.system import processor; from bertkit.model.kernels import products;"
+        "wide = dataclasses.replace(processor.find_processor(), instruction_sets=('AVX-512',), vendor='another');"
+        "products.find_processor = lambda: wide; print(products._plain_product() is not None)"
+    )
+    for switch, expected in (("0", "False"), ("1", "True")):
+        environment = {**os.environ, "BERTKIT_NATIVE": switch}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        assert done.stdout.strip() == expected, done.stderr

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from bertkit.system.console import say
 from bertkit.system.paths import cache_root
+from bertkit.system.processor import SWITCH, own_products
 
 FOLDER = Path(__file__).parent
 #: What is compiled; the others are included in it.
@@ -27,8 +28,6 @@ SOURCES = (MAIN, "attention.h", "products.h", "simd.h", "threads.h")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
 #: That of the sources; another one in a library means that it belongs to other sources.
 VERSION = 1
-#: Set to 0 to do without the library.
-SWITCH = "BERTKIT_NATIVE"
 SECONDS_TO_COMPILE = 120
 
 _Floats = POINTER(c_float)
@@ -107,7 +106,7 @@ def library_file(folder: Path) -> Path:
         UnavailableError: switched off, no compiler, one that fails, or a folder that others may write to.
         OSError: the folder cannot be written.
     """
-    if os.environ.get(SWITCH, "1") == "0":
+    if not own_products():
         raise UnavailableError(f"{SWITCH}=0 switches it off")
     if os.name == "nt":
         raise UnavailableError("it is not built on Windows")

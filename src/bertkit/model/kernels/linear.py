@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bertkit.model.kernels.products import linear
+from bertkit.model.kernels.products import linear, onednn
 
 
 class Linear(nn.Linear):
@@ -29,9 +29,9 @@ class Linear(nn.Linear):
         The copy is dropped in training mode, and renewed when the weight was replaced or changed by an ordinary
         in-place operation. Changes through ``weight.data`` are not noticed: call this again after one.
         """
-        weight = self.weight
-        if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+        weight, operations = self.weight, onednn()
+        if weight.device.type == "cpu" and weight.dtype == torch.float32 and operations is not None:
+            self._packed = operations._reorder_linear_weight(weight.detach())
             self._packed_from = self._source()
 
     @contextmanager
@@ -51,7 +51,7 @@ class Linear(nn.Linear):
         if self._packed is not None and not torch.is_grad_enabled() and x.dtype == torch.float32 and x.numel():
             if self._packed_from != self._source():
                 self.prepack()
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, activation, [], "none")
+            product: Tensor = onednn()._linear_pointwise(x, self._packed, self.bias, activation, [], "none")
             return product
         out = linear(x, self.weight, self.bias)
         return F.gelu(out) if activation == "gelu" else out

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bertkit.system.processor import find_processor
+from bertkit.system.processor import find_processor, own_products
 
 #: Multiplications below which a call of MKL is as fast.
 _FEWEST = 1 << 20
@@ -37,28 +37,29 @@ def _gains(x: Tensor, weight: Tensor) -> bool:
         return False
     floats = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
     plain = type(weight) in (Tensor, nn.Parameter) and not torch.is_autocast_enabled("cpu")
-    return floats and plain and x.ndim > 1 and x.numel() * weight.shape[0] >= _FEWEST and _onednn() is not None
+    return floats and plain and x.ndim > 1 and x.numel() * weight.shape[0] >= _FEWEST and _plain_product() is not None
 
 
 @cache
-def _onednn() -> _PlainProduct | None:
-    """:func:`_find_operation`, where MKL is not as good."""
-    return _find_operation() if find_processor().is_wide_without_mkl else None
-
-
-def _find_operation() -> _PlainProduct | None:
-    """The operation ``x @ weight.T + bias`` of oneDNN; None in a torch without it."""
+def onednn() -> Any:
+    """The namespace of torch's operations on oneDNN, of its earlier name or its later one; None in a torch without."""
     if not torch.backends.mkldnn.is_available():
         return None
-    for namespace in (torch.ops.mkldnn, torch.ops.onednn):  # the earlier name and the later
-        if hasattr(namespace, "_linear_pointwise"):
-            return namespace._linear_pointwise
-    return None
+    needed = ("_linear_pointwise", "_reorder_linear_weight")
+    found = (each for each in (torch.ops.mkldnn, torch.ops.onednn) if all(hasattr(each, name) for name in needed))
+    return next(found, None)
+
+
+@cache
+def _plain_product() -> _PlainProduct | None:
+    """``x @ weight.T + bias`` by oneDNN, where MKL is not as good."""
+    operations = onednn() if find_processor().is_wide_without_mkl and own_products() else None
+    return None if operations is None else operations._linear_pointwise
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``(..., in)`` to ``(..., out)``, without a gradient."""
-    product = _onednn()
+    product = _plain_product()
     assert product is not None, "the caller has looked"
     return product(x, weight, bias, "none", [], "none")
 

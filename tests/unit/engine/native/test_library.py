@@ -17,6 +17,7 @@ from bertkit import BertModel, pipeline
 from bertkit.engine.native import library
 from bertkit.engine.native.library import FUNCTIONS, NativeLibrary, UnavailableError, library_file, load
 from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.system.processor import SWITCH
 from native_helpers import encode, native_layers, random_rows, random_weights, shape_of
 from pipeline_helpers import save_tiny
 
@@ -25,7 +26,7 @@ from pipeline_helpers import save_tiny
 def asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache, and an answer that is found anew, before the test and after it; the cache's folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv(library.SWITCH, raising=False)
+    monkeypatch.delenv(SWITCH, raising=False)
     library._attempt.cache_clear()
     yield tmp_path / "cache" / "bertkit" / "native"
     library._attempt.cache_clear()
@@ -123,7 +124,7 @@ def test_it_is_built_once_for_a_processor(
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path) -> None:
-    monkeypatch.setenv(library.SWITCH, "0")
+    monkeypatch.setenv(SWITCH, "0")
     assert library.why_not() == "BERTKIT_NATIVE=0 switches it off"
     assert not in_library(save_tiny(tmp_path / "tiny"))
     assert not asked_anew.exists()
