@@ -121,15 +121,13 @@ def text_of(example: Any) -> str:
 def render(report: Mapping[str, Any], args: argparse.Namespace) -> list[str]:
     rows: Sequence[dict[str, Any]] = report["rows"]
     lines = ["# What 8 bits cost fine-tuned models", "", *block(report["about"]), ""]
-    lines += [
-        "| task | metric | fp32 | int8 | difference, points (95 %) | cosine | p1 | same neighbour | kept | size |"
-    ]
-    lines += ["|---|---|--:|--:|---|--:|--:|--:|--:|--:|"]
+    lines += ["| task | metric | fp32 | int8 | points (95 %) | cosine | p1 | neighbour | without ties | kept | size |"]
+    lines += ["|---|---|--:|--:|---|--:|--:|--:|--:|--:|--:|"]
     for name in args.tasks:
         own = [row for row in rows if row["task"] == name]
         cells = [name, own[0]["metric"], *(f"{mean_of(own, key):.4f}" for key in ("fp32", "int8"))]
         cells.append(points([100 * (row["int8"] - row["fp32"]) for row in own]))
-        for key, digits in (("cosine_mean", 5), ("cosine_p1", 5), ("same_neighbour", 3)):
+        for key, digits in (("cosine_mean", 5), ("cosine_p1", 5), ("near_neighbour", 3), ("same_neighbour", 3)):
             cells.append(f"{statistics.fmean(row['closeness'][key] for row in own):.{digits}f}")
         cells += [f"{mean_of(own, 'kept'):.1f}", f"{mean_of(own, 'size'):.0%}"]
         lines.append(f"| {' | '.join(cells)} |")

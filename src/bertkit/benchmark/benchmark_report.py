@@ -18,7 +18,7 @@ from bertkit.system.processor import Processor
 from bertkit.system.untrusted_files import Json
 
 #: What modes that promise the answers of fp32 must reach.
-AS_FP32 = Closeness(cosine_mean=0.99999, cosine_p1=0.99999, same_neighbour=0.97)
+AS_FP32 = Closeness(cosine_mean=0.99999, cosine_p1=0.99999, near_neighbour=0.97)
 #: Precisions with the answers of fp32.
 EXACT = ("auto", "fp32")
 #: Of a pass over all texts; bertkit sorts them itself.
@@ -285,7 +285,7 @@ class BenchmarkReport:
 
 
 def _closeness_cells(found: Closeness) -> tuple[str, str, str]:
-    return f"{found.cosine_mean:.5f}", f"{found.cosine_p1:.5f}", f"{found.same_neighbour:.1%}"
+    return f"{found.cosine_mean:.5f}", f"{found.cosine_p1:.5f}", f"{found.near_neighbour:.1%}"
 
 
 def _speed(tokens: int, seconds: Sequence[float]) -> str:

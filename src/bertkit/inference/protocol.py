@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import find_weights
+from bertkit.checkpoints.huggingface import INT8_WEIGHTS, checkpoint_folder, find_weights
+from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.engine.onnx_backend import exported_files, is_export
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.model_sources import resolve
@@ -16,9 +18,15 @@ from bertkit.system.model_sources import resolve
 def model_hash(name_or_path: str | Path, revision: str | None = None) -> str:
     """SHA-256 of a checkpoint's weights; of several files (shards, or a graph and its weights), of their hashes."""
     path = resolve(name_or_path, revision=revision)
-    files = exported_files(path) if is_export(path) else find_weights(path).files
-    hashes = [sha256_file(file) for file in files]
+    hashes = [sha256_file(file) for file in _weight_files(path)]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _weight_files(path: Path) -> Sequence[Path]:
+    if is_export(path):
+        return exported_files(path)
+    folder = checkpoint_folder(path)
+    return (folder / INT8_WEIGHTS,) if is_int8(folder) else find_weights(path).files
 
 
 def versions() -> dict[str, str]:

@@ -53,7 +53,7 @@ class Scheme:
     """
 
     apart: int = 8
-    smoothing: float = 0.0
+    smoothing: float = 0.5
     bits: int = 8
 
 

@@ -79,7 +79,7 @@ def observe(model: PackedModel, rows: Ragged) -> Mapping[str, Inputs]:
     matrices = matrices_of(model)
     seen = {name: Inputs(matrix.in_features) for name, matrix in matrices.items()}
     with _watched(matrices, seen):
-        InferenceEngine.for_scoring(model).row_outputs(rows, VECTORS, label="calibrating")
+        InferenceEngine.for_scoring(model).encoder().row_outputs(rows, VECTORS, label="calibrating")
     return seen
 
 

@@ -18,11 +18,14 @@ from bertkit import BertForSequenceClassification, BertModel, pipeline
 from bertkit.checkpoints.inspect_int8 import inspect_int8
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.errors import BertkitError, CheckpointError, ConfigError, DataError, InputError
+from bertkit.inference.evaluate import evaluate_run
 from bertkit.model.kernels.byte_linear import ByteEmbedding, ByteLinear
 from bertkit.quantization import quantize as module
 from bertkit.quantization.calibrate import MIN_TEXTS
 from bertkit.quantization.gate import DevScores, Speed
 from bertkit.quantization.quantize import Quantized, quantize
+from bertkit.training.finetuning.finetune import finetune
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +87,21 @@ def test_the_folder_goes_both_ways(done: Quantized, tmp_path: Path, texts: list[
     for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json"):
         shutil.copy(done.folder / name, tmp_path / "again")
     assert np.array_equal(vectors(tmp_path / "again", texts[:5]), vectors(done.folder, texts[:5]))
+
+
+def test_a_run_keeps_its_task_and_its_score(minilm: Path, shared: Path, tmp_path: Path, texts: list[str]) -> None:
+    data = shared / "data" / "glue" / "SST-2"
+    settings = FinetuneConfig(freeze_encoder=True, epochs=10, max_train_rows=400, baseline=False)
+    finetune("sst2", data, minilm, tmp_path / "run", settings)
+    result = quantize(tmp_path / "run", tmp_path / "int8", texts[:200], dev=data / "dev.tsv", any_speed=True)
+    assert result.dev is not None
+    original, quantized = (evaluate_run("sst2", data, tmp_path / name).scores["accuracy"] for name in ("run", "int8"))
+    assert (result.dev.original, result.dev.quantized) == (original, quantized)
+    assert original > 0.7  # it has learned something
+    assert abs(original - quantized) < 0.02
+    assert f"accuracy {quantized:.4f}" in (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
+    first, second = (pipeline("text-classification", tmp_path / name)(texts[200:240]) for name in ("run", "int8"))
+    assert [found[0].label for found in first] == [found[0].label for found in second]
 
 
 def test_inspect_says_what_is_in_bytes(done: Quantized) -> None:

@@ -52,8 +52,8 @@ def test_what_was_seen_does_not_depend_on_the_pieces(inputs: Tensor) -> None:
 
 
 def test_each_precaution_brings_the_result_nearer(linear: Linear, inputs: Tensor) -> None:
-    plain = error(byte_linear(linear, seen(inputs), Scheme(apart=0)), linear, inputs)
-    apart = error(byte_linear(linear, seen(inputs), Scheme(apart=2)), linear, inputs)
+    plain = error(byte_linear(linear, seen(inputs), Scheme(apart=0, smoothing=0)), linear, inputs)
+    apart = error(byte_linear(linear, seen(inputs), Scheme(apart=2, smoothing=0)), linear, inputs)
     assert apart < plain / 5
     assert apart < 0.01
     smooth = error(byte_linear(linear, seen(inputs), Scheme(apart=0, smoothing=0.5)), linear, inputs)
