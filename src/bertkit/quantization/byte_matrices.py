@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -26,13 +27,16 @@ class Inputs:
         self._count = 0
         self._sums = torch.zeros(width, dtype=torch.float64)
         self._products = torch.zeros(width, width, dtype=torch.float64)
+        self._lock = Lock()
 
     def see(self, x_TK: Tensor) -> None:
-        """Take in T more inputs."""
-        self.largest = torch.maximum(self.largest, x_TK.abs().amax(dim=0))
-        self._count += len(x_TK)
-        self._sums += x_TK.sum(dim=0)
-        self._products += x_TK.T @ x_TK
+        """Take in T more inputs; from any thread."""
+        largest, sums, products = x_TK.abs().amax(dim=0), x_TK.sum(dim=0), x_TK.T @ x_TK
+        with self._lock:
+            self.largest = torch.maximum(self.largest, largest)
+            self._count += len(x_TK)
+            self._sums += sums
+            self._products += products
 
     @property
     def mean(self) -> Tensor:

@@ -101,7 +101,7 @@ def test_a_run_keeps_its_task_and_its_score(minilm: Path, shared: Path, tmp_path
     assert abs(original - quantized) < 0.02
     assert f"accuracy {quantized:.4f}" in (tmp_path / "int8" / "README.md").read_text(encoding="utf-8")
     first, second = (pipeline("text-classification", tmp_path / name)(texts[200:240]) for name in ("run", "int8"))
-    assert [found[0].label for found in first] == [found[0].label for found in second]
+    assert [found.label for found in first] == [found.label for found in second]
 
 
 def test_inspect_says_what_is_in_bytes(done: Quantized) -> None:
