@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch, Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.closeness import NEAR_ENOUGH, closeness
-from bertkit.engine.module_views import module_view
+from bertkit.engine.module_views import computing_parts, hooks_of, module_view
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.native_encoder import (
     ACTIVATIONS,
@@ -27,17 +27,25 @@ from bertkit.engine.native.native_encoder import (
     WeightType,
 )
 from bertkit.errors import ConfigError
+from bertkit.model.attention import SelfAttention
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder, EncoderLayer
 from bertkit.model.heads import pool_tokens
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.model.kernels.chosen_rows import ChosenRows
+from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
+from bertkit.model.kernels.varlen_attention import attend_packed
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
 from bertkit.ragged import Floats
 
 ModelT = TypeVar("ModelT", bound=PackedModel)
+#: What the embeddings and the encoder consist of.
+PARTS = {
+    *(Embeddings, Encoder, EncoderLayer, SelfAttention, Dropout),
+    *(Linear, ByteLinear, ByteEmbedding, nn.Embedding, nn.LayerNorm, nn.ModuleList),
+}
 
 
 class FusedEncoder(nn.Module):
@@ -52,7 +60,7 @@ class FusedEncoder(nn.Module):
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, **unused: bool
     ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
         """As that of the encoder, without states and probabilities."""
-        assert not any(unused.values()), "only the top layer is to be had here"
+        assert not any(unused.values()), "only the top layer is available"
         starts = np.array(layout.boundaries, np.int32)
         chosen = chosen_starts = None
         if rows is not None:
@@ -90,20 +98,48 @@ class FusedEmbeddings(nn.Module):
         return self.plain(batch) if x_TD is None else torch.from_numpy(x_TD)
 
 
-def can_fuse(config: BertConfig) -> bool:
-    """Whether the library has all that such an encoder needs."""
-    return config.hidden_act in ACTIVATIONS and config.num_hidden_layers > 0
+def can_fuse(model: PackedModel) -> bool:
+    """Whether the library computes just what the model's embeddings and its encoder do.
+
+    Not if a part was replaced by one of another class, has hooks, or has a setting that the config does not name.
+    """
+    config = model.config
+    usual: dict[type, dict[str, object]] = {
+        nn.LayerNorm: {"eps": config.layer_norm_eps},
+        EncoderLayer: {"hidden_act": config.hidden_act},
+        SelfAttention: {"attend": attend_packed, "num_heads": config.num_attention_heads},
+    }
+    return (
+        config.hidden_act in ACTIVATIONS
+        and config.num_hidden_layers > 0
+        and all(
+            type(part) in PARTS
+            and not any(map(len, hooks_of(part)))
+            and all(getattr(part, name) == value for name, value in usual.get(type(part), {}).items())
+            and all(p.dtype == torch.float32 for p in part.parameters(recurse=False))
+            for part in computing_parts(model)
+        )
+    )
 
 
-def fuse(model: ModelT, library: NativeLibrary, weight_type: WeightType, num_threads: Callable[[], int]) -> ModelT:
+def fuse(
+    model: ModelT,
+    library: NativeLibrary,
+    weight_type: WeightType,
+    num_threads: Callable[[], int],
+    *,
+    release: bool = False,
+) -> ModelT:
     """A second tree of modules over the model's parameters, in eval mode, whose encoder is the library's.
 
-    ``num_threads`` is asked at each call.
+    ``num_threads`` is asked at each call. ``release`` lets go of each layer's weights as soon as they are packed, so
+    that they are never in memory twice; the model cannot be used any more then.
     """
 
     def replacement(module: nn.Module) -> nn.Module | None:
         if isinstance(module, Encoder):
-            return FusedEncoder(pack_encoder(module, model.config, library, weight_type), num_threads)
+            packed = pack_encoder(module, model.config, library, weight_type, release=release)
+            return FusedEncoder(packed, num_threads)
         if isinstance(module, Embeddings) and module.projection is None:
             return FusedEmbeddings(module, library)
         return None
@@ -112,7 +148,7 @@ def fuse(model: ModelT, library: NativeLibrary, weight_type: WeightType, num_thr
 
 
 def pack_encoder(
-    encoder: Encoder, config: BertConfig, library: NativeLibrary, weight_type: WeightType
+    encoder: Encoder, config: BertConfig, library: NativeLibrary, weight_type: WeightType, *, release: bool = False
 ) -> NativeEncoder:
     """The encoder's layers as the library computes them, with weights of this type.
 
@@ -128,10 +164,10 @@ def pack_encoder(
         activation=config.hidden_act,
         eps=config.layer_norm_eps,
     )
-    return NativeEncoder(library, shape, _layers(encoder, config, weight_type))
+    return NativeEncoder(library, shape, _layers(encoder, config, weight_type, release=release))
 
 
-def _layers(encoder: Encoder, config: BertConfig, weight_type: WeightType) -> Iterator[Layer]:
+def _layers(encoder: Encoder, config: BertConfig, weight_type: WeightType, *, release: bool) -> Iterator[Layer]:
     # The library wants scores as powers of two: softmax(x) is 2^(x log2 e), scaled.
     size = config.hidden_size // config.num_attention_heads
     factor_3D = torch.ones(3 * config.hidden_size)
@@ -142,6 +178,10 @@ def _layers(encoder: Encoder, config: BertConfig, weight_type: WeightType) -> It
         matrices += [_matrix(linear, weight_type) for linear in (layer.attention.out, layer.ffn_up, layer.ffn_down)]
         norms = [(_array(norm.weight), _array(norm.bias)) for norm in (layer.attention_norm, layer.ffn_norm)]
         yield Layer(tuple(matrices), tuple(norms))
+        del matrices, norms
+        for part in layer.modules() if release else ():
+            part._parameters.clear()
+            part._buffers.clear()
 
 
 def _matrix(linear: nn.Module, weight_type: WeightType, factor_N: Tensor | None = None) -> FloatMatrix | ByteMatrix:
@@ -155,7 +195,7 @@ def _matrix(linear: nn.Module, weight_type: WeightType, factor_N: Tensor | None 
             shift=None if linear.shift is None else _array(linear.shift),
             apart=linear.apart.numpy().astype(np.int32),
             apart_weights=_array(linear.apart_weight * factors),
-            narrow=bool(linear.weight.abs().max() <= WEIGHT_STEPS[7]),
+            narrow=max(int(linear.weight.max()), -int(linear.weight.min())) <= WEIGHT_STEPS[7],
         )
     assert isinstance(linear, Linear)
     weight, bias = linear.weight.detach(), linear.bias.detach()

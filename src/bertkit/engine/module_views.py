@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TypeVar
 
 from torch import Tensor, nn
@@ -25,48 +25,71 @@ def eval_view(model: ModuleT) -> ModuleT:
 
 def module_view(model: ModuleT, replacement: Callable[[nn.Module], nn.Module | None]) -> ModuleT:
     """A second tree of modules in eval mode over the same parameters, some of them replaced by others."""
-    seen: dict[nn.Module, nn.Module] = {}
-
-    def view(module: nn.Module) -> nn.Module:
-        if module not in seen:
-            other = replacement(module)
-            seen[module] = twin = copy.copy(module) if other is None else other
-            twin.training = False
-            if other is None:
-                children = module._modules.items()
-                twin._modules = {name: child if child is None else view(child) for name, child in children}
-        return seen[module]
-
-    found = view(model)
+    found = _view(model, replacement, {})
     assert isinstance(found, type(model))
     return found
 
 
-class Watch:
-    """Tells whether a model is still as it was: its modules, and the weights of its embeddings and its encoder.
+def _view(
+    module: nn.Module, replacement: Callable[[nn.Module], nn.Module | None], seen: dict[nn.Module, nn.Module]
+) -> nn.Module:
+    """The twin of a module, the same wherever it occurs. (A nested function would hold itself, and all of ``seen``.)"""
+    if module not in seen:
+        other = replacement(module)
+        seen[module] = twin = copy.copy(module) if other is None else other
+        twin.training = False
+        if other is None:
+            children = module._modules.items()
+            twin._modules = {
+                name: child if child is None else _view(child, replacement, seen) for name, child in children
+            }
+    return seen[module]
 
-    A change through ``weight.data`` is not noticed, unless it puts another tensor there.
+
+class Watch:
+    """Tells whether a model is still as it was: its modules, and all that its embeddings and its encoder compute with.
+
+    Not noticed are changes through ``weight.data``, unless they put another tensor there, and those that an optimizer
+    with ``fused=True`` makes to a model that is never put into training mode.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._model, self._training = model, model.training
         self._children = [(part._modules, dict(part._modules)) for part in model.modules()]
-        read = [part for part in model.modules() if isinstance(part, Encoder | Embeddings)]
-        owners = {id(owner): owner for part in read for owner in part.modules()}.values()
+        parts = computing_parts(model)
+        self._hooks = [(hooks, len(hooks)) for part in parts for hooks in hooks_of(part)]
+        self._settings = [
+            (vars(part), name, value)
+            for part in parts
+            for name, value in vars(part).items()
+            if name != "training" and not name.startswith("_")
+        ]
         self._weights = [
-            (owner._parameters, name, weight.data_ptr(), _version(weight))
-            for owner in owners
-            for name, weight in owner._parameters.items()
+            (held, name, weight.data_ptr(), _version(weight))
+            for part in parts
+            for held in (part._parameters, part._buffers)
+            for name, weight in held.items()
             if weight is not None
         ]
 
     def unchanged(self) -> bool:
         """Whether it is."""
         return (
-            self._model.training == self._training
-            and all(now == before for now, before in self._children)
+            all(now == before for now, before in self._children)
+            and all(len(hooks) == number for hooks, number in self._hooks)
+            and all(held.get(name) == value for held, name, value in self._settings)
             and all(_is_at(held.get(name), place, version) for held, name, place, version in self._weights)
         )
+
+
+def computing_parts(model: nn.Module) -> list[nn.Module]:
+    """The modules of a model's embeddings and of its encoder, each once."""
+    owners = [part for part in model.modules() if isinstance(part, Encoder | Embeddings)]
+    return list(dict.fromkeys(part for owner in owners for part in owner.modules()))
+
+
+def hooks_of(module: nn.Module) -> tuple[Sized, Sized]:
+    """What is called with a module, before it and after it."""
+    return module._forward_pre_hooks, module._forward_hooks
 
 
 def _is_at(weight: Tensor | None, place: int, version: int) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock, local
 from typing import Any, Self
 
 import torch
 from threadpoolctl import ThreadpoolController
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertkit.batch import Batch, Layout
 from bertkit.config.bert_config import BertConfig
@@ -23,6 +23,7 @@ from bertkit.engine.native.native_encoder import WeightType
 from bertkit.errors import ConfigError, InputError, ResourceError
 from bertkit.model.auto import MODEL_CLASSES
 from bertkit.model.heads import pool_tokens
+from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.padded import PackedModel
@@ -52,7 +53,7 @@ class TorchBackend:
     model: what is run, and followed if it changes; or what loads it. Of a model that nobody else has, the weights of
         the layers are let go once the library has packed them, and loaded again if :attr:`model` is asked for.
     precision, threads: see :meth:`bertkit.engine.inference_engine.InferenceEngine.of`.
-    most: tokens of a pack; None: what suits the device.
+    max_pack: tokens of a pack at most; None: what suits the device.
     """
 
     def __init__(
@@ -60,26 +61,36 @@ class TorchBackend:
         model: PackedModel | Callable[[], PackedModel],
         precision: Precision = "auto",
         threads: int | None = None,
-        most: int | None = None,
+        max_pack: int | None = None,
     ) -> None:
         check_options(precision, threads)
         self.precision = precision
         self.threads = threads
-        self.most = most
+        self.max_pack = max_pack
         self._load = model if not isinstance(model, PackedModel) else None
         self._shared = self._load is None
         self._lock = Lock()
         self._now = local()
         self._fused: tuple[PackedModel, Watch | None] | None = None
-        self._adopt(model if isinstance(model, PackedModel) else model())
+        self._refused: str | None = None
+        self._read(model if isinstance(model, PackedModel) else model())
 
-    def _adopt(self, model: PackedModel) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies, and for other processes: what it was made of. The library's copy of the weights is made anew."""
+        model = self._model if self._shared else self._load
+        return {"model": model, "precision": self.precision, "threads": self.threads, "max_pack": self.max_pack}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _read(self, model: PackedModel) -> None:
+        """Note what does not change until the model is moved to another device or type."""
         self._model: PackedModel | None = model
         self.config: BertConfig = model.config
         self.model_class = type(model).__name__
         self._place, self._dtype = model.device, model.dtype
         self._projects_to_words = isinstance(model, HeadModel) and model.reads == "words"
-        self.weight_type = self._choose()
+        self.weight_type = self._choose(model)
 
     @classmethod
     def of(
@@ -100,9 +111,9 @@ class TorchBackend:
     @classmethod
     def for_scoring(cls, model: Any) -> Self:
         """See :meth:`bertkit.engine.inference_engine.InferenceEngine.for_scoring`."""
-        made = cls.of(model, precision="fp32")
+        made = cls.of(model, precision="int8" if isinstance(model, nn.Module) and has_bytes(model) else "fp32")
         made.model.prepack()
-        made.most = SCORING_TOKENS
+        made.max_pack = SCORING_TOKENS
         return made
 
     @classmethod
@@ -113,7 +124,8 @@ class TorchBackend:
         check_options(precision, threads)
         place = find_device(device)
         known = MODEL_CLASSES[model_class]
-        made = cls(lambda: known.from_pretrained(path, device=place, dtype=dtype), precision, threads)
+        load = partial(known.from_pretrained, path.absolute(), device=place, dtype=dtype)
+        made = cls(load, precision, threads)
         if made.weight_type is None and place.type == "cpu":
             made.model.prepack()
         return made
@@ -122,10 +134,11 @@ class TorchBackend:
     def model(self) -> PackedModel:
         """The model object. Its caller may change it, so from now on it is kept, and followed."""
         with self._lock:
+            model = self._model or self._loaded()
             if not self._shared:
-                self._shared, self._fused = True, None
-            self._model = self._model or self._loaded()
-            return self._model
+                self._model, self._shared, self._fused = model, True, None
+                self.weight_type = self._choose(model)
+            return model
 
     @property
     def place(self) -> torch.device:
@@ -137,21 +150,21 @@ class TorchBackend:
         """Type of the model's weights."""
         return str(self._dtype)
 
-    def _choose(self) -> WeightType | None:
+    def _choose(self, model: PackedModel) -> WeightType | None:
         """What the library keeps the weights in; None: torch computes the layers.
 
         A model that somebody else holds stays in memory beside the library's copy, which "fp32" would make as large.
         """
-        fusable = self._place.type == "cpu" and self._dtype == torch.float32 and can_fuse(self.config)
+        fusable = self._place.type == "cpu" and self._dtype == torch.float32 and can_fuse(model)
         library = native_library() if fusable else None
-        in_bytes = self._model is not None and self._model.quantization is not None
+        in_bytes = has_bytes(model)
         if in_bytes and self.precision not in ("auto", "int8"):
             raise ConfigError(f"the model is in int8; precision is 'auto' or 'int8' then, got {self.precision!r}")
         if self.precision == "int8" and not in_bytes:
             raise ConfigError("the model is not in int8; make one that is with: bertkit quantize MODEL --out FOLDER")
         if self.precision in ("fp16", "bf16") and self._place.type == "cpu":
             if library is None:
-                lack = why_not() if fusable else "only models in float32 with a usual activation can be computed there"
+                lack = why_not() if fusable else "only unchanged models in float32 with a usual activation run there"
                 raise ConfigError(f"precision {self.precision!r} needs the compiled encoder: {lack}. Use 'auto'")
             if self.precision == "bf16" and not library.bf16:
                 raise ConfigError(f"this processor has no bf16 products (it has {library}); use precision 'auto'")
@@ -164,30 +177,41 @@ class TorchBackend:
         model = self._model
         if self._shared and model is not None:
             if (model.device, model.dtype) != (self._place, self._dtype):
-                self._adopt(model)
-            if self.weight_type is None:
+                self._fused = None
+                self._read(model)
+            if self.weight_type is None or model.training:
                 return eval_view(model)
         return self._ready() or self._fuse(batch)
 
     def _ready(self) -> PackedModel | None:
         """The view with the library's encoder, if there is one and the model has not changed since."""
-        if self._fused is None:
+        fused = self._fused  # once: another thread may replace it
+        if fused is None:
             return None
-        view, watch = self._fused
+        view, watch = fused
         return view if watch is None or watch.unchanged() else None
 
     def _fuse(self, batch: Batch) -> PackedModel:
         with self._lock:
             if ready := self._ready():
                 return ready  # made by another thread
+            if self._refused is not None:
+                raise ConfigError(self._refused)
             model, library = self._model or self._loaded(), native_library()
-            if self.weight_type is None:
+            if self.weight_type is None or not can_fuse(model):
                 return eval_view(model)
             assert library is not None
+            now = self._now  # not self, which would hold itself by its view
             watch = Watch(model) if self._shared else None
-            view = fuse(model, library, self.weight_type, self._threads_now)
-            if self.precision in ("fp16", "bf16") and self._fused is None:
-                check_closeness(eval_view(model), view, batch, self.precision)
+            judged = self.precision in ("fp16", "bf16") and self._fused is None
+            release = not self._shared and not judged
+            view = fuse(model, library, self.weight_type, lambda: getattr(now, "threads", 1), release=release)
+            if judged:
+                try:
+                    check_closeness(eval_view(model), view, batch, self.precision)
+                except ConfigError as error:
+                    self._refused = str(error)
+                    raise
             self._fused = (view, watch)
             if not self._shared:
                 self._model = None
@@ -201,7 +225,7 @@ class TorchBackend:
     def max_tokens(self) -> int:
         """Most tokens of a pack."""
         on_cpu = self.place.type == "cpu"
-        return self.most or (MAX_TOKENS_PER_BATCH if on_cpu else MAX_TOKENS_PER_DEVICE_BATCH)
+        return self.max_pack or (MAX_TOKENS_PER_BATCH if on_cpu else MAX_TOKENS_PER_DEVICE_BATCH)
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The wanted outputs, float32."""
@@ -254,10 +278,6 @@ class TorchBackend:
             for library, number in zip(libraries, before, strict=True):
                 library.set_num_threads(number)
 
-    def _threads_now(self) -> int:
-        """Threads that the computation going on in this thread may use."""
-        return getattr(self._now, "threads", 1)
-
     def encoder(self) -> TorchBackend:
         """That of the model's encoder; InputError if it has none."""
         if self.model_class == BertModel.__name__:
@@ -265,7 +285,7 @@ class TorchBackend:
         encoder = getattr(self.model, "bert", None)
         if not isinstance(encoder, BertModel):
             raise InputError(f"{self.model_class} has no encoder to take features from; pass a BertModel")
-        return TorchBackend(encoder, self.precision, self.threads, self.most)
+        return TorchBackend(encoder, self.precision, self.threads, self.max_pack)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         """Products in 16 bits on another device than a CPU, if asked for; the caller's autocasting ends here."""

@@ -117,7 +117,7 @@ def test_no_dropout_gets_into_a_model_in_training_mode(
 
 def compare(found: list[Any], expected: list[Any]) -> None:
     if isinstance(expected[0], np.ndarray):
-        np.testing.assert_allclose(np.stack(found), np.stack(expected), atol=1e-5)
+        np.testing.assert_allclose(np.stack(found), np.stack(expected), atol=1e-4)  # torch's, and those of 24 bits
         return
     flat = [[*item] if isinstance(item, list) else [item] for item in found]
     right = [[*item] if isinstance(item, list) else [item] for item in expected]
@@ -125,7 +125,7 @@ def compare(found: list[Any], expected: list[Any]) -> None:
         assert [item.get("label", item.get("entity")) for item in ours] == [
             item.get("label", item.get("entity")) for item in theirs
         ]
-        assert [item["score"] for item in ours] == pytest.approx([item["score"] for item in theirs], abs=1e-5)
+        assert [item["score"] for item in ours] == pytest.approx([item["score"] for item in theirs], abs=1e-4)
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_callers_on_several_threads_share_one_pipeline(
         found = list(pool.map(lambda part: np.stack(pipe(part, pooling="mean")), parts))
     pipe.model.eval()
     for part, vectors in zip(parts, found, strict=True):
-        np.testing.assert_allclose(vectors, np.stack(pipe(part, pooling="mean")), atol=1e-5)
+        np.testing.assert_allclose(vectors, np.stack(pipe(part, pooling="mean")), atol=1e-4)
 
 
 def test_the_eval_view_shares_parameters_and_follows_them() -> None:

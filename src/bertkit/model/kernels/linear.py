@@ -23,6 +23,11 @@ class Linear(nn.Linear):
     _packed: Tensor | None = None
     _packed_from: tuple[int, int] | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: How often it was put into training mode: optimizers with ``fused=True`` do not say that they change a weight.
+        self.num_trainings = 0
+
     def prepack(self) -> None:
         """Prepack the weight for CPU inference, at the cost of a copy. Does nothing where that cannot help.
 
@@ -59,6 +64,7 @@ class Linear(nn.Linear):
     def train(self, mode: bool = True) -> Linear:
         if mode:
             self._packed = self._packed_from = None
+            self.num_trainings += 1
         super().train(mode)
         return self
 

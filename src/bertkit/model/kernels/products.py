@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from bertkit.system.processor import find_processor, own_products
@@ -33,11 +34,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _gains(x: Tensor, weight: Tensor) -> bool:
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting() or _is_transformed():
         return False
     floats = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
     plain = type(weight) in (Tensor, nn.Parameter) and not torch.is_autocast_enabled("cpu")
     return floats and plain and x.ndim > 1 and x.numel() * weight.shape[0] >= _FEWEST and _plain_product() is not None
+
+
+def _is_transformed() -> bool:
+    """Whether ``torch.func`` (``vmap``, ``jvp``, ...) or forward-mode differentiation is at work."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 @cache
