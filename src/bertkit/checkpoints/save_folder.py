@@ -11,10 +11,18 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS
+from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
+from bertkit.checkpoints.int8_folder import FACTS
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import sync_file, sync_folder
+
+#: Name of the weights -> other files that would be read in their place.
+OTHERS = {
+    WEIGHTS: (POOLED_WEIGHTS, INT8_WEIGHTS, FACTS),
+    POOLED_WEIGHTS: (WEIGHTS, INDEX, INT8_WEIGHTS, FACTS),
+    INT8_WEIGHTS: (WEIGHTS, POOLED_WEIGHTS, INDEX),
+}
 
 
 def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor], name: str | None = None) -> None:
@@ -39,10 +47,9 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
-        known = (WEIGHTS, POOLED_WEIGHTS) if config.pooling == "cls" else (POOLED_WEIGHTS, WEIGHTS, INDEX)
-        name, *others = known if name is None else (name, WEIGHTS, POOLED_WEIGHTS, INDEX)
+        name = name or (WEIGHTS if config.pooling == "cls" else POOLED_WEIGHTS)
         weights.replace(folder / name)
-        for other in others:
+        for other in OTHERS[name]:
             (folder / other).unlink(missing_ok=True)
         settings.replace(folder / CONFIG)
         sync_folder(folder)

@@ -120,6 +120,7 @@ def predict_file(
             "decision": loaded.decision,
             "columns": places and [list(places.text), list(places.text_pair), places.delimiter, places.quoting],
             **({"encoding": columns.encoding} if columns.encoding else {}),
+            **({"precision": precision} if precision else {}),
         }
         done = _begin(partial, note, identity)
         taken, parts = _predicted(loaded, source, places, done)

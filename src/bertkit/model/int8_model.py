@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.model.configured_model import ConfiguredModel
-from bertkit.model.kernels.byte_linear import ByteEmbedding, ByteLinear
+from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.system.json_files import write_json
 
 
@@ -27,7 +27,7 @@ def has_bytes(model: nn.Module) -> bool:
     return any(isinstance(module, ByteLinear | ByteEmbedding) for module in model.modules())
 
 
-def replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
+def _replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
     """Put ``module`` in the place of the one with this name."""
     parent, _, own = name.rpartition(".")
     setattr(model.get_submodule(parent), own, module)
@@ -69,18 +69,23 @@ def load_int8(
         else:
             model = known(config)
     _put_bytes(model, state)
-    expected = {name: x.shape for name, x in model.state_dict().items()}
-    found = {name: x.shape for name, x in state.items()}
+    expected, found = ({name: (x.shape, x.dtype) for name, x in each.items()} for each in (model.state_dict(), state))
     if expected != found:
         differing = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
         raise CheckpointError(
             f"{folder / INT8_WEIGHTS} does not fit config.json at {shorten(differing)}; quantize again"
         )
     model.load_state_dict(state, assign=True)
+    for name, part in model.named_modules():
+        if isinstance(part, ByteLinear | ByteEmbedding) and (damage := _damage(part)):
+            raise CheckpointError(f"{folder / INT8_WEIGHTS}: {name} {damage}; the file is damaged, quantize again")
     model.quantization = facts
-    made = model.bert if wanted == "BertModel" != facts.model_class else model
-    assert isinstance(made, ConfiguredModel)
-    made.quantization = facts
+    encoder = model if isinstance(model, classes["BertModel"]) else model.bert
+    assert isinstance(encoder, ConfiguredModel)
+    if encoder is not model:
+        kept = [name.removeprefix(f"{model.base_prefix}.") for name in facts.kept]
+        encoder.quantization = replace(facts, model_class="BertModel", kept=kept)
+    made = encoder if wanted == "BertModel" else model
     return made.eval() if device is None else made.eval().to(device)
 
 
@@ -92,9 +97,23 @@ def _read(path: Path) -> dict[str, Tensor]:
     for name, x in state.items():
         if x.is_floating_point() and not bool(torch.isfinite(x).all()):
             raise CheckpointError(f"{path}: {name} has values that are not finite; the file is damaged, quantize again")
-        if name.endswith(("scale", "smooth")) and bool((x < 0).any()):
-            raise CheckpointError(f"{path}: {name} has negative values, and is a scale; the file is damaged")
     return state
+
+
+def _damage(part: ByteLinear | ByteEmbedding) -> str | None:
+    """What is wrong with the numbers of a module, if anything: ``quantize`` writes none of these."""
+    scales = (part.scale,) if isinstance(part, ByteLinear) else (part.scale, part.column_scale)
+    if any(bool((scale <= 0).any()) for scale in scales):
+        return "has a scale that is not above 0"
+    if part.weight.numel() and int(part.weight.min()) < -WEIGHT_STEPS[8]:
+        return f"has weights below {-WEIGHT_STEPS[8]}"
+    if isinstance(part, ByteLinear):
+        if bool((part.smooth < 0).any()):
+            return "has factors of inputs below 0"
+        apart = part.apart.tolist()
+        if apart != sorted(set(apart)) or (apart and not 0 <= apart[0] <= apart[-1] < part.in_features):
+            return f"keeps inputs apart that are not numbers from 0 to {part.in_features - 1}, ascending"
+    return None
 
 
 def _put_bytes(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -115,4 +134,4 @@ def _put_bytes(model: nn.Module, state: Mapping[str, Tensor]) -> None:
                 num_apart = 0 if parts["apart"] is None else len(parts["apart"])
                 outputs, inputs = weight.shape
                 made = ByteLinear(inputs, outputs, num_apart, one_sided=parts["shift"] is not None)
-        replace_module(model, place, made)
+        _replace_module(model, place, made)

@@ -145,11 +145,11 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
 
 def _load_int8(cls: type[ModelT], folder: Path, name: str, dtype: torch.dtype, options: LoadOptions) -> ModelT:
     """A model in 8 bits, as it is: such a model can neither be trained nor get another head."""
-    fixed = {"revision", "device", "dtype", "torch_dtype", "seed", "pooling"}
-    if changes := sorted(key for key, value in options.items() if value not in (None, False) and key not in fixed):
+    own = BertConfig.from_json_file(config_path(folder))
+    if options.get("new_head") or _requested(own, options) != own or options.get("pooling") not in (None, own.pooling):
         raise InputError(
-            f"{folder} is a model in 8 bits, which cannot be changed by {', '.join(changes)}: load the original model, "
-            "and quantize the result"
+            f"{folder} is a model in 8 bits, which gets no other head, labels or pooling: load the original model, and "
+            "quantize the result"
         )
     if dtype != torch.float32:
         raise InputError(f"{folder} is a model in 8 bits; dtype is float32 for all that is not, got {dtype}")

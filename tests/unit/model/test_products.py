@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from bertkit.model.kernels import linear as linear_module
@@ -109,6 +110,15 @@ def test_torch_func_and_compiled_code():
     slope = torch.func.grad(lambda w: linear(x, w, bias).square().sum())(weight)
     (right,) = torch.autograd.grad(F.linear(x, weight, bias).square().sum(), weight)
     assert torch.allclose(slope, right, rtol=1e-4, atol=1e-3)
+    many = torch.stack([x, 2.0 * x]).detach()
+    with torch.no_grad():
+        both = torch.func.vmap(lambda each: linear(each, weight, bias))(many)
+        assert torch.allclose(both[1], F.linear(many[1], weight, bias), atol=1e-4)
+        _, moved = torch.func.jvp(lambda each: linear(each, weight, bias), (many[0],), (many[1],))
+        assert torch.allclose(moved, F.linear(many[1], weight), atol=1e-4)
+    with forward_ad.dual_level():
+        dual = linear(forward_ad.make_dual(many[0], many[1]), weight.detach(), bias.detach())
+        assert torch.allclose(forward_ad.unpack_dual(dual).tangent, F.linear(many[1], weight), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["later", "none"])

@@ -125,7 +125,7 @@ def test_an_export_answers_as_the_model(done: Quantized, tmp_path: Path, texts: 
     ("call", "error", "message"),
     [
         (lambda folder: BertModel.from_pretrained(folder).train(), InputError, "cannot be trained"),
-        (lambda folder: BertModel.from_pretrained(folder, new_head=True), InputError, "new_head"),
+        (lambda folder: BertModel.from_pretrained(folder, new_head=True), InputError, "gets no other head"),
         (lambda folder: BertModel.from_pretrained(folder, dtype=torch.bfloat16), InputError, "8 bits"),
         (lambda folder: BertForSequenceClassification.from_pretrained(folder), InputError, "quantize the result"),
         (lambda folder: pipeline("feature-extraction", folder, precision="bf16"), ConfigError, "in int8"),
