@@ -268,7 +268,7 @@ def test_dropout_is_off_in_a_model_that_is_being_trained(folders: dict[str, Path
     pipe = pipeline("feature-extraction", model=model, tokenizer=tokenizer)
     expected = pipe("a good film", pooling="mean")
     model.train()
-    np.testing.assert_array_equal(pipe("a good film", pooling="mean"), expected)
+    np.testing.assert_allclose(pipe("a good film", pooling="mean"), expected, atol=1e-4)
     assert model.training
     assert all(module.training for module in model.modules())
 
