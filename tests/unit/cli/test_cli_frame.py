@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from bertkit import __version__
 from bertkit import cli, errors
 from bertkit.cli import NAMES, main
 from bertkit.cli.help_pages import with_option_names
@@ -149,7 +150,7 @@ def test_help_is_quick_and_imports_no_torch() -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "--version") == (0, "0.1.0\n", "")
+    assert run(capsys, "--version") == (0, f"{__version__}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "doctor", "--json")
     assert code == 0
     report = json.loads(out)
-    assert report["bertkit"] == "0.1.0"
+    assert report["bertkit"] == __version__
     assert report["packages"]["torch"]
     assert report["torch"]["threads"] >= 1
     assert report["processor"] == find_processor().to_dict()
