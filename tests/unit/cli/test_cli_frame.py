@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from bertkit import __version__
-from bertkit import cli, errors
+from bertkit import __version__, cli, errors
 from bertkit.cli import NAMES, main
 from bertkit.cli.help_pages import with_option_names
 from bertkit.system.interrupts import Interrupted
