@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-#: Environment variable; with 0 every product of matrices is torch's own.
+#: Environment variable; with 0 neither the encoder in C (``engine/native``) nor oneDNN's products in place of MKL's
+#: (``model/kernels/products.py``) are used. Products with prepacked weights are torch's either way.
 SWITCH = "BERTKIT_NATIVE"
 #: Flag as Linux names it -> its usual name; those that decide how fast a matrix product is.
 INSTRUCTION_SETS = {
@@ -77,7 +78,7 @@ class Processor:
 
 
 def own_products() -> bool:
-    """Whether others than torch's may be used; :data:`SWITCH` forbids it."""
+    """Whether what :data:`SWITCH` switches off may be used."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
@@ -87,8 +88,7 @@ def find_processor() -> Processor:
     info = Path("/proc/cpuinfo")
     vendor = ""
     if info.exists():
-        text = info.read_text(encoding="utf-8", errors="replace")
-        (name, flags), vendor = read_cpuinfo(text), _cpuinfo_facts(text).get("vendor_id", "")
+        name, vendor, flags = read_cpuinfo(info.read_text(encoding="utf-8", errors="replace"))
     elif sys.platform == "darwin":
         name, flags = _sysctl("machdep.cpu.brand_string"), _mac_flags()
     else:
@@ -97,18 +97,14 @@ def find_processor() -> Processor:
     return Processor(name or platform.processor() or platform.machine(), _usable_cores(), sets, _memory(), vendor)
 
 
-def read_cpuinfo(text: str) -> tuple[str, set[str]]:
-    """Name and flags of the first processor in Linux's ``/proc/cpuinfo``; the name is empty on most ARM machines."""
-    facts = _cpuinfo_facts(text)
-    return facts.get("model name", ""), set((facts.get("flags") or facts.get("Features") or "").split())
-
-
-def _cpuinfo_facts(text: str) -> dict[str, str]:
+def read_cpuinfo(text: str) -> tuple[str, str, set[str]]:
+    """Name, vendor and flags of the first processor in Linux's ``/proc/cpuinfo``; ARM machines mostly lack a name."""
     facts: dict[str, str] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
         facts.setdefault(key.strip(), value.strip())
-    return facts
+    flags = (facts.get("flags") or facts.get("Features") or "").split()
+    return facts.get("model name", ""), facts.get("vendor_id", ""), set(flags)
 
 
 def _mac_flags() -> set[str]:

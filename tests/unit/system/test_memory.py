@@ -85,3 +85,59 @@ def test_another_c_library_is_left_alone(monkeypatch) -> None:
     monkeypatch.setattr(memory, "_glibc", lambda: None)
     with memory.freed_memory_kept():
         assert len(bytes(1 << 20)) == 1 << 20
+
+
+#: Environment variables with which a user says how glibc allocates.
+USER_SETTINGS = {
+    "MALLOC_TRIM_THRESHOLD_": "1000000",
+    "MALLOC_MMAP_THRESHOLD_": "1000000",
+    "GLIBC_TUNABLES": "glibc.rtld.nns=4:glibc.malloc.mmap_threshold=1000000",
+}
+
+
+class OldGlibc:
+    """Refuses the larger of what it is asked for, as glibc did before 2.35."""
+
+    def __init__(self) -> None:
+        self.options: dict[int, int] = {}
+        self.trims = 0
+
+    def mallopt(self, option: int, value: int) -> int:
+        if option == memory._MMAP_THRESHOLD and value > 32 << 20:
+            return 0
+        self.options[option] = value
+        return 1
+
+    def malloc_trim(self, keep: int) -> int:
+        self.trims += 1
+        return keep
+
+
+@pytest.fixture
+def old_glibc(monkeypatch) -> OldGlibc:
+    for name in USER_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    glibc = OldGlibc()
+    monkeypatch.setattr(memory, "_glibc", lambda: glibc)
+    return glibc
+
+
+def test_a_refused_threshold_is_as_large_as_it_may_be(old_glibc: OldGlibc) -> None:
+    with memory.freed_memory_kept():
+        assert old_glibc.options == {memory._TRIM_THRESHOLD: 2**31 - 1, memory._MMAP_THRESHOLD: 32 << 20}
+    assert old_glibc.options == memory._USUAL
+    assert old_glibc.trims == 1
+
+
+@pytest.mark.parametrize(("name", "value"), USER_SETTINGS.items())
+def test_what_the_user_has_set_stays(old_glibc: OldGlibc, monkeypatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with memory.freed_memory_kept():
+        pass
+    assert (old_glibc.options, old_glibc.trims) == ({}, 0)
+
+
+def test_other_settings_of_the_user_do_not_matter(old_glibc: OldGlibc, monkeypatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.rtld.nns=4")
+    with memory.freed_memory_kept():
+        assert old_glibc.options

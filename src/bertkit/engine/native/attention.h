@@ -4,7 +4,7 @@
 
 #include "products.h"
 
-/* Keys [tokens][size], `stride` apart, to panels [size][PANEL] of tokens; tokens that are missing to a panel are 0. */
+/* Keys [tokens][size], `stride` apart, to panels [size][PANEL] of tokens; the last one is padded with zeros. */
 static void transpose_keys(const float *keys, int stride, int tokens, int size, float *panels) {
     for (int first = 0; first < tokens; first += PANEL, panels += (long)size * PANEL) {
         int here = tokens - first < PANEL ? tokens - first : PANEL;
@@ -33,8 +33,8 @@ static float softmax_row(float *scores, int tokens) {
 
 /* Attention of `queries` rows, with keys in panels as transpose_keys makes them, to `tokens` values.
  *
- * Query, value and result rows have `size` columns; scores are in powers of two already (see Encoder). `scratch` has room
- * for TILE_ROWS rows of the tokens, filled up to whole panels.
+ * Query, value and result rows have `size` columns; scores are exponents of two (see Encoder). `scratch` has room for
+ * TILE_ROWS rows of the tokens, filled up to whole panels.
  */
 static void attend(
     const float *query, int query_stride, int queries, const float *panels, const float *values, int value_stride,

@@ -8,41 +8,10 @@
  * reads the keys and values of other rows.
  */
 #include "attention.h"
-#include "products.h"
 #include "threads.h"
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "workspaces.h"
 
 #define VERSION 1
-/* Rows that go through the feed-forward block together. */
-#define BLOCK_ROWS 96
-/* Up to so many rows for each thread, a team divides matrices by columns. */
-#define FEW_ROWS 48
-
-typedef struct {
-    Matrix qkv, out, up, down;
-    float *norm[4]; /* scale and shift after attention, scale and shift after the feed-forward block */
-} Layer;
-
-/* Buffers of one call; kept for the next one. */
-typedef struct Workspace {
-    struct Workspace *next;
-    int tokens, longest, members;
-    float *x, *qkv[2], *attended, *chosen_x, *chosen_q, *inner, *scratch;
-    void *x_converted, *attended_converted, *inner_converted;
-    float *x_scales, *attended_scales, *inner_scales;
-} Workspace;
-
-typedef struct {
-    int num_layers, num_stored, width, heads, inner, activation;
-    float eps;
-    int *order; /* the stored layer at each depth */
-    Layer *layers;
-    pthread_mutex_t lock;
-    Workspace *idle;
-} Encoder;
 
 /* One call: B sequences end to end, and the rows of the top layer that are wanted (NULL: all). */
 typedef struct {
@@ -62,73 +31,9 @@ typedef struct {
     int member, by_columns;
 } Part;
 
-static int stride_of(int width) { return round_up(width, PANEL) + PANEL; } /* no power of two: rows would share cache sets */
-
 static void share(int total, int member, int members, int *first, int *last) {
     *first = (int)((long)total * member / members);
     *last = (int)((long)total * (member + 1) / members);
-}
-
-/* Memory that is aligned and 0, in huge pages where there are any: weights are read from front to back in every call. */
-static void *zeros(size_t bytes) {
-    size_t step = bytes >= (4u << 20) ? (2u << 20) : 64;
-    void *memory = NULL;
-    bytes = (bytes + step - 1) / step * step;
-    if (posix_memalign(&memory, step, bytes ? bytes : step)) return NULL;
-#if defined(MADV_HUGEPAGE)
-    if (step > 64) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    memset(memory, 0, bytes);
-    return memory;
-}
-
-static void free_workspace(Workspace *w) {
-    void *all[] = {w->x, w->qkv[0], w->qkv[1], w->attended, w->chosen_x, w->chosen_q, w->inner, w->scratch,
-                   w->x_converted, w->attended_converted, w->inner_converted,
-                   w->x_scales, w->attended_scales, w->inner_scales, w};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
-static Workspace *new_workspace(const Encoder *e, int tokens, int longest, int members) {
-    Workspace *w = calloc(1, sizeof *w);
-    if (!w) return NULL;
-    size_t rows = tokens, wide = stride_of(e->width), inner = stride_of(e->inner), triple = stride_of(3 * e->width);
-    size_t blocks = members * BLOCK_ROWS > FEW_ROWS * members ? (size_t)members * BLOCK_ROWS : (size_t)members * FEW_ROWS;
-    size_t head = e->width / e->heads, keys = round_up(longest, PANEL);
-    w->tokens = tokens, w->longest = longest, w->members = members;
-    int complete = (w->x = zeros(rows * wide * 4)) && (w->qkv[0] = zeros((rows * triple + PANEL) * 4)) &&
-        (w->qkv[1] = members > 1 ? zeros((rows * triple + PANEL) * 4) : zeros(64)) &&
-        (w->attended = zeros(rows * wide * 4)) && (w->chosen_x = zeros(rows * wide * 4)) &&
-        (w->chosen_q = zeros(rows * wide * 4)) && (w->inner = zeros(blocks * inner * 4)) &&
-        (w->scratch = zeros(members * keys * (head + TILE_ROWS) * 4)) && (w->x_converted = zeros(rows * wide * 2)) &&
-        (w->attended_converted = zeros(rows * wide * 2)) && (w->inner_converted = zeros(blocks * inner * 2)) &&
-        (w->x_scales = zeros(rows * 4)) && (w->attended_scales = zeros(rows * 4)) && (w->inner_scales = zeros(blocks * 4));
-    if (complete) return w;
-    free_workspace(w);
-    return NULL;
-}
-
-/* An idle workspace that is large enough, or a new one in its place. */
-static Workspace *take_workspace(Encoder *e, int tokens, int longest, int members) {
-    pthread_mutex_lock(&e->lock);
-    Workspace *found = e->idle;
-    if (found) e->idle = found->next;
-    pthread_mutex_unlock(&e->lock);
-    if (found && found->tokens >= tokens && found->longest >= longest && found->members >= members) return found;
-    if (found) {
-        if (tokens < found->tokens) tokens = found->tokens;
-        if (longest < found->longest) longest = found->longest;
-        if (members < found->members) members = found->members;
-        free_workspace(found);
-    }
-    return new_workspace(e, tokens, longest, members);
-}
-
-static void give_workspace(Encoder *e, Workspace *w) {
-    pthread_mutex_lock(&e->lock);
-    w->next = e->idle;
-    e->idle = w;
-    pthread_mutex_unlock(&e->lock);
 }
 
 static void normalize_row(float *x, int width, float eps, const float *scale, const float *shift) {
@@ -181,12 +86,13 @@ static void attend_head(
     const Encoder *e = c->encoder;
     int start = c->starts[sequence], tokens = c->starts[sequence + 1] - start, size = e->width / e->heads;
     int stride = stride_of(3 * e->width), out_stride = stride_of(e->width);
-    long keys = round_up(c->space->longest, PANEL);
+    long keys = round_up(c->space->sizes.longest, PANEL);
     float *panels = c->space->scratch + p->member * keys * (size + TILE_ROWS);
     const float *key = qkv + (long)start * stride + e->width + head * size;
     transpose_keys(key, stride, tokens, size, panels);
-    attend(queries + (long)first * query_stride + head * size, query_stride, last - first, panels, key + e->width, stride,
-           tokens, size, panels + keys * size, result + (long)first * out_stride + head * size, out_stride);
+    attend(queries + (long)first * query_stride + head * size, query_stride, last - first, panels,
+           key + e->width, stride, tokens, size, panels + keys * size,
+           result + (long)first * out_stride + head * size, out_stride);
 }
 
 /* Attention of the queries first ... last - 1, which belong to the sequences as query_starts says. */
@@ -206,7 +112,7 @@ static void attention(
     if (p->by_columns) meet(p->team);
 }
 
-/* What attention reads of these rows: query, key and value, or of the top layer, where few rows are wanted, the last two. */
+/* What attention reads of these rows: query, key and value; in the top layer the last two, if few rows are wanted. */
 static void project(const Part *p, int depth, Rows *x, int first, int last, float *qkv) {
     const Encoder *e = p->call->encoder;
     const Matrix *m = &e->layers[e->order[depth]].qkv;
@@ -228,13 +134,14 @@ static void finish_block(const Part *p, const Layer *layer, const Layer *next, R
     prepare_rows(p, NULL, &layer->out, &attended, first, last);
     product(p, &layer->out, &attended, first, last, 0, panels_of(&layer->out), NO_ACTIVATION, rows, rows, x->stride);
     prepare_rows(p, layer->norm, &layer->up, x, first, last);
-    product(p, &layer->up, x, first, last, 0, panels_of(&layer->up), e->activation, NULL, (float *)inner.rows, inner_stride);
+    float *inner_rows = (float *)inner.rows;
+    product(p, &layer->up, x, first, last, 0, panels_of(&layer->up), e->activation, NULL, inner_rows, inner_stride);
     prepare_rows(p, NULL, &layer->down, &inner, first, last);
     product(p, &layer->down, &inner, first, last, 0, panels_of(&layer->down), NO_ACTIVATION, rows, rows, x->stride);
     prepare_rows(p, layer->norm + 2, next ? &next->qkv : NULL, x, first, last);
 }
 
-/* The chosen rows of the top layer's input, and their queries; this member's share, or all of them divided by columns. */
+/* The chosen rows of the top layer's input, and their queries: this member's share, or all, divided by columns. */
 static void choose_rows(const Part *p, const Matrix *qkv, Rows *x, int *first, int *last) {
     const Call *c = p->call;
     Workspace *w = c->space;
@@ -259,7 +166,8 @@ static void compute(void *job, Team *team, int member) {
     for (int r = first; r < last; r++) {
         float *row = w->x + (long)r * x.stride;
         memcpy(row, c->x + (long)r * e->width, e->width * sizeof(float));
-        memset(row + e->width, 0, (x.stride - e->width) * sizeof(float)); /* NaN, if the last call had one in this row */
+        /* NaN, if the last call had one in this row. */
+        memset(row + e->width, 0, (x.stride - e->width) * sizeof(float));
     }
     if (p->by_columns) first = 0, last = c->tokens, meet(team);
     prepare_rows(p, NULL, &e->layers[e->order[0]].qkv, &x, first, last);
@@ -267,7 +175,7 @@ static void compute(void *job, Team *team, int member) {
     for (int depth = 0; depth < e->num_layers; depth++) {
         const Layer *layer = &e->layers[e->order[depth]];
         const Layer *next = depth + 1 < e->num_layers ? &e->layers[e->order[depth + 1]] : NULL;
-        float *qkv = w->qkv[several && depth % 2]; /* others may still read the last layer's while this one is written */
+        float *qkv = w->qkv[several && depth % 2]; /* others may still read the last layer's while this is written */
         if (!p->by_columns) meet(team);
         if (c->rows && !next) {
             choose_rows(p, &layer->qkv, &x, &first, &last);
@@ -303,23 +211,6 @@ int bertkit_features(void) {
     return found;
 }
 
-Encoder *bertkit_new(int layers, int stored, const int32_t *order, int width, int heads, int inner, int activation, float eps) {
-    Encoder *e = calloc(1, sizeof *e);
-    if (!e) return NULL;
-    e->num_layers = layers, e->num_stored = stored, e->width = width, e->heads = heads, e->inner = inner;
-    e->activation = activation, e->eps = eps;
-    e->order = calloc(layers + 1, sizeof *e->order);
-    e->layers = calloc(stored + 1, sizeof *e->layers);
-    pthread_mutex_init(&e->lock, NULL);
-    for (int i = 0; e->order && i < layers; i++) e->order[i] = order[i];
-    return e;
-}
-
-static void free_matrix(Matrix *m) {
-    void *all[] = {m->panels, m->bias, m->scale, m->offset, m->smooth, m->shift, m->apart, m->apart_weights};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
 void bertkit_free(Encoder *e) {
     for (int i = 0; e->layers && i < e->num_stored; i++) {
         Layer *layer = &e->layers[i];
@@ -334,101 +225,31 @@ void bertkit_free(Encoder *e) {
     free(e->order), free(e->layers), free(e);
 }
 
-static float *filled_up(const float *values, int count) {
-    float *copy = zeros((size_t)round_up(count, PANEL) * sizeof(float));
-    if (copy && values) memcpy(copy, values, count * sizeof(float));
-    return copy;
-}
-
-static Matrix *matrix_at(Encoder *e, int layer, int which) {
-    Layer *found = &e->layers[layer];
-    Matrix *all[] = {&found->qkv, &found->out, &found->up, &found->down};
-    return all[which];
-}
-
-/* Where the weight of an output and an input stands in the panels, which keep `group` inputs of an output together. */
-static size_t place_of(const Matrix *m, int output, int input) {
-    int group = m->kind == WEIGHTS_BF16 ? 2 : m->kind == WEIGHTS_I8 ? 4 : 1, panel = output / PANEL, column = output % PANEL;
-    return (size_t)panel * round_up(m->inputs, 4) * PANEL + (size_t)(input / group * PANEL + column) * group + input % group;
-}
-
-static void start_matrix(Matrix *m, int kind, int outputs, int inputs, const float *bias) {
-    m->kind = kind, m->outputs = outputs, m->inputs = inputs, m->unit = 1.0f;
-    /* Vectors of three-byte weights are read with what stands behind them. */
-    m->panels = zeros((size_t)round_up(outputs, PANEL) * round_up(inputs, 4) * WEIGHT_SIZE[kind] + 64);
-    m->bias = filled_up(bias, outputs);
-}
-
-/* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. */
-static void store_three_bytes(uint8_t *p, uint32_t bits) {
-    if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7f + (bits >> 8 & 1);
-    else if (bits & 0x7fffffu) bits |= 0x400000u; /* a NaN whose bits are all lower ones */
-    for (int i = 0; i < 3; i++) p[i] = (uint8_t)(bits >> 8 * (i + 1));
-}
-
-/* Weights as bits of 32-bit floats, of 16-bit ones that are multiples of `unit`, or of bf16 ones: [outputs][inputs].
- * WEIGHTS_F24 are given in 32 bits. 0: no memory.
- */
-int bertkit_set_matrix(
-    Encoder *e, int layer, int which, int kind, int outputs, int inputs, const void *weights, const float *bias, float unit) {
-    Matrix *m = matrix_at(e, layer, which);
-    start_matrix(m, kind, outputs, inputs, bias);
-    if (!m->panels || !m->bias) return 0;
-    m->unit = unit;
-    for (int o = 0; o < outputs; o++) {
-        for (int i = 0; i < inputs; i++) {
-            size_t place = place_of(m, o, i), from = (size_t)o * inputs + i;
-            if (kind == WEIGHTS_F32) ((uint32_t *)m->panels)[place] = ((const uint32_t *)weights)[from];
-            else if (kind == WEIGHTS_F24) store_three_bytes((uint8_t *)m->panels + 3 * place, ((const uint32_t *)weights)[from]);
-            else ((uint16_t *)m->panels)[place] = ((const uint16_t *)weights)[from];
-        }
+/* An encoder without weights, which model.h's functions set; NULL: no memory. */
+Encoder *bertkit_new(
+    int layers, int stored, const int32_t *order, int width, int heads, int inner, int activation, float eps) {
+    Encoder *e = calloc(1, sizeof *e);
+    if (!e) return NULL;
+    e->num_layers = layers, e->num_stored = stored, e->width = width, e->heads = heads, e->inner = inner;
+    e->activation = activation, e->eps = eps;
+    e->order = calloc(layers, sizeof *e->order);
+    e->layers = calloc(stored, sizeof *e->layers);
+    if (!e->order || !e->layers) {
+        bertkit_free(e);
+        return NULL;
     }
-    return 1;
+    memcpy(e->order, order, layers * sizeof *order);
+    return e;
 }
 
-/* Weights in 8 bits; see Matrix. shift: NULL, or for each input; apart_weights: [num_apart][outputs]. 0: no memory. */
-int bertkit_set_bytes(
-    Encoder *e, int layer, int which, int outputs, int inputs, const int8_t *weights, const float *bias, const float *scale,
-    const float *smooth, const float *shift, int narrow, int num_apart, const int32_t *apart, const float *apart_weights) {
-    Matrix *m = matrix_at(e, layer, which);
-    int width = round_up(outputs, PANEL);
-    start_matrix(m, WEIGHTS_I8, outputs, inputs, bias);
-    m->scale = filled_up(scale, outputs);
-    m->smooth = filled_up(smooth, inputs);
-    m->shift = shift ? filled_up(shift, inputs) : NULL;
-    m->offset = shift ? NULL : zeros((size_t)width * sizeof(int32_t));
-    m->narrow = narrow, m->num_apart = num_apart;
-    m->apart = zeros((size_t)num_apart * sizeof(int32_t));
-    m->apart_weights = zeros((size_t)num_apart * width * sizeof(float));
-    if (!m->panels || !m->bias || !m->scale || !m->smooth || !(m->shift || m->offset) || !m->apart || !m->apart_weights)
-        return 0;
-    for (int o = 0; o < outputs; o++) {
-        for (int i = 0; i < inputs; i++) {
-            int8_t weight = weights[(size_t)o * inputs + i];
-            ((int8_t *)m->panels)[place_of(m, o, i)] = weight;
-            if (m->offset) m->offset[o] += 128 * weight;
-        }
-    }
-    for (int a = 0; a < num_apart; a++) {
-        m->apart[a] = apart[a];
-        memcpy(m->apart_weights + (size_t)a * width, apart_weights + (size_t)a * outputs, outputs * sizeof(float));
-    }
-    return 1;
-}
-
-int bertkit_set_norm(Encoder *e, int layer, int which, const float *scale, const float *shift) {
-    float **norm = e->layers[layer].norm + 2 * which;
-    norm[0] = filled_up(scale, e->width);
-    norm[1] = filled_up(shift, e->width);
-    return norm[0] && norm[1];
-}
-
-/* Rows of `num_tables` tables, added up and normalized: [tokens][width]. A table is in float32, or in 8 bits with scales
- * for each row and each column (NULL: in float32). -1: done; otherwise the number of a table whose ids leave it; nothing is promised of the result then.
+/* Rows of `num_tables` tables, added up and normalized: [tokens][width]. A table is in float32, where its scales are
+ * NULL, or in 8 bits with scales for each row and each column. -1: done; otherwise the number of a table that lacks one
+ * of its ids; the result is then undefined.
  */
 int bertkit_embed(
     int num_tables, const void *const *tables, const float *const *row_scales, const float *const *column_scales,
-    const int64_t *sizes, const int64_t *const *ids, int tokens, int width, float eps, const float *scale, const float *shift, float *result) {
+    const int64_t *sizes, const int64_t *const *ids, int tokens, int width, float eps, const float *scale,
+    const float *shift, float *result) {
     for (int t = 0; t < num_tables; t++)
         for (int i = 0; i < tokens; i++)
             if (ids[t][i] < 0 || ids[t][i] >= sizes[t]) return t;
@@ -457,7 +278,7 @@ int bertkit_encode(
     threads = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
     Call call = {.encoder = e, .x = x, .starts = starts, .rows = rows, .row_starts = row_starts, .result = result,
                  .sequences = sequences, .tokens = starts[sequences], .num_rows = rows ? row_starts[sequences] : 0};
-    call.space = take_workspace(e, call.tokens, longest, threads);
+    call.space = take_workspace(e, (Sizes){call.tokens, longest, threads, call.num_rows});
     if (!call.space) return 0;
     run_team(compute, &call, threads);
     give_workspace(e, call.space);

@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, c_float, c_int, c_int8, c_int32, c_void_p
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from bertkit.system.processor import SWITCH, own_products
 FOLDER = Path(__file__).parent
 #: What is compiled; the others are included in it.
 MAIN = "encoder.c"
-SOURCES = (MAIN, "attention.h", "products.h", "simd.h", "threads.h")
+SOURCES = (MAIN, "attention.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
 #: That of the sources; another one in a library means that it belongs to other sources.
 VERSION = 1
@@ -81,14 +82,32 @@ class NativeLibrary:
 
 def native_library() -> NativeLibrary | None:
     """The library, built if need be; None where it cannot be had, for the reason that :func:`why_not` gives."""
-    found = _attempt()
+    found = _outcome()
     return found if isinstance(found, NativeLibrary) else None
 
 
 def why_not() -> str | None:
     """Why there is no library; None if there is one."""
-    found = _attempt()
+    found = _outcome()
     return found if isinstance(found, str) else None
+
+
+_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)  # a forked child lacks the thread that would have released it
+
+
+def _outcome() -> NativeLibrary | str:
+    """That of the attempt, which threads that need the library at once make once."""
+    with _lock:
+        return _attempt()
 
 
 @cache
@@ -103,7 +122,7 @@ def library_file(folder: Path) -> Path:
     """The library for these sources and this processor in ``folder``; built if it is not there.
 
     Raises:
-        UnavailableError: switched off, no compiler, one that fails, or a folder that others may write to.
+        UnavailableError: switched off, no compiler, one that fails, or a folder that another user owns or may write to.
         OSError: the folder cannot be written.
     """
     if not own_products():
@@ -116,10 +135,9 @@ def library_file(folder: Path) -> Path:
     target = folder / f"encoder-{digest.hexdigest()[:20]}.so"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     facts = folder.stat()
-    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
-        raise UnavailableError(
-            f"others may write to {folder}, and what is loaded from there is run; set XDG_CACHE_HOME"
-        )
+    if (foreign := facts.st_uid != os.getuid()) or facts.st_mode & 0o022:
+        reason = f"another user owns {folder}" if foreign else f"others may write to {folder}"
+        raise UnavailableError(f"{reason}, and what is loaded from there is run; set XDG_CACHE_HOME")
     if not target.exists():
         _build(target)
     return target
@@ -170,7 +188,7 @@ def compile_library(compiler: Sequence[str], target: Path, flags: Sequence[str] 
     native = () if flags else ("-mcpu=native",) if platform.machine() in ("aarch64", "arm64") else ("-march=native",)
     command = [*compiler, *FLAGS, *native, *flags, "-o", str(target), str(FOLDER / MAIN), "-pthread", "-lm"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_TO_COMPILE)
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=SECONDS_TO_COMPILE)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode == 0 and target.exists():

@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,11 @@ Activation = Literal["gelu", "gelu_new", "relu"]
 ACTIVATIONS: dict[Activation, int] = {"gelu": 1, "gelu_new": 2, "relu": 3}
 WeightType = Literal["float32", "float24", "float16", "bfloat16"]
 KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloat16": 3}
-#: Matrices of a layer, in the library's order.
-MATRICES = ("qkv", "out", "up", "down")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of an encoder. ``order``: the number of the stored layer at each depth, at least one."""
+    """The sizes and settings of an encoder. ``order``: the number of the stored layer at each depth, at least one."""
 
     order: tuple[int, ...]
     width: int
@@ -53,14 +51,16 @@ class FloatMatrix:
 
 @dataclass(frozen=True, slots=True)
 class ByteMatrix:
-    """The same from 8 bits; see :class:`bertkit.model.kernels.byte_linear.ByteLinear`.
+    """A matrix like :class:`FloatMatrix`, with weights in 8 bits.
+
+    See :class:`bertkit.model.kernels.byte_linear.ByteLinear`.
 
     weight: int8 ``(out, in)``; ``scale`` float32 ``(out,)``, what they are multiples of.
     bias: float32 ``(out,)``.
     smooth: float32 ``(in,)``, what inputs are multiplied with before they are rounded; 0 for those kept apart.
     shift: float32 ``(in,)``, added to them then, so that none is negative; None: they may be.
     apart: int32 ``(k,)``, inputs that are not rounded, with float32 weights ``(k, out)``.
-    narrow: no weight exceeds 63.
+    narrow: every weight is -63 ... 63; if not, they may be anything that int8 holds.
     """
 
     weight: NDArray[np.int8]
@@ -75,7 +75,11 @@ class ByteMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of one layer: a matrix for each of :data:`MATRICES`, and scale and shift of both normalizations."""
+    """Weights of one layer.
+
+    matrices: of query, key and value together, of attention's output, and both of the feed-forward block.
+    norms: scale and shift after attention, and after the feed-forward block.
+    """
 
     matrices: tuple[FloatMatrix | ByteMatrix, ...]
     norms: tuple[tuple[Floats, Floats], ...]
@@ -155,9 +159,9 @@ class NativeEncoder:
             len(order), int(order.max()) + 1, _pointer(order), shape.width, shape.heads, shape.inner,
             ACTIVATIONS[shape.activation], shape.eps,
         )  # fmt: skip
-        if not self._handle:
-            raise MemoryError
-        weakref.finalize(self, functions.bertkit_free, self._handle)
+        _check(self._handle)
+        owner = weakref.finalize(self, functions.bertkit_free, self._handle)
+        owner.atexit = False  # daemon threads may still be computing then
         for number, layer in enumerate(layers):
             for place, matrix in enumerate(layer.matrices):
                 self._set_matrix(number, place, matrix)
@@ -185,6 +189,9 @@ class NativeEncoder:
             )
         )
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a NativeEncoder can be neither copied nor pickled: the C library holds its weights")
+
     def __call__(
         self, x_TD: Floats, starts: Ids, rows: Ids | None = None, row_starts: Ids | None = None, *, threads: int = 1
     ) -> Floats:
@@ -208,7 +215,7 @@ class NativeEncoder:
         return out
 
 
-def _check(done: int) -> None:
+def _check(done: int | None) -> None:
     if not done:
         raise ResourceError("out of memory in the encoder: use shorter texts, a smaller model or fewer threads")
 

@@ -2,7 +2,7 @@
  *
  * A matrix is packed once, in panels of PANEL columns (outputs), so that a product reads it from front to back:
  *
- *   WEIGHTS_F32, WEIGHTS_F24, WEIGHTS_F16   [panel][input][PANEL]; sums in float32. 24 bits are the upper ones of a float
+ *   WEIGHTS_F32, _F24, _F16    [panel][input][PANEL]; sums in float32. 24 bits are the upper ones of a float
  *   WEIGHTS_BF16               [panel][input / 2][PANEL][2]; rows are rounded to bf16, sums in float32
  *   WEIGHTS_I8                 [panel][input / 4][PANEL][4]; rows become bytes with a scale of their own, sums in int32
  *
@@ -24,7 +24,7 @@ typedef struct {
     float *bias;        /* filled up with zeros */
     float unit;         /* what the stored weights are multiples of: of F16, a power of two that keeps them in range */
     /* The rest is for I8. */
-    int narrow;         /* weights of 7 bits */
+    int narrow;         /* all weights are -63 ... 63; otherwise they may be -128 ... 127 */
     float *scale;       /* of each output */
     int32_t *offset;    /* 128 times the sum of each output's weights, where bytes stand for -128 ... 127; else NULL */
     float *smooth;      /* what each input is multiplied with before rounding; 0 for those that are kept apart */
@@ -116,12 +116,13 @@ INLINE void tile_i8(
 }
 
 /* One function for each number of rows, so that the sums stay in registers. */
+#define UP_TO_6(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
 #if TILE_ROWS == 12
-#define FOR_EACH_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#define FOR_EACH_COUNT(CASE) UP_TO_6(CASE) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
 #elif TILE_ROWS == 8
-#define FOR_EACH_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
+#define FOR_EACH_COUNT(CASE) UP_TO_6(CASE) CASE(7) CASE(8)
 #else
-#define FOR_EACH_COUNT(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#define FOR_EACH_COUNT(CASE) UP_TO_6(CASE)
 #endif
 
 static void floats_tile(int rows, const float *a, int a_stride, const float *b, int b_stride, int depth, Tile *tile) {
@@ -273,8 +274,9 @@ static void convert_rows(const Matrix *m, Rows *x, int first, int last) {
     if (m->kind == WEIGHTS_BF16) {
         int width = round_up(m->inputs, PANEL);
         for (int r = first; r < last; r++) {
-            long start = (long)r * x->stride;
-            for (int c = 0; c < width; c += LANES) store_bf16((uint16_t *)x->converted + start + c, load(x->rows + start + c));
+            const float *row = x->rows + (long)r * x->stride;
+            uint16_t *halves = (uint16_t *)x->converted + (long)r * x->stride;
+            for (int c = 0; c < width; c += LANES) store_bf16(halves + c, load(row + c));
         }
     }
 #endif

@@ -32,8 +32,9 @@ static inline vec load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_l
 static inline vec load_three_bytes(const uint8_t *p) {
 #ifdef __AVX512VBMI__
     const __m512i places = _mm512_set_epi8(
-        47, 46, 45, 0, 44, 43, 42, 0, 41, 40, 39, 0, 38, 37, 36, 0, 35, 34, 33, 0, 32, 31, 30, 0, 29, 28, 27, 0, 26, 25,
-        24, 0, 23, 22, 21, 0, 20, 19, 18, 0, 17, 16, 15, 0, 14, 13, 12, 0, 11, 10, 9, 0, 8, 7, 6, 0, 5, 4, 3, 0, 2, 1, 0, 0);
+        47, 46, 45, 0, 44, 43, 42, 0, 41, 40, 39, 0, 38, 37, 36, 0, 35, 34, 33, 0, 32, 31, 30, 0,
+        29, 28, 27, 0, 26, 25, 24, 0, 23, 22, 21, 0, 20, 19, 18, 0, 17, 16, 15, 0, 14, 13, 12, 0,
+        11, 10, 9, 0, 8, 7, 6, 0, 5, 4, 3, 0, 2, 1, 0, 0);
     return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi8(0xEEEEEEEEEEEEEEEEull, places, _mm512_loadu_si512(p)));
 #else
     const __m512i lanes = _mm512_set_epi32(0, 11, 10, 9, 0, 8, 7, 6, 0, 5, 4, 3, 0, 2, 1, 0);
@@ -169,7 +170,6 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
 typedef float vec __attribute__((vector_size(16)));
 typedef int32_t ivec __attribute__((vector_size(16)));
 typedef uint16_t halves __attribute__((vector_size(8)));
-typedef uint8_t bytes16 __attribute__((vector_size(16)));
 static inline vec load(const float *p) { vec x; memcpy(&x, p, sizeof x); return x; }
 static inline void store(float *p, vec x) { memcpy(p, &x, sizeof x); }
 static inline vec splat(float x) { return (vec){x, x, x, x}; }
@@ -190,9 +190,14 @@ static inline vec load_half(const uint16_t *p) {
     return (vec)((ivec)((vec)(size << 13) * splat(0x1p112f)) | infinite | ((wide & 0x8000) << 16));
 }
 static inline vec load_three_bytes(const uint8_t *p) {
-    bytes16 x;
-    memcpy(&x, p, sizeof x);
-    return (vec)__builtin_shufflevector(x, (bytes16){0}, 16, 0, 1, 2, 16, 3, 4, 5, 16, 6, 7, 8, 16, 9, 10, 11);
+    uint32_t words[LANES]; /* one by one: gcc 11 has no __builtin_shufflevector */
+    for (int i = 0; i < LANES; i++) {
+        memcpy(&words[i], p + 3 * i, 4);
+        words[i] <<= 8;
+    }
+    vec x;
+    memcpy(&x, words, sizeof x);
+    return x;
 }
 static inline float sum_of(vec x) { return (x[0] + x[1]) + (x[2] + x[3]); }
 static inline float max_of(vec x) {

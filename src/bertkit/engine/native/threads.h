@@ -68,7 +68,8 @@ static void *worker(void *argument) {
             PAUSE();
         if (atomic_load_explicit(&pool.call, memory_order_acquire) == seen) {
             pthread_mutex_lock(&pool.lock);
-            while (atomic_load_explicit(&pool.call, memory_order_acquire) == seen) pthread_cond_wait(&pool.wake, &pool.lock);
+            while (atomic_load_explicit(&pool.call, memory_order_acquire) == seen)
+                pthread_cond_wait(&pool.wake, &pool.lock);
             pthread_mutex_unlock(&pool.lock);
         }
         seen = atomic_load_explicit(&pool.call, memory_order_acquire);

@@ -71,8 +71,8 @@ def prepared(width: int, *, one_sided: bool, narrow: bool, extreme: bool) -> Byt
     smooth[apart] = 0.0
     whole = matrix.weight.copy()
     if extreme:  # neighbours whose products with the largest bytes would leave 16 bits together
-        most = 63 if narrow else 127
-        whole[::2] = np.where(chance.random((len(whole[::2]), width)) < 0.5, -most, most)
+        least, most = (-63, 63) if narrow else (-128, 127)
+        whole[::2] = np.where(chance.random((len(whole[::2]), width)) < 0.5, least, most)
         whole[0] = most
     whole[:, apart] = 0
     shift = np.where(smooth > 0, 0.5, 0.0).astype(np.float32) if one_sided else None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,9 @@ def test_a_compiler_that_fails_says_why(
     monkeypatch.setenv("CC", compiler_that(tmp_path, "exit 3"))
     assert (library.why_not() or "").endswith("exit code 3")
     library._attempt.cache_clear()
+    monkeypatch.setenv("CC", compiler_that(tmp_path, r"printf 'error: \351 in Latin-1\n' >&2", "exit 1"))
+    assert (library.why_not() or "").endswith("error: \ufffd in Latin-1")
+    library._attempt.cache_clear()
     monkeypatch.setenv("CC", str(tmp_path / "missing"))
     assert "No such file" in (library.why_not() or "")
     assert not [*asked_anew.iterdir()], "nothing half-built stays"
@@ -100,11 +106,12 @@ def test_the_next_compiler_is_tried(compiler: tuple[str, ...], monkeypatch: pyte
 class FastCompiler:
     """In place of the compilation: a file, after so many failures."""
 
-    def __init__(self, fails: int = 0) -> None:
-        self.calls, self.fails = 0, fails
+    def __init__(self, fails: int = 0, seconds: float = 0.0) -> None:
+        self.calls, self.fails, self.seconds = 0, fails, seconds
 
     def __call__(self, compiler: Any, target: Path, flags: Any = ()) -> str | None:
         self.calls += 1
+        time.sleep(self.seconds)
         if self.calls <= self.fails:
             return "failed"
         target.write_bytes(b"")
@@ -121,6 +128,29 @@ def test_it_is_built_once_for_a_processor(
     monkeypatch.setattr(library, "_processor", lambda: "another one")
     assert library_file(tmp_path / "made") != first
     assert fast.calls == 2
+
+
+def test_threads_that_need_it_at_once_build_it_once(compiler: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "compile_library", slow := FastCompiler(seconds=0.2))
+    with ThreadPoolExecutor(4) as pool:
+        reasons = list(pool.map(lambda _: library.why_not(), range(4)))
+    assert slow.calls == 1
+    assert len(set(reasons)) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_a_thread_builds_it_has_its_own_attempt(no_compiler: None) -> None:
+    with library._lock:
+        child = os.fork()
+        if not child:
+            os._exit(library.why_not() is None)
+    deadline = time.monotonic() + 30
+    while not (done := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not done[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert done == (child, 0), "the child is stuck or has failed"
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked_anew: Path) -> None:
@@ -144,7 +174,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
-    with pytest.raises(UnavailableError, match="others may write to"):
+    with pytest.raises(UnavailableError, match=r"another user owns .*theirs, and what is loaded"):
         library_file(folder)
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import gc
 import multiprocessing
 import os
+import pickle
+import platform
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +24,8 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native.library import NativeLibrary, load
+from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.errors import ResourceError
 from native_helpers import Array, native_encoder, random_rows, random_weights, shape_of
 
 pytestmark = pytest.mark.slow
@@ -61,6 +73,70 @@ def test_a_forked_child_computes_as_well(native: NativeLibrary) -> None:
         np.testing.assert_allclose(encoder(x, starts, threads=2), expected, atol=1e-6)
 
 
+def spawned(target: Callable[[Path, Connection], None], path: Path) -> tuple[Connection, SpawnProcess]:
+    """``target`` of the library and one end of a pipe in a new process, and the other end."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=target, args=(path, theirs), daemon=True)
+    child.start()
+    return ours, child
+
+
+def encode_on(path: Path, end: Connection) -> None:
+    """Leave a daemon thread in the library when the interpreter exits."""
+    shape = shape_of(256, 4, 1024)
+    encoder = native_encoder(load(path), shape, random_weights(shape))
+    x, starts = random_rows(256, 400)
+
+    def calls() -> None:
+        while True:
+            encoder(x, starts)
+
+    threading.Thread(target=calls, daemon=True).start()
+    time.sleep(0.3)
+    end.send("started")
+
+
+def test_a_daemon_thread_may_compute_when_the_interpreter_exits(native: NativeLibrary) -> None:
+    ours, child = spawned(encode_on, native.path)
+    assert ours.poll(60)
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def fork_often(path: Path, end: Connection) -> None:
+    """Send how many forked children can encode, while four threads do so in this process."""
+    shape = shape_of(2, 1, 2, order=(0,))
+    encoder = native_encoder(load(path), shape, random_weights(shape))
+    x, starts = random_rows(2, 1)
+
+    def calls() -> None:
+        while True:
+            encoder(x, starts)
+
+    for _ in range(4):
+        threading.Thread(target=calls, daemon=True).start()
+    good = 0
+    for _ in range(500):
+        child = os.fork()
+        if not child:
+            signal.alarm(10)  # kills one that is stuck
+            encoder(x, starts)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            break
+        good += 1
+    end.send(good)
+    os._exit(0)
+
+
+def test_a_child_can_be_forked_at_any_moment(native: NativeLibrary) -> None:
+    ours, child = spawned(fork_often, native.path)
+    assert ours.poll(120)
+    assert ours.recv() == 500
+    child.join()
+
+
 def resident() -> int:
     """Bytes of this process in memory."""
     fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
@@ -91,12 +167,62 @@ def come_and_go(path: Path, end: Connection) -> None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_encoders_are_freed(native: NativeLibrary) -> None:
     """In a process of its own: memory that earlier tests have freed would be taken first."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=come_and_go, args=(native.path, theirs))
-    child.start()
+    ours, child = spawned(come_and_go, native.path)
     assert ours.poll(120)
     held, gone = ours.recv()
     child.join()
     assert held > 6  # the control: those that are held can be seen
     assert gone < 6
+
+
+def peak_and_rest(path: Path, end: Connection) -> None:
+    """Send what buffers hold, in bytes of those of one call: while 24 threads call, and afterwards."""
+    ctypes.CDLL(None).mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD of glibc: what is freed is no longer resident
+    shape = shape_of(256, 4, 1024, order=(0,))
+    encoder = native_encoder(load(path), shape, random_weights(shape))
+    x, starts = random_rows(256, 2000)
+    before = resident()
+    encoder(x, starts)
+    one = resident() - before
+    together = threading.Barrier(24)
+
+    def call() -> None:
+        together.wait()
+        encoder(x, starts)
+
+    callers = [threading.Thread(target=call) for _ in range(24)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    end.send(((peak - before) / one, (resident() - before) / one))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_buffers_of_many_callers_at_once_are_freed(native: NativeLibrary) -> None:
+    ours, child = spawned(peak_and_rest, native.path)
+    assert ours.poll(120)
+    peak, rest = ours.recv()
+    child.join()
+    assert peak > 12  # the control: so many were in use
+    assert rest < 7
+
+
+def test_no_copy_shares_an_encoder(native: NativeLibrary) -> None:
+    shape = shape_of(26, 2, 30)
+    encoder = native_encoder(native, shape, random_weights(shape))
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="NativeEncoder can be neither copied nor pickled"):
+            make(encoder)
+
+
+def test_an_encoder_that_does_not_fit_in_memory(native: NativeLibrary) -> None:
+    """Its list of layers alone would take half a terabyte."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (100 << 30, hard))
+    try:
+        with pytest.raises(ResourceError, match="out of memory in the encoder"):
+            NativeEncoder(native, shape_of(26, 2, 30, order=(2**30,)), [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native.library import NativeLibrary
-from bertkit.engine.native.native_encoder import (
-    MATRICES,
-    Activation,
-    ByteMatrix,
-    FloatMatrix,
-    Layer,
-    NativeEncoder,
-    Shape,
-)
+from bertkit.engine.native.native_encoder import Activation, ByteMatrix, FloatMatrix, Layer, NativeEncoder, Shape
 from byte_matrix_helpers import byte_layers
 from native_helpers import ACTIVATIONS, Array, native_layers, random_rows, random_weights, shape_of, with_matrix
 
@@ -67,13 +59,12 @@ def test_a_damaged_weight_spoils_everything(any_library: NativeLibrary, kept_as:
     (layer,) = layers_of(kept_as, shape, any_library)
     x, starts = random_rows(26, 5, 40)
     assert np.isfinite(NativeEncoder(any_library, shape, [layer])(x, starts)).all()
-    for place, name in enumerate(MATRICES):
-        matrix = layer.matrices[place]
+    for place, matrix in enumerate(layer.matrices):
         for nan in NANS:
             weight = {"float16": np.float16(np.nan), "bfloat16": np.int16(0x7FC0)}.get(kept_as, nan)
             for damaged in (spoiled(matrix, "weight", weight), spoiled(matrix, "bias", nan)):
                 encoder = NativeEncoder(any_library, shape, [with_matrix(layer, place, damaged)])
-                assert np.isnan(encoder(x, starts)).all(), name
+                assert np.isnan(encoder(x, starts)).all(), place
     for place in range(2):
         norms = list(layer.norms)
         norms[place] = (norms[place][0], np.full(26, np.nan, np.float32))
@@ -86,9 +77,8 @@ def test_a_damaged_part_of_a_byte_matrix_spoils_everything(any_library: NativeLi
     (layer,) = layers_of("int8", shape, any_library)
     x, starts = random_rows(26, 5, 40)
     assert np.isfinite(NativeEncoder(any_library, shape, [layer])(x, starts)).all()
-    for place, name in enumerate(MATRICES):
-        matrix = layer.matrices[place]
+    for place, matrix in enumerate(layer.matrices):
         assert isinstance(matrix, ByteMatrix)
         for field in ("scale", "bias", "smooth", "apart_weights", *(["shift"] if matrix.shift is not None else [])):
             damaged = with_matrix(layer, place, spoiled(matrix, field, NANS[0]))
-            assert np.isnan(NativeEncoder(any_library, shape, [damaged])(x, starts)).all(), (name, field)
+            assert np.isnan(NativeEncoder(any_library, shape, [damaged])(x, starts)).all(), (place, field)

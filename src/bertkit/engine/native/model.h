@@ -1,0 +1,140 @@
+/* The weights of an encoder: given one by one, packed as products.h reads them, and freed. */
+#ifndef BERTKIT_MODEL_H
+#define BERTKIT_MODEL_H
+
+#include <stdlib.h>
+
+#include "products.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+typedef struct {
+    Matrix qkv, out, up, down;
+    float *norm[4]; /* scale and shift after attention, scale and shift after the feed-forward block */
+} Layer;
+
+/* The weights of the queries are such that scores are exponents of two: softmax(x) is 2^(x log2 e), scaled. */
+typedef struct {
+    int num_layers, num_stored, width, heads, inner, activation;
+    float eps;
+    int *order; /* the stored layer at each depth */
+    Layer *layers;
+    struct Workspace *idle; /* see workspaces.h */
+    int num_idle;
+} Encoder;
+
+/* Aligned memory with zeros, in huge pages if there are any: each call reads all weights, from front to back. */
+static void *zeros(size_t bytes) {
+    size_t step = bytes >= (4u << 20) ? (2u << 20) : 64;
+    void *memory = NULL;
+    bytes = (bytes + step - 1) / step * step;
+    if (posix_memalign(&memory, step, bytes ? bytes : step)) return NULL;
+#if defined(MADV_HUGEPAGE)
+    if (step > 64) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static void free_matrix(Matrix *m) {
+    void *all[] = {m->panels, m->bias, m->scale, m->offset, m->smooth, m->shift, m->apart, m->apart_weights};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+static float *filled_up(const float *values, int count) {
+    float *copy = zeros((size_t)round_up(count, PANEL) * sizeof(float));
+    if (copy && values) memcpy(copy, values, count * sizeof(float));
+    return copy;
+}
+
+static Matrix *matrix_at(Encoder *e, int layer, int which) {
+    Layer *found = &e->layers[layer];
+    Matrix *all[] = {&found->qkv, &found->out, &found->up, &found->down};
+    return all[which];
+}
+
+/* Where the weight of an output and an input stands in the panels, which keep `group` inputs of an output together. */
+static size_t place_of(const Matrix *m, int output, int input) {
+    int group = m->kind == WEIGHTS_BF16 ? 2 : m->kind == WEIGHTS_I8 ? 4 : 1;
+    size_t panel = (size_t)(output / PANEL) * round_up(m->inputs, 4) * PANEL;
+    return panel + (size_t)(input / group * PANEL + output % PANEL) * group + input % group;
+}
+
+static void start_matrix(Matrix *m, int kind, int outputs, int inputs, const float *bias) {
+    m->kind = kind, m->outputs = outputs, m->inputs = inputs, m->unit = 1.0f;
+    /* Vectors of three-byte weights are read with what stands behind them. */
+    m->panels = zeros((size_t)round_up(outputs, PANEL) * round_up(inputs, 4) * WEIGHT_SIZE[kind] + 64);
+    m->bias = filled_up(bias, outputs);
+}
+
+/* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. */
+static void store_three_bytes(uint8_t *p, uint32_t bits) {
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7f + (bits >> 8 & 1);
+    else if (bits & 0x7fffffu) bits |= 0x400000u; /* a NaN whose bits are all lower ones */
+    for (int i = 0; i < 3; i++) p[i] = (uint8_t)(bits >> 8 * (i + 1));
+}
+
+/* Weights as bits of 32-bit floats, of 16-bit ones that are multiples of `unit`, or of bf16 ones: [outputs][inputs].
+ * WEIGHTS_F24 are given in 32 bits. 0: no memory.
+ */
+int bertkit_set_matrix(
+    Encoder *e, int layer, int which, int kind, int outputs, int inputs, const void *weights, const float *bias,
+    float unit) {
+    Matrix *m = matrix_at(e, layer, which);
+    start_matrix(m, kind, outputs, inputs, bias);
+    if (!m->panels || !m->bias) return 0;
+    m->unit = unit;
+    const uint32_t *wide = weights;
+    const uint16_t *half = weights;
+    for (int o = 0; o < outputs; o++) {
+        for (int i = 0; i < inputs; i++) {
+            size_t place = place_of(m, o, i), from = (size_t)o * inputs + i;
+            if (kind == WEIGHTS_F32) ((uint32_t *)m->panels)[place] = wide[from];
+            else if (kind == WEIGHTS_F24) store_three_bytes((uint8_t *)m->panels + 3 * place, wide[from]);
+            else ((uint16_t *)m->panels)[place] = half[from];
+        }
+    }
+    return 1;
+}
+
+/* Weights in 8 bits; see Matrix. shift: NULL, or for each input; apart_weights: [num_apart][outputs]. 0: no memory. */
+int bertkit_set_bytes(
+    Encoder *e, int layer, int which, int outputs, int inputs, const int8_t *weights, const float *bias,
+    const float *scale, const float *smooth, const float *shift, int narrow, int num_apart, const int32_t *apart,
+    const float *apart_weights) {
+    Matrix *m = matrix_at(e, layer, which);
+    int width = round_up(outputs, PANEL);
+    start_matrix(m, WEIGHTS_I8, outputs, inputs, bias);
+    m->scale = filled_up(scale, outputs);
+    m->smooth = filled_up(smooth, inputs);
+    m->shift = shift ? filled_up(shift, inputs) : NULL;
+    m->offset = shift ? NULL : zeros((size_t)width * sizeof(int32_t));
+    m->narrow = narrow, m->num_apart = num_apart;
+    m->apart = zeros((size_t)num_apart * sizeof(int32_t));
+    m->apart_weights = zeros((size_t)num_apart * width * sizeof(float));
+    if (!m->panels || !m->bias || !m->scale || !m->smooth || !(m->shift || m->offset) || !m->apart || !m->apart_weights)
+        return 0;
+    for (int o = 0; o < outputs; o++) {
+        for (int i = 0; i < inputs; i++) {
+            int8_t weight = weights[(size_t)o * inputs + i];
+            ((int8_t *)m->panels)[place_of(m, o, i)] = weight;
+            if (m->offset) m->offset[o] += 128 * weight;
+        }
+    }
+    for (int a = 0; a < num_apart; a++) {
+        m->apart[a] = apart[a];
+        memcpy(m->apart_weights + (size_t)a * width, apart_weights + (size_t)a * outputs, outputs * sizeof(float));
+    }
+    return 1;
+}
+
+int bertkit_set_norm(Encoder *e, int layer, int which, const float *scale, const float *shift) {
+    float **norm = e->layers[layer].norm + 2 * which;
+    norm[0] = filled_up(scale, e->width);
+    norm[1] = filled_up(shift, e->width);
+    return norm[0] && norm[1];
+}
+
+#endif
