@@ -39,8 +39,8 @@ def quantize(
     trained any further.
 
     For a run whose task reads pairs, a line of --calibrate is two texts with a tab
-    between them. Takes some minutes, and memory: about 2 GB for BERT-base, 7 GB for
-    BERT-large.
+    between them. Takes some minutes, and memory: about 2.5 GB for BERT-base, 7.5 GB
+    for BERT-large.
 
     For example:
 
