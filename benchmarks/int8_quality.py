@@ -105,18 +105,15 @@ def calibration(name: str, args: argparse.Namespace) -> Path:
 
         examples: Any = workflow_of(task_of(task, args.data / data)).read(args.data / data, "train")
         step = max(len(examples) // CALIBRATION_TEXTS, 1)
-        lines = [" ".join(text_of(example).split()) for example in examples[::step]]
+        lines = [text_of(example) for example in examples[::step]]
         path.write_text("\n".join(line for line in lines if line) + "\n", encoding="utf-8")
     return path
 
 
 def text_of(example: Any) -> str:
-    """Of a sentence, of a pair, of words with tags."""
-    return (
-        " ".join(example.words)
-        if hasattr(example, "words")
-        else " ".join(filter(None, (example.text, example.text_pair)))
-    )
+    """Of a sentence, of a pair (with a tab between its halves), of words with tags."""
+    parts = [" ".join(example.words)] if hasattr(example, "words") else [example.text, example.text_pair or ""]
+    return "\t".join(" ".join(part.split()) for part in parts if part)
 
 
 def render(report: Mapping[str, Any], args: argparse.Namespace) -> list[str]:

@@ -36,8 +36,8 @@ class Int8Report:
     def render(self) -> str:
         """A few lines for people."""
         facts = self.quantization
-        measured = facts.measured.get("closeness") or {}
-        figures = ", ".join(f"{name.replace('_', ' ')} {value:.5f}" for name, value in measured.items())
+        measured = facts.measured
+        figures = ", ".join(f"{name.replace('_', ' ')} {value:.5f}" for name, value in measured.closeness.items())
         lines = [
             f"{facts.model_class} in {facts.bits} bits: {self.path}",
             f"  weights: {INT8_WEIGHTS}, {self.num_bytes / 1e6:.1f} MB",
@@ -46,9 +46,9 @@ class Int8Report:
             f"  matrices in float32: {', '.join(facts.kept) or 'none'}",
             f"  calibrated on {facts.texts:,} texts ({facts.unknown:.1%} unknown tokens) by bertkit {facts.bertkit}",
             f"  beside the original: {figures}",
+            f"  speed: {measured.speed}",
+            *([] if measured.dev is None else [f"  dev: {measured.dev}"]),
         ]
-        if dev := facts.measured.get("dev"):
-            lines.append(f"  dev: {dev['metric']} {dev['quantized']:.4f}, original {dev['original']:.4f}")
         lines += ["  matrices in 8 bits:", *(f"    {name}" for name in self.matrices)]
         return "\n".join(lines)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
 
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS
+from bertkit.checkpoints.int8_figures import Measured
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import read_json
 
@@ -14,6 +17,12 @@ from bertkit.system.json_files import read_json
 FACTS = "quantization.json"
 #: Of the files' layout.
 VERSION = 1
+#: Of weights; 7 for processors that add up products of bytes in 16 bits.
+Bits = Literal[8, 7]
+#: Floats in the vectors of a library that has no products of bytes at all.
+PLAIN_LANES = 4
+
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -25,19 +34,46 @@ class Quantization:
         :class:`bertkit.quantization.byte_matrices.Scheme`.
     kept: matrices that stay in float32 because the answers need it.
     texts: how many the ranges come from. unknown: share of their tokens that are [UNK].
-    measured: figures of the gate, by name.
+    measured: figures of the gate.
     """
 
     version: int
     bertkit: str
     model_class: str
-    bits: int
-    apart: int
+    bits: Bits
+    apart: Count
     smoothing: float
     kept: list[str]
-    texts: int
-    unknown: float
-    measured: dict[str, Any]
+    texts: Count
+    unknown: Annotated[float, Field(ge=0.0, le=1.0)]
+    measured: Measured
+
+
+class ByteProducts(Protocol):
+    """What of :class:`bertkit.engine.native.library.NativeLibrary` decides how fast bytes are."""
+
+    @property
+    def lanes(self) -> int: ...
+    @property
+    def fast_bytes(self) -> bool: ...
+
+
+def best_bits(library: ByteProducts | None) -> Bits:
+    """The bits of weights that suit a processor, by its compiled encoder."""
+    return 8 if library is None or library.fast_bytes or library.lanes == PLAIN_LANES else 7
+
+
+def slow_here(facts: Quantization, library: ByteProducts | None) -> str | None:
+    """Why a model in 8 bits gains nothing on this processor, and what to do, in a line; None where it does gain."""
+    if library is None:
+        return (
+            "a model in 8 bits is slow without the compiled encoder: install a C compiler, or: pip install "
+            "'bertkit[native]'; or use the original model"
+        )
+    if library.fast_bytes or (facts.bits == best_bits(library) == 7):
+        return None
+    then = "" if library.lanes == PLAIN_LANES else "quantize the original model again with --bits 7, or "
+    return f"a model with weights in {facts.bits} bits is slow on this processor: {then}use the original model"
 
 
 def is_int8(folder: Path) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, Source, read_texts
+from bertkit.errors import ConfigError
 
 
 def quantize(
@@ -15,18 +16,18 @@ def quantize(
     /,
     *,
     out: Annotated[Path, Parameter(alias="-o", help="New folder for the model in 8 bits.")],
-    calibrate: Annotated[Path, Parameter(help="Texts like those it will read, one a line; at least 100.")],
+    calibrate: Annotated[Path, Parameter(help="Texts like those the model will read, one per line; at least 100.")],
     dev: Annotated[
-        Path | None, Parameter(help="Labelled rows of the run's task: its score must not fall either.")
+        Path | None, Parameter(help="Labelled rows of the run's task, whose score must not fall either.")
     ] = None,
     bits: Annotated[
         Literal[8, 7] | None,
-        Parameter(help="Of the weights; 7 for processors without VNNI. Default: as suits this one."),
+        Parameter(help="Bits of each weight: 7 for processors without VNNI, else 8. Default: as suits this one."),
     ] = None,
     any_speed: Annotated[
-        bool, Parameter(negative=(), help="Write it also if it is not faster here, for another machine.")
+        bool, Parameter(negative=(), help="Write the model even if it is not faster on this machine.")
     ] = False,
-    encoding: Annotated[str | None, Parameter(help="Of the texts' file; default: UTF-8.")] = None,
+    encoding: Annotated[str | None, Parameter(help="Encoding of --calibrate; default: utf-8.")] = None,
     common: Common = Common(),
 ) -> None:
     """Turn a model's matrices and tables into 8 bits: a quarter of the size, and faster.
@@ -37,12 +38,18 @@ def quantize(
     float32. Every command and pipeline takes the folder as a model; it cannot be
     trained any further.
 
+    For a run whose task reads pairs, a line of --calibrate is two texts with a tab
+    between them. Takes some minutes, and memory: about 2.5 GB for BERT-base, 7.5 GB
+    for BERT-large.
+
     For example:
 
         bertkit quantize run --calibrate texts.txt --dev dev.tsv --out run-int8
     """
+    if common.device not in (None, "cpu"):
+        raise ConfigError(f"quantize works on the processor, so --device {common.device} has no meaning; leave it out")
     common.begin()
     from bertkit.quantization.quantize import quantize as quantize_model
 
-    texts = list(read_texts((), Source(file=calibrate, encoding=encoding)))
+    texts = read_texts((), Source(file=calibrate, encoding=encoding))
     common.report(quantize_model(model, out, texts, source=str(calibrate), dev=dev, bits=bits, any_speed=any_speed))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertkit.ragged import Floats
 
-#: A neighbour is as near as another if its cosine is less than this below that of the other.
+#: A neighbour ties with the nearest one if its cosine in float32 is less than this below that of the nearest.
 TIE = 0.001
 
 
@@ -17,9 +17,9 @@ class Closeness:
     """Of B vectors to those of float32.
 
     cosine_mean, cosine_p1: mean and first percentile of their cosines.
-    near_neighbour: share of the vectors whose nearest other one is the nearest in float32 too, or ties with it
-        (:data:`TIE`). same_neighbour: without ties, which are frequent where a classifier has drawn a label's texts
-        together.
+    near_neighbour: share of the vectors whose nearest other one is the nearest in float32 too, or ties with it there
+        (:data:`TIE`). same_neighbour: the same share with ties not counted, which are frequent where a classifier has
+        drawn a label's texts together.
     """
 
     cosine_mean: float
@@ -30,6 +30,11 @@ class Closeness:
     def within(self, least: Closeness) -> bool:
         """Whether each figure is at least that of ``least``."""
         return all(found >= wanted for found, wanted in zip(astuple(self), astuple(least), strict=True))
+
+    def as_limit(self) -> str:
+        """As what others must reach; without :attr:`same_neighbour`, which is only reported."""
+        neighbour = f"same nearest neighbour {100 * self.near_neighbour:g}%"
+        return f"cosine {self.cosine_mean:g} (1st percentile {self.cosine_p1:g}), {neighbour}"
 
     def __str__(self) -> str:
         return (

@@ -8,18 +8,19 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from bertkit.checkpoints.int8_folder import Bits
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.model.kernels.linear import Linear
 
-#: Inputs whose errors are handed on to all the others at once.
+#: Inputs that are rounded before their errors are handed on to all that come after them, in one product.
 BLOCK = 128
 
 
 class Inputs:
-    """What is known of the inputs of a matrix.
+    """What is known of the inputs of a matrix; 8 bytes for each pair of inputs.
 
-    largest: of each, the largest absolute value ``(in,)``.
-    mean: of each ``(in,)``. covariance: ``(in, in)``.
+    largest: the largest absolute value of each input ``(in,)``.
+    mean: of each input ``(in,)``. covariance: ``(in, in)``.
     """
 
     def __init__(self, width: int) -> None:
@@ -51,18 +52,18 @@ class Inputs:
 class Scheme:
     """How a matrix is rounded.
 
-    apart: how many of the largest inputs stay in float32.
+    apart: how many of the largest inputs stay in float32; of a narrow matrix half of its inputs at most.
     smoothing: 0, or how much of the inputs' unevenness is moved into the weights (alpha of SmoothQuant).
-    bits: of the weights; 7 for processors that add products of bytes in 16 bits.
+    bits: of each weight.
     """
 
     apart: int = 8
     smoothing: float = 0.5
-    bits: int = 8
+    bits: Bits = 8
 
 
 def byte_linear(linear: Linear, inputs: Inputs, scheme: Scheme, least: float | None = None) -> ByteLinear:
-    """``linear`` in 8 bits. ``least``: a value that inputs are never below, if they are mostly above 0."""
+    """``linear`` in 8 bits. ``least``: a value that no input is below, where most of them are above 0."""
     weight, bias = linear.weight.detach().double(), linear.bias.detach().double()
     outputs, width = weight.shape
     factors = torch.ones(width, dtype=torch.float64)
@@ -70,12 +71,12 @@ def byte_linear(linear: Linear, inputs: Inputs, scheme: Scheme, least: float | N
         columns = weight.abs().amax(dim=0).clamp_min(1e-8)
         factors = columns ** (1 - scheme.smoothing) / inputs.largest.double().clamp_min(1e-8) ** scheme.smoothing
         factors /= factors.log().mean().exp()
-    apart = (inputs.largest * factors).topk(min(scheme.apart, width)).indices.sort().values
+    apart = (inputs.largest * factors).topk(min(scheme.apart, width // 2)).indices.sort().values
     rest = torch.ones(width, dtype=torch.bool).index_fill(0, apart, False)
     smoothed = weight[:, rest] / factors[rest]
     covariance = inputs.covariance[rest][:, rest] * factors[rest].outer(factors[rest])
     scale, whole = rounded_weights(smoothed, covariance, scheme.bits)
-    # What rounding changes at the mean input is made up for.
+    # The bias makes up for what rounding changes at the mean input.
     bias += (smoothed - whole * scale[:, None]) @ (inputs.mean * factors)[rest]
     made = ByteLinear(width, outputs, len(apart), one_sided=least is not None)
     made.apart, made.apart_weight = apart, weight[:, apart].T.float().contiguous()
@@ -89,11 +90,11 @@ def byte_linear(linear: Linear, inputs: Inputs, scheme: Scheme, least: float | N
     return made
 
 
-def rounded_weights(weight_NK: Tensor, covariance_KK: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+def rounded_weights(weight_NK: Tensor, covariance_KK: Tensor, bits: Bits) -> tuple[Tensor, Tensor]:
     """Scale ``(N,)`` and whole numbers ``(N, K)`` of a matrix whose inputs have this covariance.
 
-    Weights are rounded input by input, and those of the inputs that are left take over the error as far as they can:
-    what counts is the error of the outputs (GPTQ: Frantar et al. 2023).
+    Weights are rounded input by input, and those not yet rounded are changed so that they make up for the error as far
+    as they can: what counts is the error of the outputs (GPTQ: Frantar et al. 2023).
     """
     steps = WEIGHT_STEPS[bits]
     scale = weight_NK.abs().amax(dim=1).clamp_min(1e-12) / steps

@@ -11,95 +11,69 @@ from typing import Any
 
 import numpy as np
 
+from bertkit.checkpoints.huggingface import checkpoint_folder
+from bertkit.checkpoints.int8_figures import DevScores, Speed
 from bertkit.engine.inference_engine import InferenceEngine
-from bertkit.errors import DataError
+from bertkit.errors import ConfigError, DataError
+from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
 from bertkit.metrics.scores import interval_of
 from bertkit.model.padded import PackedModel
 from bertkit.quantization.calibrate import VECTORS
 from bertkit.ragged import Ragged
+from bertkit.system.processor import find_processor
 from bertkit.tasks.run_rows import score_set
+from bertkit.tasks.spans.task import SpanTask
 from bertkit.tasks.workflow import Predicted
 
-#: How much of the main metric may be lost at most, by its paired interval: a score counts as lost only beyond it.
-MAX_LOSS = 0.003
 #: Rounds of the comparison of speed, and the texts of one.
 ROUNDS, TIMED_TEXTS = 5, 128
+#: Kinds of tasks whose metrics go up to 100.
+IN_PERCENT = frozenset({SpanTask.form})
 
 
 @dataclass(frozen=True, slots=True)
-class DevScores:
-    """The main metric on labelled rows: of the original, in 8 bits, and a 95 % interval of the paired difference."""
+class DevRows:
+    """Labelled rows of a run's task, and the run, whose engine is that of the original model."""
 
-    metric: str
-    original: float
-    quantized: float
-    low: float
-    high: float
+    run: Run
+    examples: Sequence[Any]
+    split: str
 
-    def acceptable(self) -> bool:
-        """Whether no more than :data:`MAX_LOSS` is lost, or nothing that these rows can tell from chance."""
-        return self.quantized >= self.original - MAX_LOSS or self.high >= 0.0
+    def compare(self, quantized: PackedModel) -> DevScores:
+        """The scores of the run's model and of the same in 8 bits."""
+        engines = (self.run.engine, InferenceEngine.of(quantized))
+        (original, drawn), (changed, drawn_again) = [self._scored(replace(self.run, engine=each)) for each in engines]
+        differences = np.subtract(drawn_again, drawn).tolist()
+        low, high = interval_of(differences) or (changed - original,) * 2
+        task = self.run.task
+        point = 1.0 if task.form in IN_PERCENT else 0.01
+        return DevScores(task.main_metric, original, changed, low, high, len(self.examples), point)
 
-    def __str__(self) -> str:
-        return (
-            f"{self.metric} {self.quantized:.4f}, original {self.original:.4f}, difference "
-            f"{self.quantized - self.original:+.4f} (95 % interval {self.low:+.4f} to {self.high:+.4f})"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Seconds of the original and in 8 bits, medians: for one text of median length, and for many."""
-
-    one_original: float
-    one_quantized: float
-    many_original: float
-    many_quantized: float
-
-    @property
-    def gains(self) -> tuple[float, float]:
-        """How many times as fast: one text, many texts."""
-        return self.one_original / self.one_quantized, self.many_original / self.many_quantized
-
-    def acceptable(self) -> bool:
-        """Whether many texts take less time than before, and one text no more."""
-        one, many = self.gains
-        return many > 1.0 and one > 0.95
-
-    def __str__(self) -> str:
-        one, many = self.gains
-        return f"{one:.2f} times as fast for one text ({self.one_quantized * 1e3:.2f} ms), {many:.2f} times for many"
+    def _scored(self, run: Run) -> tuple[float, Sequence[float]]:
+        """The main metric, and that of the rows drawn with replacement, in draws that are the same for every model."""
+        workflow = run.workflow
+        encoded = workflow.encode(self.examples, run.tokenizer, run.config, labelled=True)
+        outputs = workflow.outputs(run.engine, encoded, label="scoring")
+        scored = score_set(workflow, Predicted(self.examples, encoded, outputs, run.decision), self.split)
+        return scored.scores[run.task.main_metric], scored.bootstrap or ()
 
 
-def dev_scores(path: Path, data: Path, quantized: PackedModel) -> DevScores:
-    """The scores of a run's model and of the same in 8 bits on the labelled rows of ``data``.
+def read_dev(path: Path, data: Path, model: PackedModel) -> DevRows:
+    """The rows of ``data`` for the run at ``path``, whose model is ``model``.
 
     Raises:
-        DataError: the rows have no labels, or the folder is no fine-tuning run, so that its task is not known.
+        ConfigError: the folder is no fine-tuning run, so that its task is not known.
+        DataError: there are no such rows, or they have no labels.
     """
-    run = open_run(path)
-    if run.task is None:
-        raise DataError(f"{path} is not a run folder of 'bertkit finetune', so --dev cannot be scored; leave it out")
-    workflow = run.workflow
-    split = "dev" if data.is_dir() else next(iter(workflow.splits(data)))
-    examples = workflow.read(data, split, on_error="raise")
-    if not workflow.has_labels(examples):
-        raise DataError(f"{data} has no labels, so there is nothing to score")
-    found = [_scored(each, examples, split) for each in (run, replace(run, engine=InferenceEngine.of(quantized)))]
-    (original, drawn), (changed, drawn_again) = found
-    differences = np.subtract(drawn_again, drawn).tolist()
-    low, high = interval_of(differences) or (changed - original,) * 2
-    return DevScores(run.task.main_metric, original, changed, low, high)
-
-
-def _scored(run: Run, examples: Sequence[Any], split: str) -> tuple[float, Sequence[float]]:
-    """The main metric, and that of the rows drawn with replacement, in draws that are the same for every model."""
-    workflow = run.workflow
-    encoded = workflow.encode(examples, run.tokenizer, run.config, labelled=True)
-    outputs = workflow.outputs(run.engine, encoded, label="scoring")
-    scored = score_set(workflow, Predicted(examples, encoded, outputs, run.decision), split)
-    return scored.scores[run.task.main_metric], scored.bootstrap or ()
+    if read_task(checkpoint_folder(path)) is None:
+        raise ConfigError(f"{path} is not a run folder of 'bertkit finetune', so --dev cannot be scored; leave it out")
+    run = replace(open_run(path), engine=InferenceEngine.for_scoring(model))
+    split = "dev" if data.is_dir() else next(iter(run.workflow.splits(data)))
+    examples = run.workflow.read(data, split, on_error="raise")
+    if not run.workflow.has_labels(examples):
+        raise DataError(f"{data} has no labels, so there is nothing to score; give labelled rows of the run's task")
+    return DevRows(run, examples, split)
 
 
 def compare_speed(original: PackedModel, quantized: PackedModel, rows: Ragged) -> Speed:
@@ -116,5 +90,5 @@ def compare_speed(original: PackedModel, quantized: PackedModel, rows: Ragged) -
                     engine.run(sample, VECTORS, lambda pack, values: [None] * len(pack.lengths))
                 seconds = (time.perf_counter() - start) / (10 if size == 0 else 1)
                 taken.setdefault((size, which), []).append(seconds)
-    medians = [statistics.median(taken[size, which][1:]) for size in (0, 1) for which in (0, 1)]
-    return Speed(*medians)
+    one, one_in_8, many, many_in_8 = (statistics.median(taken[key][1:]) for key in ((0, 0), (0, 1), (1, 0), (1, 1)))
+    return Speed(one, one_in_8, many, many_in_8, str(find_processor()))

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
 
 from bertkit import __version__
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS
-from bertkit.checkpoints.int8_folder import FACTS, VERSION, Quantization
+from bertkit.checkpoints.huggingface import INT8_WEIGHTS, checkpoint_folder
+from bertkit.checkpoints.int8_figures import DevScores, Measured, Speed
+from bertkit.checkpoints.int8_folder import FACTS, VERSION, Bits, Quantization, best_bits
 from bertkit.config.reading_settings import write_decision
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.module_views import module_view
 from bertkit.engine.native.library import native_library
-from bertkit.errors import CheckpointError, ConfigError, shorten
+from bertkit.errors import CheckpointError, ConfigError, ResourceError, shorten
 from bertkit.export.onnx_export import CARD, Exportable, load_for_export
+from bertkit.inference.run_files import read_task
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.int8_model import save_int8
 from bertkit.model.models import HeadModel
 from bertkit.model.padded import PackedModel
 from bertkit.quantization.byte_matrices import Inputs, Scheme, byte_embedding, byte_linear
-from bertkit.quantization.calibrate import VECTORS, matrices_of, observe, read_texts, vectors_of
-from bertkit.quantization.gate import DevScores, Speed, compare_speed, dev_scores
+from bertkit.quantization.calibrate import VECTORS, draw_texts, encode, matrices_of, observe, vectors_of
+from bertkit.quantization.gate import compare_speed, read_dev
 from bertkit.ragged import Ragged
 from bertkit.system.atomic_files import make_folder, sync_folder
 from bertkit.system.console import progress, say
@@ -35,9 +38,8 @@ from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
-#: GELU is nowhere below it.
-LEAST_GELU = -0.17
-LEAST = {"gelu": LEAST_GELU, "gelu_new": -0.1701, "relu": 0.0}
+#: Activations never go below this.
+LEAST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0}
 #: At most this share of the encoder's weights may stay in float32; with more there is little left to gain.
 MAX_KEPT = 0.25
 
@@ -46,12 +48,16 @@ MAX_KEPT = 0.25
 class Quantized:
     """What was written.
 
-    kept: matrices that stay in float32. num_bytes: of the weights' file, original_bytes: of the original in float32.
+    texts: how many it was calibrated and judged on. unknown: share of their tokens that are [UNK].
+    kept: matrices that stay in float32.
+    num_bytes: size of the file of weights; original_bytes: of the original's in float32.
     """
 
     folder: Path
     model: str
-    bits: int
+    bits: Bits
+    texts: int
+    unknown: float
     kept: tuple[str, ...]
     num_matrices: int
     closeness: Closeness
@@ -75,7 +81,8 @@ class Quantized:
         lines = [
             f"size: {self.num_bytes / 1e6:.1f} MB, {self.num_bytes / self.original_bytes:.0%} of the original",
             f"vectors: {self.closeness}",
-            f"speed here: {self.speed}",
+            f"calibrated and judged on: {self.texts:,} texts, {self.unknown:.1%} of their tokens unknown",
+            f"speed: {self.speed}",
             f"matrices in float32: {names} (of {self.num_matrices})",
         ]
         return lines if self.dev is None else [*lines, f"dev: {self.dev}"]
@@ -84,11 +91,11 @@ class Quantized:
 def quantize(
     model: str | Path,
     out: str | Path,
-    texts: Sequence[str],
+    texts: Iterable[str],
     *,
     source: str = "the texts",
     dev: str | Path | None = None,
-    bits: int | None = None,
+    bits: Bits | None = None,
     any_speed: bool = False,
 ) -> Quantized:
     """Write a model in 8 bits, if it passes the gate.
@@ -96,37 +103,39 @@ def quantize(
     Args:
         model: a folder, a Hub name or a run folder, in float32.
         out: a new folder.
-        texts: of the kind that the model will read; at least 100 different ones. They calibrate and judge it.
+        texts: of the kind that the model will read; at least 100 different ones, of which at most 1,000 are taken. They
+            calibrate and judge it. For a run whose task reads pairs, each is two texts with a tab between them.
         source: what to call them in messages.
         dev: labelled rows of the run's task; its main metric is compared as well.
         bits: of the weights, 8 or 7; None: as suits this processor.
-        any_speed: write it also where it is not faster, for another machine.
+        any_speed: write it also if it is not faster here, for use on another machine.
 
     Raises:
-        ConfigError: ``out`` exists, or the model is in 8 bits or exported already.
-        DataError: too few texts, or in another language; dev rows without labels.
+        ConfigError: ``out`` exists, the model is in 8 bits or exported already, or ``dev`` without a run folder.
+        DataError: too few texts, or in another language; no dev rows, or without labels.
+        ResourceError: ``out`` cannot be written.
         CheckpointError: the answers change too much even with a quarter of the matrices in float32, or the model is
             not faster here; the message has the figures, and nothing is written.
     """
     target, path = user_path(out), resolve(model)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} exists and is not empty; give the name of a new folder")
+    _check_target(target)
+    drawn = draw_texts(texts, source)
     given = load_for_export(model)
     if given.model.quantization is not None:
-        raise ConfigError(f"{path} is in 8 bits already")
+        raise ConfigError(f"{path} is in 8 bits already; give the original model")
+    labelled = None if dev is None else read_dev(path, user_path(dev), given.model)
     limit = min(given.model.config.max_input_length, given.tokenizer.model_max_length)
-    known = read_texts(texts, given.tokenizer, limit, source)
-    scheme = Scheme(bits=bits or _bits_here())
-    seen = observe(given.model, known.rows)
-    found, kept, judged = _search(given.model, seen, known.rows, scheme)
-    scores = None if dev is None else dev_scores(path, user_path(dev), found)
+    known = encode(drawn, given.tokenizer, limit, source, read_task(checkpoint_folder(path)))
+    scheme = Scheme(bits=bits or best_bits(native_library()))
+    found, kept, judged = _search(given.model, observe(given.model, known.rows), known.rows, scheme)
+    scores = None if labelled is None else labelled.compare(found)
     if scores is not None and not scores.acceptable():
         raise CheckpointError(f"{path} in 8 bits answers worse: {scores}; nothing was written")
     speed = compare_speed(given.model, found, known.rows)
     if not speed.acceptable() and not any_speed:
         raise CheckpointError(
-            f"{path} in 8 bits is not faster on this machine: {speed}; nothing was written. For another machine: "
-            "--any-speed"
+            f"{path} in 8 bits is not faster on this machine: {speed}; nothing was written. To use it on another "
+            "machine, add --any-speed"
         )
     facts = Quantization(
         version=VERSION,
@@ -138,13 +147,23 @@ def quantize(
         kept=list(kept),
         texts=len(known.rows),
         unknown=round(known.unknown, 6),
-        measured={
-            "closeness": asdict(judged),
-            "speed": asdict(speed),
-            "dev": None if scores is None else asdict(scores),
-        },
+        measured=Measured(asdict(judged), speed, scores),
     )
     return _write(target, given, found, facts, judged, scores, speed)
+
+
+def _check_target(target: Path) -> None:
+    """Refuse before any work what could not be written after it."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} exists and is not empty; give the name of a new folder")
+    if not target.name:
+        raise ConfigError(f"{str(target)!r} cannot be replaced; give the name of a new folder, not the current one")
+    above = next(folder for folder in target.absolute().parents if folder.exists())
+    try:
+        with TemporaryDirectory(dir=above, prefix=".bertkit-"):
+            pass
+    except OSError as error:
+        raise ResourceError(f"cannot write {target}: {above}: {error.strerror}; give another folder") from None
 
 
 def _write(
@@ -165,6 +184,8 @@ def _write(
             folder=target,
             model=facts.model_class,
             bits=facts.bits,
+            texts=facts.texts,
+            unknown=facts.unknown,
             kept=tuple(facts.kept),
             num_matrices=len(matrices_of(given.model)),
             closeness=judged,
@@ -183,19 +204,17 @@ def _write(
     return result
 
 
-def _bits_here() -> int:
-    library = native_library()
-    return 8 if library is None or library.fast_bytes or library.lanes == 4 else 7
-
-
 def _search(
-    model: PackedModel, seen: Mapping[str, Inputs], rows: Ragged, scheme: Scheme
+    model: PackedModel, seen: dict[str, Inputs], rows: Ragged, scheme: Scheme
 ) -> tuple[PackedModel, tuple[str, ...], Closeness]:
-    """The model in 8 bits, but for as few matrices as it needs to pass, those that change the answers most."""
+    """The model in 8 bits, but for as few matrices as it needs to pass, those that change the answers most.
+
+    ``seen`` is emptied on the way: what was seen of a matrix may be as large as a layer.
+    """
     matrices = matrices_of(model)
     least = LEAST.get(model.config.hidden_act)
     rounded: dict[str, nn.Module] = {
-        name: byte_linear(matrix, seen[name], scheme, least if name.endswith("ffn_down") else None)
+        name: byte_linear(matrix, seen.pop(name), scheme, least if name.endswith("ffn_down") else None)
         for name, matrix in progress(list(matrices.items()), label="quantizing", unit="matrices")
     }
     expected = InferenceEngine.for_scoring(model).encoder().row_outputs(rows, VECTORS, label="original")
@@ -211,22 +230,24 @@ def _search(
     losses = {}
     for name in progress(rounded, label="matrix by matrix", unit="matrices"):
         losses[name] = 1.0 - judge(rounded.keys() - {name}, tables=False)[1].cosine_mean
-    total, kept = sum(matrix.weight.numel() for matrix in matrices.values()), []
-    for name in sorted(rounded, key=lambda each: losses[each] / matrices[each].weight.numel(), reverse=True):
+    sizes = {name: matrix.weight.numel() for name, matrix in matrices.items()}
+    left, kept = MAX_KEPT * sum(sizes.values()), []
+    for name in sorted(rounded, key=lambda each: losses[each] / sizes[each], reverse=True):
+        if sizes[name] > left:
+            continue
+        left -= sizes[name]
         kept.append(name)
-        if sum(matrices[each].weight.numel() for each in kept) > MAX_KEPT * total:
-            break
         made, found = judge(set(kept))
         if found.within(NEAR_ENOUGH):
             return made, tuple(kept), found
     raise CheckpointError(
-        f"in 8 bits the answers change too much: {found}, where {NEAR_ENOUGH} is needed, even with {len(kept)} of "
-        f"{len(matrices)} matrices in float32; nothing was written"
+        f"in {scheme.bits} bits the answers change too much: {found}, even with {len(kept)} of {len(matrices)} "
+        f"matrices in float32; needed are at least {NEAR_ENOUGH.as_limit()}. Nothing was written"
     )
 
 
 def _view(model: PackedModel, rounded: Mapping[str, nn.Module], *, tables: bool) -> PackedModel:
-    """The model with these matrices in their place, and its tables in 8 bits but for one that a head reads as well."""
+    """The model with these matrices in place of its own, and tables in 8 bits except one that a head reads as well."""
     places: dict[nn.Module, nn.Module] = {model.get_submodule(name): module for name, module in rounded.items()}
     tied = isinstance(model, HeadModel) and model.reads == "words"
     for module in model.modules() if tables else ():

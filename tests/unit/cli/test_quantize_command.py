@@ -53,3 +53,34 @@ def test_too_few_texts(minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(given) == 3
     assert "2 different texts, and 100 are needed" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_another_device_is_refused(
+    minilm: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["quantize", str(minilm), "--calibrate", str(texts), "--out", str(tmp_path / "out"), "--device", "cuda"]
+    assert main(given) == 2
+    assert "quantize works on the processor, so --device cuda has no meaning; leave it out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", ["observe", "_view", "compare_speed", "save_int8"])
+def test_interrupted_it_leaves_nothing_behind(
+    minilm: Path,
+    texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    stage: str,
+) -> None:
+    from bertkit.engine.closeness import Closeness
+    from bertkit.quantization import quantize
+
+    def stop(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(quantize, "NEAR_ENOUGH", Closeness(0.0, 0.0, 0.0))
+    monkeypatch.setattr(quantize, stage, stop)
+    given = ["quantize", str(minilm), "--calibrate", str(texts), "--out", str(tmp_path / "out"), "--any-speed"]
+    assert main(given) == 130
+    assert capsys.readouterr().err == "bertkit quantize: interrupted\n"
+    assert not list(tmp_path.iterdir())

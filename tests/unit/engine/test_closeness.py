@@ -20,6 +20,7 @@ def test_figures_by_hand() -> None:
     assert told.cosine_p1 == pytest.approx(0.03)
     assert told.same_neighbour == 0.75  # all but that of the second one, which was the first
     assert str(told) == "cosine 0.75000 (1st percentile 0.03000), same nearest neighbour 75.0% (75.0% without ties)"
+    assert NEAR_ENOUGH.as_limit() == "cosine 0.998 (1st percentile 0.995), same nearest neighbour 97%"
 
 
 @pytest.mark.parametrize(("third", "near"), [(-0.201, 1.0), (-0.3, 0.75)])

@@ -97,6 +97,15 @@ def test_weights_stay_in_their_range(linear: Linear, inputs: Tensor, bits: int, 
     assert int(made.weight.abs().max()) == most
 
 
+@pytest.mark.parametrize("width", [1, 2, 8])
+def test_a_narrow_matrix_keeps_inputs_to_round(width: int) -> None:
+    torch.manual_seed(4)
+    linear, x = Linear(width, OUTPUTS), torch.randn(TOKENS, width)
+    made = byte_linear(linear, seen(x), Scheme(apart=8))
+    assert len(made.apart) == width // 2
+    assert error(made, linear, x) < 0.02
+
+
 def test_a_row_of_zeros_gives_the_bias(linear: Linear, inputs: Tensor) -> None:
     made = byte_linear(linear, seen(inputs), Scheme())
     assert torch.equal(made(torch.zeros(2, WIDTH))[0], made.bias)
