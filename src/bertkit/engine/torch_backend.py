@@ -14,6 +14,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, Layout
+from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
 from bertkit.engine.fused_modules import can_fuse, check_closeness, fuse
@@ -27,6 +28,7 @@ from bertkit.model.int8_model import has_bytes
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.padded import PackedModel
+from bertkit.system.console import say
 from bertkit.system.device import find_device
 
 #: Tokens computed at once, on a CPU so few that they stay in its cache, and on other devices.
@@ -74,6 +76,9 @@ class TorchBackend:
         self._fused: tuple[PackedModel, Watch | None] | None = None
         self._refused: str | None = None
         self._read(model if isinstance(model, PackedModel) else model())
+        facts = None if self._model is None else self._model.quantization
+        if facts is not None and self._place.type == "cpu" and (slow := slow_here(facts, native_library())):
+            say(slow)
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies, and for other processes: what it was made of. The library's copy of the weights is made anew."""

@@ -14,8 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertkit import BertForSequenceClassification, BertModel, pipeline
+from bertkit.engine import torch_backend
 from bertkit.engine.closeness import Closeness
 from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.native.library import native_library
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.quantization import quantize as module
 from pipeline_helpers import save_tiny
@@ -131,3 +133,14 @@ def test_damaged_numbers(folder: Path, harm: Harm, message: str) -> None:
 def test_it_has_one_precision(folder: Path, precision: str) -> None:
     with pytest.raises(ConfigError, match="the model is in int8"):
         pipeline("text-classification", folder, device="cpu", precision=precision)
+
+
+def test_it_says_when_it_will_be_slow(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline("text-classification", folder, device="cpu")
+    quick = native_library()
+    assert (quick is not None and quick.fast_bytes) == ("slow" not in capsys.readouterr().err)
+    monkeypatch.setattr(torch_backend, "native_library", lambda: None)
+    assert len(pipeline("text-classification", folder, device="cpu")(TEXTS[:5])) == 5
+    assert capsys.readouterr().err.count("a model in 8 bits is slow without the compiled encoder") == 1
