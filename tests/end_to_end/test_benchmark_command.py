@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bertkit import BertForSequenceClassification, errors
-from bertkit.benchmark import runtimes
+from bertkit.benchmark import measure, runtimes
 from bertkit.cli import main
 from bertkit.visualize import pictures
 from pipeline_helpers import save_tiny
@@ -59,7 +59,7 @@ def test_a_classifier_beside_two_peers(run: Run, classifier: Path, texts: Path, 
         rounds = {figure: len(values["rounds"]) for figure, values in system["figures"].items()}
         orders = {"pass_arrival": 2} if name.startswith("bertkit") else {"pass_arrival": 2, "pass_sorted": 2}
         assert rounds == {
-            "single_16": 2, "single_own": 2, "single_own_p95": 2, **orders, "memory": 2, "cold_start": 2,
+            "single_16": 2, "single_own": 2, "single_own_p95": 2, **orders, "memory": 1, "cold_start": 2,
         }  # fmt: skip
         assert all(value > 0 for values in system["figures"].values() for value in values["rounds"])
     assert report["advice"].startswith("Use precision fp32 on this machine.")
@@ -112,6 +112,8 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
         (("--against", "none", "--threads", 0), 2, "--threads 0 is below 1"),
         (("--device", "cuda"), 2, "--device cuda has no meaning"),
         (("--out", tmp_path / "speed.pdf"), 2, "the name must end in .png"),
+        (("--against", "none", "--precision", "int8"), 2, "precision int8: it needs the model in 8 bits"),
+        (("--int8", classifier), 2, "is not in 8 bits; make it with: bertkit quantize"),
         (("--peers-python", tmp_path / "python"), 2, "is not a Python interpreter that runs here"),
     ):
         found, out, err = run(classifier, *options)
@@ -130,6 +132,16 @@ def test_bad_input(run: Run, classifier: Path, tmp_path: Path, monkeypatch: pyte
     code, _, err = run(classifier, "--out", tmp_path / "speed.png")
     assert code == 5
     assert "pip install 'bertkit[plots]'" in err
+
+
+def test_a_picture_of_nothing_is_not_drawn(
+    run: Run, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure.Session, "run", lambda self, rounds: None)
+    code, out, err = run(classifier, "--against", "none", "--out", tmp_path / "speed.png")
+    assert (code, "Too little was measured for any advice." in out) == (0, True)
+    assert f"did not draw {tmp_path / 'speed.png'}: too little was measured" in err
+    assert not (tmp_path / "speed.png").exists()
 
 
 def test_the_picture_has_a_bar_for_every_figure(tmp_path: Path) -> None:
