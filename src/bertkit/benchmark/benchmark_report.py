@@ -17,11 +17,11 @@ from bertkit.system.interrupts import Interrupted
 from bertkit.system.processor import Processor
 from bertkit.system.untrusted_files import Json
 
-#: What modes that promise the answers of fp32 must reach.
+#: Least closeness of the modes that promise the answers of fp32.
 AS_FP32 = Closeness(cosine_mean=0.99999, cosine_p1=0.99999, near_neighbour=0.97)
 #: Precisions with the answers of fp32.
 EXACT = ("auto", "fp32")
-#: Of a pass over all texts; bertkit sorts them itself.
+#: Orders of the texts in a pass; bertkit gets the first only, and sorts them itself.
 ORDERS = ("arrival", "sorted")
 #: Another mode is preferred to the default if it takes less than this share of its time.
 WORTH = 0.95
@@ -67,7 +67,7 @@ class System:
         self.figures.setdefault(figure, []).append(value)
 
     def median(self, figure: str) -> float | None:
-        """Of the rounds so far; None without one."""
+        """The median of the rounds so far; None before the first."""
         values = self.figures.get(figure)
         return statistics.median(values) if values else None
 
@@ -110,7 +110,7 @@ class BenchmarkReport:
         return [f"single_{length}" for length in self.lengths]
 
     def pass_seconds(self, mode: Mode) -> float | None:
-        """Of a pass over all texts: bertkit's in order of arrival, the peers' in the order that suits them best."""
+        """Seconds of a pass over all texts: bertkit's in order of arrival, the peers' in the faster order."""
         found = [self.systems[mode].median(f"pass_{order}") for order in ORDERS]
         return min((seconds for seconds in found if seconds is not None), default=None)
 

@@ -163,12 +163,12 @@ def _is_in_8_bits(path: Path) -> bool:
 
 @contextmanager
 def _noted(report: BenchmarkReport) -> Iterator[Interrupts]:
-    """Ctrl-C ends the block, and is noted in the report."""
+    """Ctrl-C ends the block, and is noted in the report; so is a second one that comes before the first took effect."""
     with Interrupts() as interrupts:
         try:
             yield interrupts
-        except Interrupted as stop:
-            report.interrupted = stop
+        except KeyboardInterrupt as stop:
+            report.interrupted = stop if isinstance(stop, Interrupted) else Interrupted(str(stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def open_subject(path: Path, texts: Sequence[str] | None, work: Path, seed: int,
 
 
 def _warn_of_memory(processes: int, weights: int) -> None:
-    """Say so if all processes together need more memory than is free; Linux alone tells how much is."""
+    """Warn if all processes together need more memory than is free; only Linux says how much that is."""
     info = Path("/proc/meminfo")
     found = re.search(r"^MemAvailable:\s*(\d+) kB", info.read_text() if info.exists() else "", re.MULTILINE)
     needed, free = processes * (PROCESS_BYTES + weights), 1024 * int(found[1]) if found else None
@@ -267,7 +267,7 @@ class Session:
         return [mode for mode, system in self._report.systems.items() if system.error is None]
 
     def _try(self, mode: Mode, step: Callable[[*ArgumentsT], ResultT], *given: *ArgumentsT) -> ResultT | None:
-        """What a step gives, or None, noted, if the process of a mode failed; without the reference nothing goes on."""
+        """The result of a step; None if the mode's process failed, which is noted. The reference must not fail."""
         try:
             return step(*given)
         except ResourceError as error:

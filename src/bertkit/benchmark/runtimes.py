@@ -15,7 +15,7 @@ from bertkit.errors import ConfigError, MissingExtraError, did_you_mean
 from bertkit.system.processor import Processor
 
 PEERS_FOLDER = Path(__file__).with_name("peers")
-#: Numbers that a runtime computes with; auto: what bertkit chooses by itself, with answers as in fp32.
+#: Arithmetic of a runtime; auto: what bertkit chooses by itself, with answers as in fp32.
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
@@ -64,7 +64,7 @@ class Mode:
         return f"{self.runtime.name} {self.precision}"
 
 
-#: Of :data:`INT8`, without a folder for it.
+#: Why :data:`INT8` is left out or refused where no folder is given.
 NEEDS_INT8 = "it needs the model in 8 bits: make it with 'bertkit quantize', and give its folder as --int8"
 #: What every other mode is compared with.
 REFERENCE = Mode(BERTKIT, "fp32")

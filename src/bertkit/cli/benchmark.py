@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from bertkit.cli.common_options import Common, Source, check_format, read_texts
 from bertkit.errors import ConfigError, DataError, require
 from bertkit.system.console import say
+
+if TYPE_CHECKING:
+    from bertkit.benchmark.benchmark_report import BenchmarkReport
 
 
 def benchmark(
@@ -84,17 +87,22 @@ def benchmark(
         python=None if peers_python is None else str(peers_python),
     )
     common.report(report)
-    bars = {} if out is None else report.bars()
-    if out is not None and not bars:
-        say(f"did not draw {out}: too little was measured")
-    elif out is not None:
-        from bertkit.benchmark.runtimes import REFERENCE
-        from bertkit.visualize.pictures import relative_times
-
-        relative_times(bars, report.bar_groups(), str(REFERENCE), out)
-        say(f"drew {out}")
+    if out is not None:
+        _draw(report, out)
     if report.interrupted is not None:
         raise report.interrupted
+
+
+def _draw(report: BenchmarkReport, out: Path) -> None:
+    from bertkit.benchmark.runtimes import REFERENCE
+    from bertkit.visualize.pictures import relative_times
+
+    bars = report.bars()
+    if bars:
+        relative_times(bars, report.bar_groups(), str(REFERENCE), out)
+        say(f"drew {out}")
+    else:
+        say(f"did not draw {out}: too little was measured")
 
 
 def _listed(names: str | None) -> list[str] | None:

@@ -14,6 +14,7 @@ from bertkit.benchmark.measure import Session, run_benchmark
 from bertkit.benchmark.runtimes import INT8, REFERENCE
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.errors import ConfigError, ResourceError
+from bertkit.system.interrupts import Interrupted
 from pipeline_helpers import save_tiny
 
 
@@ -77,6 +78,20 @@ def test_a_mode_that_fails_is_left_out_and_the_reference_ends_it_all(
     report = run_benchmark(model, int8=in_8_bits(model), against=[])
     assert report.systems[INT8] == System(error="failed with (1, 2)")
     assert "bertkit int8 is left out: failed with (1, 2)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stop", [Interrupted("stopped by SIGTERM", 15), KeyboardInterrupt("a second signal")])
+def test_a_signal_ends_the_measurement_and_keeps_the_report(
+    model: Path, stop: KeyboardInterrupt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: Session, rounds: int) -> None:
+        raise stop
+
+    monkeypatch.setattr(Session, "run", run)
+    report = run_benchmark(model, against=[])
+    assert isinstance(report.interrupted, Interrupted)
+    assert str(report.interrupted) == str(stop)
+    assert "interrupted: what was measured until then" in report.render()
 
 
 def test_memory_that_will_not_do_is_told(capsys: pytest.CaptureFixture[str]) -> None:
