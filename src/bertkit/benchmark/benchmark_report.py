@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from bertkit.benchmark.runtimes import DEFAULT, INT8, PRECISIONS, REFERENCE, Mode
-from bertkit.benchmark.sample_texts import SampleTexts
+from bertkit.benchmark.sample_texts import RANDOM, SampleTexts
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.ragged import Floats
 from bertkit.system.console import aligned
@@ -282,6 +282,8 @@ class BenchmarkReport:
         for mode, (single, whole) in shares.items():
             took = f"takes {single:.2f} of fp32's time for single texts and {whole:.2f} for all texts"
             far = "" if self.passes(mode) else ", but its answers are not near enough"
+            if far and mode == INT8 and self.texts.origin == RANDOM:
+                far += " on random tokens; judge it with real texts (--texts)"
             told.append(f"Precision {mode.precision} {took}{far}.")
         return told
 

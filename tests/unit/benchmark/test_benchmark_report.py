@@ -9,7 +9,7 @@ import pytest
 
 from bertkit.benchmark.benchmark_report import BenchmarkReport, Quality, System
 from bertkit.benchmark.runtimes import BERTKIT, PEERS, REFERENCE, Mode
-from bertkit.benchmark.sample_texts import SampleTexts
+from bertkit.benchmark.sample_texts import RANDOM, SampleTexts
 from bertkit.engine.closeness import Closeness
 from bertkit.ragged import Ragged
 from bertkit.system.processor import Processor
@@ -62,6 +62,13 @@ def test_the_fastest_mode_that_is_near_enough_is_advised() -> None:
     near = report(bf16=system([0.0015], 1.0, NEAR), int8=system([0.0010], 0.5, NEAR))
     assert near.best_mode() == INT8  # the control: only its answers kept it from being advised
     assert near.advice().startswith("Use precision int8 on this machine (m8): it is faster than fp32, and its answers")
+
+
+def test_int8_is_not_judged_on_random_tokens() -> None:
+    found = report(int8=system([0.0010], 0.5, FAR))
+    assert found.advice().endswith("but its answers are not near enough.")
+    found.texts = SampleTexts(found.texts.rows, RANDOM)
+    assert found.advice().endswith("not near enough on random tokens; judge it with real texts (--texts).")
 
 
 def test_a_mode_that_is_hardly_faster_is_not_worth_it() -> None:
