@@ -5,8 +5,9 @@
 MiniLM-L6 with its real weights and a BERT-base with random ones, through the machinery of ``bertkit benchmark``: every
 system a live process, answers compared before anything is timed, rounds in turn. Single texts of 16, 128 and 512
 tokens, and ragged texts: bertkit's in order of arrival, the peers' in padded batches of 32 sorted by length. Ratios are
-medians of the ratios within a round. With ``--data`` also on real texts, where int8 shows what it costs; with
-``--before`` also the work of ``before_after.py``. The peers are those of the extra ``bench``.
+medians of the ratios within a round. With ``--data`` also on real texts, and in int8, for which MiniLM-L6 is first
+quantized with other texts of the same kind; with ``--before`` also the work of ``before_after.py``. The peers are those
+of the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import before_after
 import embed
 from bertkit.benchmark.benchmark_report import EXACT, BenchmarkReport
 from bertkit.benchmark.measure import run_benchmark
-from bertkit.benchmark.runtimes import Mode
+from bertkit.benchmark.runtimes import INT8, PRECISIONS, Mode
+from bertkit.engine.closeness import NEAR_ENOUGH
+from bertkit.quantization.quantize import quantize
 from bertkit.system.processor import Processor, find_processor
 from machine import about, block, minilm_folder, publish, random_base
 
@@ -42,6 +45,8 @@ BF16_TARGET, INT8_TARGET, INT8_SINGLE_TARGET = 1.5, 1.2, 1.1
 #: Cosine, mean over texts, from which an int8 peer counts.
 INT8_PEER_COSINE = 0.995
 MOST_OVERHEAD_MS = 0.3
+#: Real texts that are measured, and others that calibrate int8.
+NUM_TEXTS, NUM_CALIBRATION = 512, 1000
 OVERHEAD_ROUNDS, OVERHEAD_CALLS = 9, 100
 
 
@@ -61,7 +66,7 @@ class Target:
     def line(self) -> str:
         """As a row of Markdown."""
         limit = "" if self.limit is None else f"{'<=' if self.at_most else '>='} {self.limit}"
-        value = "not measured" if self.value is None else f"{self.value:.2f}"
+        value = "not measured" if self.value is None else f"{self.value:.3f}"
         met = ""
         if self.value is not None and self.limit is not None:
             met = "yes" if (self.value <= self.limit if self.at_most else self.value >= self.limit) else "NO"
@@ -79,9 +84,10 @@ def main() -> None:
     targets: list[Target] = []
     report: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for name, folder, texts in sections(args, Path(scratch)):
+        for name, folder, int8, texts in sections(args, Path(scratch)):
             found = run_benchmark(
                 folder,
+                int8=int8,
                 texts=texts,
                 against=args.against,
                 rounds=args.rounds,
@@ -133,14 +139,18 @@ def slug(processor: Processor) -> str:
     return f"{name}-{widest.lower().replace('-', '')}-{processor.cores}-cores"
 
 
-def sections(args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Path, list[str] | None]]:
-    """What is measured: a title, the model, and texts (None: built-in lengths)."""
+def sections(args: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Path, Path | None, list[str] | None]]:
+    """What is measured: a title, the model, the same in int8, and texts (None: built-in lengths)."""
+    int8, texts = None, []
+    if args.data is not None and {MINILM, REAL_TEXT} & set(args.models):
+        texts = embed.draw_texts(args.data, NUM_TEXTS + NUM_CALIBRATION, args.seed)
+        int8 = quantize(minilm_folder(), scratch / "int8", texts[NUM_TEXTS:], any_speed=True).folder
     if MINILM in args.models:
-        yield MINILM, minilm_folder(), None
+        yield MINILM, minilm_folder(), int8, None
     if BASE in args.models:
-        yield BASE, random_base(scratch / "base", args.seed), None
+        yield BASE, random_base(scratch / "base", args.seed), None, None
     if REAL_TEXT in args.models and args.data is not None:
-        yield REAL_TEXT, minilm_folder(), embed.draw_texts(args.data, 512, args.seed)
+        yield REAL_TEXT, minilm_folder(), int8, texts[:NUM_TEXTS]
 
 
 def targets_of(name: str, report: BenchmarkReport, processor: Processor) -> Iterator[Target]:
@@ -156,32 +166,42 @@ def targets_of(name: str, report: BenchmarkReport, processor: Processor) -> Iter
         ratio = None if peer is None else paired(report, peer, "pass_sorted", ours, "pass_arrival")
         limit = RAGGED_TARGETS[name]["AVX-512" not in processor.instruction_sets]
         yield Target(f"{name}, ragged, times as fast", ratio, limit, False, f"{ours}, {peer}")
-    yield from own_targets(name, report, ours, processor)
+    yield from own_targets(name, report, ours)
 
 
-def own_targets(name: str, report: BenchmarkReport, exact: Mode, processor: Processor) -> Iterator[Target]:
+def own_targets(name: str, report: BenchmarkReport, exact: Mode) -> Iterator[Target]:
     """What bf16 and int8 must bring, where their answers are near enough."""
     for mode in (mode for mode in report.systems if mode.is_ours and mode.precision in ("bf16", "int8")):
         passes = report.passes(mode)
         if mode.precision == "bf16":
             ratio = paired(report, exact, "pass_arrival", mode, "pass_arrival") if passes else None
             yield Target(f"{name}, ragged, bf16, times as fast", ratio, BF16_TARGET, False, f"{mode}, {exact}")
-        elif name != BASE:  # int8 is never judged on random weights
+        elif name == REAL_TEXT:  # int8 is never judged on random weights or tokens
+            yield from gate_targets(name, report)
             peer = best_peer(report, "pass_sorted", ("int8",), INT8_PEER_COSINE)
             ratio = paired(report, peer, "pass_sorted", mode, "pass_arrival") if passes and peer else None
             yield Target(f"{name}, ragged, int8, times as fast", ratio, INT8_TARGET, False, f"{mode}, {peer}")
-            for figure in report.single_figures():
-                for least in (None, 0.0):  # that pass our gate, and any
-                    peer = best_peer(report, figure, ("int8", "bf16") if least is None else ("int8",), least)
+            for length, figure in zip(report.lengths, report.single_figures(), strict=True):
+                for least in (None, 0.0):  # peers of any precision that pass our gate, and all int8 ones
+                    peer = best_peer(report, figure, PRECISIONS if least is None else ("int8",), least)
                     ratio = paired(report, mode, figure, peer, figure) if passes and peer else None
                     limit = INT8_SINGLE_TARGET if least is None else None
-                    yield Target(f"{name}, {figure}, int8, time", ratio, limit, True, f"{mode}, {peer}")
+                    yield Target(f"{name}, 1 x {length}, int8, time", ratio, limit, True, f"{mode}, {peer}")
+
+
+def gate_targets(name: str, report: BenchmarkReport) -> Iterator[Target]:
+    """How near int8's answers must be to those of fp32."""
+    quality = report.systems[INT8].quality
+    found = {} if quality is None else asdict(quality.closeness)
+    for figure in ("cosine_mean", "cosine_p1", "near_neighbour"):
+        what = f"{name}, int8, {figure.replace('_', ' ')}"
+        yield Target(what, found.get(figure), getattr(NEAR_ENOUGH, figure), False, str(INT8))
 
 
 def best_peer(
     report: BenchmarkReport, figure: str, precisions: Sequence[str], least_cosine: float | None = None
 ) -> Mode | None:
-    """The fastest peer: that passes the gate, or whose mean cosine is at least so much."""
+    """The fastest peer that passes the gate, or whose mean cosine is at least so much."""
 
     def counts(mode: Mode) -> bool:
         quality = report.systems[mode].quality
@@ -191,7 +211,7 @@ def best_peer(
 
     medians = {
         mode: value
-        for mode, system in report.systems.items()
+        for mode, system in report.shown()
         if not mode.is_ours and mode.precision in precisions and counts(mode) and (value := system.median(figure))
     }
     return min(medians, key=medians.__getitem__, default=None)

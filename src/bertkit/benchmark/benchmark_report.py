@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from bertkit.benchmark.runtimes import DEFAULT, PRECISIONS, REFERENCE, Mode
-from bertkit.benchmark.sample_texts import SampleTexts
+from bertkit.benchmark.runtimes import DEFAULT, INT8, PRECISIONS, REFERENCE, Mode
+from bertkit.benchmark.sample_texts import RANDOM, SampleTexts
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.ragged import Floats
 from bertkit.system.console import aligned
@@ -17,15 +17,14 @@ from bertkit.system.interrupts import Interrupted
 from bertkit.system.processor import Processor
 from bertkit.system.untrusted_files import Json
 
-#: What modes that promise the answers of fp32 must reach.
+#: Least closeness of the modes that promise the answers of fp32.
 AS_FP32 = Closeness(cosine_mean=0.99999, cosine_p1=0.99999, near_neighbour=0.97)
 #: Precisions with the answers of fp32.
 EXACT = ("auto", "fp32")
-#: Of a pass over all texts; bertkit sorts them itself.
+#: Orders of the texts in a pass; bertkit gets the first only, and sorts them itself.
 ORDERS = ("arrival", "sorted")
-#: A mode is worth leaving the default for from this share of its time on.
+#: Another mode is preferred to the default if it takes less than this share of its time.
 WORTH = 0.95
-NOT_NEAR = "its answers are not near enough"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,8 @@ class Quality:
 class System:
     """What is known of one mode.
 
-    figures: name to the value of each round, seconds or bytes. error: why it was left out.
+    figures: name to the value of each round, in seconds; ``memory``: the peak in bytes, once for all rounds.
+    error: why it was left out, perhaps after some rounds.
     """
 
     figures: dict[str, list[float]] = field(default_factory=dict)
@@ -67,47 +67,50 @@ class System:
         self.figures.setdefault(figure, []).append(value)
 
     def median(self, figure: str) -> float | None:
-        """Of the rounds so far; None without one."""
+        """The median of the rounds so far; None before the first."""
         values = self.figures.get(figure)
         return statistics.median(values) if values else None
 
-    def cell(self, figure: str, scale: float = 1.0, digits: int = 2) -> str:
+    def cell(self, figure: str, scale: float = 1.0) -> str:
         """Median and range for a table: ``2.24 (1.86-2.28)``."""
         values = [scale * value for value in self.figures.get(figure, ())]
         if not values:
             return "-"
-        return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+        return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
 
 
 @dataclass(slots=True)
 class BenchmarkReport:
     """A benchmark.
 
-    texts: of the passes. absent: peers that are not installed. lengths: tokens of the single texts.
+    int8: the model in 8 bits, if there is one. texts: of the passes. versions: of the packages of ``bertkit`` and of
+    the ``peers``. absent: peers that are not installed. lengths: tokens of the single texts.
     systems: what is known of each mode, bertkit's fp32 first. interrupted: the signal that ended it early, if one did.
     """
 
     model: str
+    int8: str | None
     processor: Processor
     threads: int
     texts: SampleTexts
-    versions: Mapping[str, str]
+    versions: Mapping[str, Mapping[str, str]]
     absent: Sequence[str]
     lengths: Sequence[int]
     systems: dict[Mode, System]
     interrupted: Interrupted | None = None
 
     def passes(self, mode: Mode) -> bool:
-        """Whether a mode was measured, and its answers are near enough."""
-        quality = self.systems[mode].quality
-        return quality is not None and quality.passes(mode.precision) and bool(self.systems[mode].figures)
+        """Whether a mode was measured and not left out, and its answers are near enough."""
+        system = self.systems[mode]
+        near = system.quality is not None and system.quality.passes(mode.precision)
+        return near and system.error is None and bool(system.figures)
 
     def single_figures(self) -> list[str]:
         """Names of the figures of single texts."""
         return [f"single_{length}" for length in self.lengths]
 
     def pass_seconds(self, mode: Mode) -> float | None:
-        """Of a pass over all texts: bertkit's in order of arrival, the peers' in the order that suits them best."""
+        """Seconds of a pass over all texts: bertkit's in order of arrival, the peers' in the faster order."""
         found = [self.systems[mode].median(f"pass_{order}") for order in ORDERS]
         return min((seconds for seconds in found if seconds is not None), default=None)
 
@@ -129,10 +132,10 @@ class BenchmarkReport:
         return [*(f"1 x {length} tokens" for length in self.lengths), "all texts"]
 
     def bars(self) -> dict[str, list[float]]:
-        """For each mode that was measured its times as shares of the reference's, for a picture."""
+        """For each mode that was measured, its times as shares of the reference's, for a picture."""
         times = {
             str(mode): [*map(system.median, self.single_figures()), self.pass_seconds(mode)]
-            for mode, system in self.systems.items()
+            for mode, system in self.shown()
         }
         whole = {name: [each for each in values if each is not None] for name, values in times.items()}
         whole = {name: values for name, values in whole.items() if len(values) == len(self.bar_groups())}
@@ -147,7 +150,7 @@ class BenchmarkReport:
 
     def best_mode(self, precisions: Sequence[str] = PRECISIONS) -> Mode:
         """The mode of bertkit to use here: the default, unless another is faster by more than noise."""
-        best = base = DEFAULT if DEFAULT in self.systems and self.passes(DEFAULT) else REFERENCE
+        best = base = self.base_mode()
         least = WORTH
         for mode in self.systems:
             if mode == base or not mode.is_ours or mode.precision not in precisions or not self.passes(mode):
@@ -157,19 +160,24 @@ class BenchmarkReport:
                 best, least = mode, statistics.geometric_mean(shares)
         return best
 
+    def base_mode(self) -> Mode:
+        """What others must beat: the default, if it was measured and its answers are near enough."""
+        return DEFAULT if DEFAULT in self.systems and self.passes(DEFAULT) else REFERENCE
+
     def to_dict(self) -> dict[str, Json]:
         """Plain data for JSON."""
         return {
             "model": self.model,
+            "int8": self.int8,
             "processor": self.processor.to_dict(),
             "threads": self.threads,
             "texts": self.texts.describe(),
             "num_texts": len(self.texts.rows),
             "num_tokens": int(self.texts.rows.lengths.sum()),
-            "versions": dict(self.versions),
+            "versions": {who: dict(found) for who, found in self.versions.items()},
             "not_installed": list(self.absent),
             "systems": {str(mode): self._system_dict(mode) for mode in self.systems},
-            "use": self.best_mode().precision,
+            "use": self.best_mode().precision if self.is_measured() else None,
             "advice": self.advice(),
             "complete": self.interrupted is None,
         }
@@ -190,7 +198,7 @@ class BenchmarkReport:
         """The report as text."""
         lines = [
             f"{self.model} on {self.processor}, {self.threads} threads",
-            "versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+            *(f"{who}: {', '.join(map(' '.join, found.items()))}" for who, found in self.versions.items() if found),
             f"texts: {self.texts.describe()}",
             "medians of the rounds, with the lowest and the highest",
         ]
@@ -221,13 +229,12 @@ class BenchmarkReport:
         lines += ["interrupted: what was measured until then"] if self.interrupted else []
         return "\n".join([*lines, self.advice()])
 
-    def _shown(self) -> list[tuple[Mode, System]]:
+    def shown(self) -> list[tuple[Mode, System]]:
+        """The modes that were not left out."""
         return [(mode, system) for mode, system in self.systems.items() if system.error is None]
 
     def _rows(self, head: Sequence[str], cells: Callable[[Mode, System], Sequence[str]]) -> list[list[str]]:
-        """A table with a row for each mode that was not left out."""
-        shown = [(mode, system) for mode, system in self.systems.items() if system.error is None]
-        return [["", *head], *([str(mode), *cells(mode, system)] for mode, system in shown)]
+        return [["", *head], *([str(mode), *cells(mode, system)] for mode, system in self.shown())]
 
     def _single_cells(self, mode: Mode, system: System) -> list[str]:
         return [system.cell(name, 1000) for name in self.single_figures()]
@@ -249,21 +256,35 @@ class BenchmarkReport:
             "" if quality is None or quality.passes(mode.precision) else "NOT NEAR ENOUGH",
         ]
 
+    def is_measured(self) -> bool:
+        """Whether the reference was measured at least once, without which nothing follows."""
+        return self.relative(REFERENCE, REFERENCE) is not None
+
     def advice(self) -> str:
-        """Which mode this machine should use, and why; empty before anything was measured."""
-        if self.relative(REFERENCE, REFERENCE) is None:
-            return ""
+        """Which mode this machine should use, and why."""
+        if not self.is_measured():
+            return "Too little was measured for any advice."
         return " ".join([*self._own_advice(), *self._peer_advice()])
 
     def _own_advice(self) -> list[str]:
-        best = self.best_mode()
-        told = [f"Use precision {best.precision} on this machine{', the default' if best == DEFAULT else ''}."]
-        for mode in self.systems:
-            shares = self.relative(mode, REFERENCE) if mode.is_ours and mode != REFERENCE else None
-            if shares is None:
-                continue
-            took = f"takes {shares[0]:.2f} of fp32's time for single texts and {shares[1]:.2f} for all texts"
-            told.append(f"Precision {mode.precision} {took}{'' if self.passes(mode) else ', but ' + NOT_NEAR}.")
+        """The mode to use and the reason, then the times of all modes but the reference."""
+        best, base = self.best_mode(), self.base_mode()
+        ours = [mode for mode, _ in self.shown() if mode.is_ours]
+        shares = {mode: found for mode in ours if mode != REFERENCE and (found := self.relative(mode, REFERENCE))}
+        if best != base:
+            reason = f"it is faster than {base.precision}, and its answers are near enough"
+        elif shares.keys() - {base} or base != REFERENCE:
+            reason = f"no other takes less than {WORTH:.0%} of its time with answers that are near enough"
+        else:
+            reason = "no other was measured"
+        name = f"{best.precision} on this machine" + (f" ({self.int8})" if best == INT8 and self.int8 else "")
+        told = [f"Use precision {name}{', the default' if best == DEFAULT else ''}: {reason}."]
+        for mode, (single, whole) in shares.items():
+            took = f"takes {single:.2f} of fp32's time for single texts and {whole:.2f} for all texts"
+            far = "" if self.passes(mode) else ", but its answers are not near enough"
+            if far and mode == INT8 and self.texts.origin == RANDOM:
+                far += " on random tokens; judge it with real texts (--texts)"
+            told.append(f"Precision {mode.precision} {took}{far}.")
         return told
 
     def _peer_advice(self) -> list[str]:

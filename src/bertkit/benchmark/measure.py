@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 import tempfile
@@ -10,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import numpy as np
 
 from bertkit.benchmark.benchmark_report import ORDERS, BenchmarkReport, Quality, System
 from bertkit.benchmark.runtime_process import Launch, RuntimeProcess, prepare
-from bertkit.benchmark.runtimes import REFERENCE, Choice, Mode, choose
+from bertkit.benchmark.runtimes import INT8, NEEDS_INT8, REFERENCE, Mode, choose
 from bertkit.benchmark.sample_texts import (
     NUM_SINGLES,
     SINGLE_LENGTHS,
@@ -28,8 +29,9 @@ from bertkit.benchmark.sample_texts import (
     save_rows,
 )
 from bertkit.checkpoints.huggingface import checkpoint_folder, config_path
+from bertkit.checkpoints.int8_folder import is_int8
 from bertkit.config.bert_config import BertConfig
-from bertkit.engine.onnx_backend import is_export
+from bertkit.engine.onnx_backend import is_export, read_manifest
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.model.models import BertModel
 from bertkit.ragged import Floats
@@ -41,6 +43,7 @@ from bertkit.system.processor import find_processor
 from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
 
 ResultT = TypeVar("ResultT")
+ArgumentsT = TypeVarTuple("ArgumentsT")
 
 #: Seconds of calls with one text, in each round.
 BUDGET_S = 0.3
@@ -52,11 +55,14 @@ COLD_STARTS = 3
 NUM_CHECKED = 8
 #: Converted copies of the weights on disk: for each runtime about one, at each precision.
 COPIES_ON_DISK = 6
+#: Bytes that a process takes beside one copy of the weights in float32, roughly.
+PROCESS_BYTES = 100e6
 
 
 def run_benchmark(
     model: str | Path,
     *,
+    int8: str | Path | None = None,
     texts: Sequence[str] | None = None,
     against: Sequence[str] | None = None,
     precisions: Sequence[str] | None = None,
@@ -67,22 +73,22 @@ def run_benchmark(
 ) -> BenchmarkReport:
     """Measure a model's encoder on this machine's processor.
 
-    A first Ctrl-C ends the measurement after the request that is being answered; the report then holds the finished
-    part, and says so.
+    Ctrl-C ends the measurement; the report then holds what was measured until then, and says so.
 
     Args:
         model: folder, Hub name or run folder of any encoder checkpoint, with any head; or what ``bertkit export``
-            wrote, without peers.
+            wrote, without peers. Its answers in float32 are what all others are compared with.
+        int8: what ``bertkit quantize`` made of it; None: bertkit's int8 is left out.
         texts: to be measured with; None: built-in lengths and random tokens.
         against: peers, see :data:`~bertkit.benchmark.runtimes.PEERS`; None: all that are installed.
-        precisions: some of auto, fp32, bf16 and int8; None: all that this processor has.
+        precisions: some of :data:`~bertkit.benchmark.runtimes.PRECISIONS`; None: all that this processor has.
         threads: of every runtime; None: one a core.
         rounds: how often everything is measured, at least 1.
         seed: of the texts.
         python: the interpreter that has the peers; None: this one.
 
     Raises:
-        ConfigError: an unknown peer or precision, no rounds or threads.
+        ConfigError: an unknown peer or precision, no rounds or threads, ``model`` in 8 bits, ``int8`` of another model.
         CheckpointError: the model cannot be loaded.
         DataError: no text.
         MissingExtraError: a peer that was asked for is not installed.
@@ -98,46 +104,80 @@ def run_benchmark(
         if against:
             raise ConfigError(f"{model} is an exported graph, which peers cannot convert; measure the model it is of")
         against = ()
-    choice = choose(against, precisions, python, processor)
+    int8_path = _int8_folder(path, int8)
+    choice = choose(against, precisions, python, processor, has_int8=int8 is not None)
     threads = threads or processor.cores
     with tempfile.TemporaryDirectory(prefix="bertkit-benchmark-") as scratch:
         work = Path(scratch)
-        has_peers = not all(mode.is_ours for mode in choice.modes)
-        subject = open_subject(path, texts, work, seed, for_peers=has_peers)
+        subject = open_subject(path, texts, work, seed, choice.modes)
         report = BenchmarkReport(
             model=str(model),
+            int8=None if int8 is None else str(int8),
             processor=processor,
             threads=threads,
             texts=subject.sample,
             versions=choice.versions,
             absent=choice.absent,
             lengths=subject.lengths,
-            systems={mode: System() for mode in choice.modes},
+            systems={
+                mode: System(error=NEEDS_INT8 if mode == INT8 and int8 is None else None) for mode in choice.modes
+            },
         )
-        launch = Launch(subject.source, subject.folder, work, python, sys.executable, threads)
         with _noted(report) as interrupts:
-            Session(launch, subject, report, choice, interrupts).run(rounds)
+            launch = Launch(
+                source=path,
+                int8=int8_path,
+                model=subject.folder,
+                work=work,
+                python=python,
+                own_python=sys.executable,
+                threads=threads,
+                check=interrupts.check,
+            )
+            Session(launch, subject, report).run(rounds)
     return report
+
+
+def _int8_folder(path: Path, int8: str | Path | None) -> Path | None:
+    """The model in 8 bits; ConfigError if it is none, or not one of the model in ``path``, or that is one itself."""
+    if _is_in_8_bits(path):
+        raise ConfigError(f"{path} is in 8 bits; name the original model first, and this one with --int8 {path}")
+    if int8 is None:
+        return None
+    folder = resolve(int8)
+    if not _is_in_8_bits(folder):
+        raise ConfigError(f"--int8 {folder} is not in 8 bits; make it with: bertkit quantize {path} --out FOLDER")
+    ours, its = (BertConfig.from_json_file(config_path(each)) for each in (path, folder))
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers"):
+        if (found := getattr(its, name)) != (expected := getattr(ours, name)):
+            raise ConfigError(
+                f"--int8 {folder} was not made from {path}: its {name} is {found}, and that of {path} is {expected}; "
+                f"make it with: bertkit quantize {path} --out FOLDER"
+            )
+    return folder
+
+
+def _is_in_8_bits(path: Path) -> bool:
+    return read_manifest(path).get("precision") == "int8" if is_export(path) else is_int8(checkpoint_folder(path))
 
 
 @contextmanager
 def _noted(report: BenchmarkReport) -> Iterator[Interrupts]:
-    """Ctrl-C ends the block, and is noted in the report."""
+    """Ctrl-C ends the block, and is noted in the report; so is a second one that comes before the first took effect."""
     with Interrupts() as interrupts:
         try:
             yield interrupts
-        except Interrupted as stop:
-            report.interrupted = stop
+        except KeyboardInterrupt as stop:
+            report.interrupted = stop if isinstance(stop, Interrupted) else Interrupted(str(stop))
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is measured.
 
-    source: the model as given. folder: its encoder alone, as transformers reads it. lengths: of single texts.
+    folder: the model's encoder alone, as transformers reads it. lengths: of single texts.
     """
 
-    source: Path
     folder: Path
     sample: SampleTexts
     lengths: tuple[int, ...]
@@ -154,8 +194,8 @@ class Subject:
         return {name: save_rows(values, work / f"texts-{name}.npz") for name, values in rows.items()}
 
 
-def open_subject(path: Path, texts: Sequence[str] | None, work: Path, seed: int, *, for_peers: bool) -> Subject:
-    """What a checkpoint is measured with, and for peers its encoder as a folder in ``work``."""
+def open_subject(path: Path, texts: Sequence[str] | None, work: Path, seed: int, modes: Sequence[Mode]) -> Subject:
+    """What a checkpoint is measured with, and for peers among the modes its encoder as a folder in ``work``."""
     config = BertConfig.from_json_file(config_path(path))
     tokenizer = AutoTokenizer.from_pretrained(checkpoint_folder(path))
     limit = min(config.max_input_length, tokenizer.model_max_length)
@@ -166,35 +206,46 @@ def open_subject(path: Path, texts: Sequence[str] | None, work: Path, seed: int,
         else read_sample(texts, tokenizer, count, limit, seed)
     )
     folder = work / "model"
-    if for_peers:
+    if not all(mode.is_ours for mode in modes):
         encoder = BertModel.from_pretrained(path)
-        size = COPIES_ON_DISK * 4 * encoder.num_parameters()
-        with disk_guard(work, size, what="the model in the formats of the peers", advice="Set TMPDIR to a larger disk"):
+        size = 4 * encoder.num_parameters()
+        _warn_of_memory(len(modes), size)
+        room = COPIES_ON_DISK * size
+        with disk_guard(work, room, what="the model in the formats of the peers", advice="Set TMPDIR to a larger disk"):
             encoder.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     lengths = tuple(length for length in SINGLE_LENGTHS if length <= limit)
-    return Subject(path, folder, sample, lengths or (limit,), tokenizer, seed)
+    return Subject(folder, sample, lengths or (limit,), tokenizer, seed)
+
+
+def _warn_of_memory(processes: int, weights: int) -> None:
+    """Warn if all processes together need more memory than is free; only Linux says how much that is."""
+    info = Path("/proc/meminfo")
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", info.read_text() if info.exists() else "", re.MULTILINE)
+    needed, free = processes * (PROCESS_BYTES + weights), 1024 * int(found[1]) if found else None
+    if free is not None and free < needed:
+        say(
+            f"{processes} processes need about {needed / 1e9:.1f} GB of memory together, and {free / 1e9:.1f} GB is "
+            "free; if it runs out, choose fewer peers (--against) or precisions (--precision)"
+        )
 
 
 class Session:
     """The processes of one measurement, and what they answered."""
 
-    def __init__(
-        self, launch: Launch, subject: Subject, report: BenchmarkReport, choice: Choice, interrupts: Interrupts
-    ) -> None:
+    def __init__(self, launch: Launch, subject: Subject, report: BenchmarkReport) -> None:
         self._launch = launch
         self._report = report
-        self._modes = choice.modes
-        self._interrupts = interrupts
         self._lengths = subject.lengths
         self._files = subject.save_texts(launch.work)
 
     def run(self, rounds: int) -> None:
         """Prepare and start all processes, check their answers, measure."""
-        with ExitStack() as stack, Progress(len(self._modes) * (2 + rounds), label="benchmark", unit="steps") as bar:
-            for mode in self._modes:
+        steps = len(self._alive()) * (2 + rounds)
+        with ExitStack() as stack, Progress(steps, label="benchmark", unit="steps") as bar:
+            for mode in self._alive():
                 bar.advance(note=f"converting for {mode}")
-                self._try(mode, lambda mode=mode: prepare(self._launch, mode))  # type: ignore[misc]
+                self._try(mode, prepare, self._launch, mode)
             processes = {}
             for mode in self._alive():
                 process = processes[mode] = stack.enter_context(RuntimeProcess(self._launch, mode))
@@ -202,7 +253,7 @@ class Session:
             reference = None
             for mode in self._alive():
                 bar.advance(note=f"checking {mode}")
-                found = self._try(mode, lambda mode=mode: self._answers(processes[mode]))  # type: ignore[misc]
+                found = self._try(mode, self._answers, processes[mode])
                 reference = found if mode == REFERENCE else reference
                 if found is not None and reference is not None:
                     self._report.systems[mode].quality = Quality.of(found, reference)
@@ -210,18 +261,17 @@ class Session:
                 modes = self._alive()
                 for mode in modes if number % 2 == 0 else modes[::-1]:
                     bar.advance(note=f"round {number + 1}, {mode}")
-                    self._try(mode, lambda mode=mode, n=number: self._round(processes[mode], n))  # type: ignore[misc]
+                    self._try(mode, self._round, processes[mode], number)
 
     def _alive(self) -> list[Mode]:
-        return [mode for mode in self._modes if self._report.systems[mode].error is None]
+        return [mode for mode, system in self._report.systems.items() if system.error is None]
 
-    def _try(self, mode: Mode, step: Callable[[], ResultT]) -> ResultT | None:
-        """What a step gives, or None, noted, if the process of a peer failed; without the reference nothing goes on."""
-        self._interrupts.check()
+    def _try(self, mode: Mode, step: Callable[[*ArgumentsT], ResultT], *given: *ArgumentsT) -> ResultT | None:
+        """The result of a step; None if the mode's process failed, which is noted. The reference must not fail."""
         try:
-            return step()
+            return step(*given)
         except ResourceError as error:
-            self._interrupts.check()  # a second process group may have got the signal too
+            self._launch.check()  # the signal may have ended the process too
             if mode == REFERENCE:
                 raise
             self._report.systems[mode].error = str(error)
@@ -229,7 +279,6 @@ class Session:
             return None
 
     def _ask(self, process: RuntimeProcess, do: str, **request: object) -> list[float]:
-        self._interrupts.check()
         answer = process.ask(do, **request)
         return [float(value) for value in answer.get("seconds", [])]
 
@@ -253,13 +302,12 @@ class Session:
         system.note("single_own_p95", float(np.percentile(seconds, 95)))
         for order in ORDERS[:1] if process.mode.is_ours else ORDERS:
             system.note(f"pass_{order}", *self._ask(process, "pass", texts=self._files["texts"], order=order))
-        system.note("memory", process.ask("memory")["bytes"])
+        system.figures["memory"] = [process.ask("memory")["bytes"]]  # the most so far, that of earlier rounds included
         if number < COLD_STARTS:
             system.note("cold_start", self._cold_start(process.mode))
 
     def _cold_start(self, mode: Mode) -> float:
         """Seconds from the start of a new process to its first answer."""
-        self._interrupts.check()
         start = time.perf_counter()
         with RuntimeProcess(self._launch, mode) as process:
             process.wait_until_ready()

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any, Self
 
-from bertkit.benchmark.runtimes import Mode
+from bertkit.benchmark.runtimes import INT8, Mode
 from bertkit.errors import ResourceError
 
-#: Seconds that a process has to end by itself.
-PATIENCE_S = 10.0
-#: What it says once its model is loaded.
+#: Seconds after which a process counts as hanging: while it converts a model, and before its next answer.
+PREPARE_S, ANSWER_S = 3600.0, 900.0
+#: Seconds between looks at whether a signal has arrived.
+LOOK_S = 0.2
+#: What a process says once its model is loaded.
 READY = '{"ready": true}\n'
 
 
@@ -22,20 +29,25 @@ READY = '{"ready": true}\n'
 class Launch:
     """How processes are started.
 
-    source: the model as bertkit reads it. model: the same encoder as transformers reads it.
-    work: folder of converted files and logs. python: the interpreter of the peers.
+    source: the model as bertkit reads it. int8: the same in 8 bits, if there is one. model: its encoder as
+    transformers reads it. work: folder of converted files and logs. python: the interpreter of the peers.
+    check: called again and again while a process is waited for; what it raises ends the waiting.
     """
 
     source: Path
+    int8: Path | None
     model: Path
     work: Path
     python: str
     own_python: str
     threads: int
+    check: Callable[[], None]
 
     def command(self, mode: Mode) -> list[str]:
         """The command line of a mode's process."""
         python, model = (self.own_python, self.source) if mode.is_ours else (self.python, self.model)
+        if mode == INT8 and self.int8 is not None:
+            model = self.int8
         options = {"model": model, "work": self.work, "precision": mode.precision, "threads": self.threads}
         return [python, str(mode.runtime.script), *(f"--{name}={value}" for name, value in options.items())]
 
@@ -50,31 +62,21 @@ class Launch:
 
 
 def prepare(launch: Launch, mode: Mode) -> None:
-    """Write the files that a mode loads; ResourceError with its last words if it fails."""
-    with launch.log(mode).open("ab") as log:
-        command = [*launch.command(mode), "--prepare"]
-        done = subprocess.run(
-            command,
-            env=launch.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            check=False,
-        )
-    if done.returncode:
-        raise ResourceError(_last_words(launch.log(mode), mode))
+    """Write the files that a mode loads. Raises ResourceError, with the process's last words, if that fails."""
+    with RuntimeProcess(launch, mode, "--prepare") as process:
+        process.wait_until_done()
 
 
 class RuntimeProcess:
-    """A live process of one mode; use it in a ``with`` block. Raises ResourceError if it ends by itself."""
+    """A live process of one mode; use it in a ``with`` block. Raises ResourceError if it ends by itself or hangs."""
 
-    def __init__(self, launch: Launch, mode: Mode) -> None:
+    def __init__(self, launch: Launch, mode: Mode, *options: str) -> None:
         self.mode = mode
         self._log = launch.log(mode)
+        self._check = launch.check
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                launch.command(mode),
+                [*launch.command(mode), *options],
                 env=launch.environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -82,11 +84,20 @@ class RuntimeProcess:
                 text=True,
                 start_new_session=True,  # Ctrl-C is for the command, which ends its processes itself
             )
+        self._lines: Queue[str] = Queue()
+        Thread(target=self._read, daemon=True).start()
 
     def wait_until_ready(self) -> None:
-        """Until its model is loaded; what a library prints before is passed over."""
-        while self._line() != READY:
+        """Until its model is loaded; what a library prints before is ignored."""
+        while self._line(ANSWER_S) != READY:
             pass
+
+    def wait_until_done(self) -> None:
+        """Until it ends, as it should."""
+        while self._next_line(PREPARE_S):
+            pass
+        if self._process.wait():
+            raise self._ended()
 
     def ask(self, do: str, **request: object) -> dict[str, Any]:
         """Its answer to a request."""
@@ -95,30 +106,50 @@ class RuntimeProcess:
             self._process.stdin.write(json.dumps({"do": do, **request}, default=str) + "\n")
             self._process.stdin.flush()
         except OSError:  # it has ended; what it said last explains it
-            raise ResourceError(_last_words(self._log, self.mode)) from None
-        answer: dict[str, Any] = json.loads(self._line())
+            raise self._ended() from None
+        answer: dict[str, Any] = json.loads(self._line(ANSWER_S))
         return answer
 
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+    def _line(self, limit: float) -> str:
+        line = self._next_line(limit)
         if not line:
-            raise ResourceError(_last_words(self._log, self.mode))
+            raise self._ended()
         return line
+
+    def _next_line(self, limit: float) -> str:
+        """What it writes within ``limit`` seconds; empty once it has ended."""
+        deadline = time.monotonic() + limit
+        while True:
+            self._check()
+            try:
+                return self._lines.get(timeout=min(LOOK_S, limit))
+            except Empty:
+                if time.monotonic() > deadline:
+                    self._process.kill()
+                    raise ResourceError(
+                        f"the process of {self.mode} was ended: it gave no sign of life for {limit:.0f} seconds"
+                    ) from None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put("")
+
+    def _ended(self) -> ResourceError:
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        words = lines[-1][:200] if lines else "it left no message"
+        return ResourceError(f"the process of {self.mode} ended: {words.removeprefix('bertkit.errors.')}")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it: its input is closed, and it is killed if it does not care."""
-        try:
-            self._process.communicate(timeout=PATIENCE_S)
-        except (subprocess.TimeoutExpired, OSError, KeyboardInterrupt):
-            self._process.kill()
-            self._process.wait()
-
-
-def _last_words(log: Path, mode: Mode) -> str:
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    words = lines[-1][:200] if lines else "it left no message"
-    return f"the process of {mode} ended: {words.removeprefix('bertkit.errors.')}"
+        """End it at once; it holds nothing that has to be saved."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        with suppress(OSError):  # of a request that it did not read any more
+            self._process.stdin.close()

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
+from bertkit.engine.backend import Precision
 from bertkit.errors import ConfigError, MissingExtraError, did_you_mean
 from bertkit.system.processor import Processor
 
 PEERS_FOLDER = Path(__file__).with_name("peers")
-#: Numbers that a runtime computes with; auto: what bertkit chooses by itself, with answers as in fp32.
-PRECISIONS = ("auto", "fp32", "bf16", "int8")
+#: Arithmetic of a runtime; auto: what bertkit chooses by itself, with answers as in fp32.
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """Software that runs a model.
 
-    packages: what it needs installed, conversion included; the first is the runtime itself.
+    packages: what it needs installed, conversion included. bertkit itself needs the last of its own for exports only.
     """
 
     name: str
@@ -33,7 +36,7 @@ class Runtime:
         return PEERS_FOLDER / f"run_{self.name}.py"
 
 
-BERTKIT = Runtime("bertkit", ("bertkit",), PRECISIONS)
+BERTKIT = Runtime("bertkit", ("bertkit", "torch", "onnxruntime"), PRECISIONS)
 PEERS = {
     peer.name: peer
     for peer in (
@@ -61,23 +64,36 @@ class Mode:
         return f"{self.runtime.name} {self.precision}"
 
 
+#: Why :data:`INT8` is left out or refused where no folder is given.
+NEEDS_INT8 = "it needs the model in 8 bits: make it with 'bertkit quantize', and give its folder as --int8"
 #: What every other mode is compared with.
 REFERENCE = Mode(BERTKIT, "fp32")
 #: What bertkit does unless it is told otherwise.
 DEFAULT = Mode(BERTKIT, "auto")
+#: The model that ``bertkit quantize`` made of the one that is measured.
+INT8 = Mode(BERTKIT, "int8")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is measured: modes, the reference first; versions of the packages; peers that are not installed."""
+    """What is measured.
+
+    modes: the reference first. versions: of the packages of ``bertkit`` and of the ``peers``. absent: peers that are
+    not installed.
+    """
 
     modes: tuple[Mode, ...]
-    versions: dict[str, str]
+    versions: dict[str, dict[str, str]]
     absent: tuple[str, ...]
 
 
 def choose(
-    against: Sequence[str] | None, precisions: Sequence[str] | None, python: str, processor: Processor
+    against: Sequence[str] | None,
+    precisions: Sequence[str] | None,
+    python: str,
+    processor: Processor,
+    *,
+    has_int8: bool = False,
 ) -> Choice:
     """The modes to measure.
 
@@ -86,15 +102,17 @@ def choose(
         precisions: some of :data:`PRECISIONS`; None: all. The reference is always among the modes.
         python: the interpreter that has the peers.
         processor: without bf16 products, bf16 is left out, or refused if it was asked for.
+        has_int8: whether there is a model in 8 bits; without one, int8 is refused if it was asked for.
 
     Raises:
-        ConfigError: an unknown peer or precision, one that this processor does not have, no such interpreter.
+        ConfigError: an unknown peer or precision, one that this processor or the model does not have, no such
+            interpreter.
         MissingExtraError: a peer that was asked for is not installed.
     """
     for name in against or ():
         if name not in PEERS:
             raise ConfigError(f"unknown runtime {name!r}{did_you_mean(name, PEERS)}; known: {', '.join(PEERS)}")
-    wanted = _wanted_precisions(precisions, processor)
+    wanted = _wanted_precisions(precisions, processor, has_int8=has_int8)
     peers = [PEERS[name] for name in (PEERS if against is None else dict.fromkeys(against))]
     found = _versions(python, peers)
     missing = {peer.name: [package for package in peer.packages if package not in found] for peer in peers}
@@ -107,10 +125,11 @@ def choose(
         )
     runtimes = [BERTKIT, *(peer for peer in peers if peer.name not in absent)]
     modes = [Mode(runtime, each) for runtime in runtimes for each in runtime.precisions if each in wanted]
-    return Choice(tuple(dict.fromkeys([REFERENCE, *modes])), found, absent)
+    versions = {"bertkit": _versions(sys.executable, [BERTKIT]), "peers": found}
+    return Choice(tuple(dict.fromkeys([REFERENCE, *modes])), versions, absent)
 
 
-def _wanted_precisions(precisions: Sequence[str] | None, processor: Processor) -> list[str]:
+def _wanted_precisions(precisions: Sequence[str] | None, processor: Processor, *, has_int8: bool) -> list[str]:
     for name in precisions or ():
         if name not in PRECISIONS:
             raise ConfigError(
@@ -118,6 +137,9 @@ def _wanted_precisions(precisions: Sequence[str] | None, processor: Processor) -
             )
     if "bf16" in (precisions or ()) and not processor.has_bf16:
         raise ConfigError(f"precision bf16: this processor has no products of bfloat16 numbers: {processor}")
+    if precisions is not None and has_int8 != ("int8" in precisions):
+        lack = "there is a model in 8 bits, but int8 is not among the precisions; add it, or leave out --int8"
+        raise ConfigError(lack if has_int8 else f"precision int8: {NEEDS_INT8}")
     return [name for name in precisions or PRECISIONS if name != "bf16" or processor.has_bf16]
 
 

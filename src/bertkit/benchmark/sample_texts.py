@@ -21,6 +21,8 @@ SINGLE_LENGTHS = (16, 128, 512)
 MEDIAN_LENGTH, MEAN_LENGTH, SHORTEST, LONGEST = 24, 33, 4, 239
 #: Texts of a pass: enough for a second of work on two cores, by the matrices of MiniLM-L6.
 MOST_TEXTS, FEWEST_TEXTS, SIZE_OF_MOST = 512, 96, 6 * (4 * 384 * 384 + 2 * 384 * 1536)
+#: Origin of texts that nobody wrote, on which int8 cannot be judged.
+RANDOM = "built-in lengths, random tokens"
 #: Texts that are measured one by one.
 NUM_SINGLES = 64
 
@@ -62,7 +64,7 @@ def read_sample(texts: Sequence[str], tokenizer: PreTrainedTokenizer, count: int
 def make_sample(tokenizer: PreTrainedTokenizer, count: int, limit: int, seed: int) -> SampleTexts:
     """``count`` texts with the built-in lengths, and random tokens of the vocabulary."""
     rows = random_rows(builtin_lengths(count, limit, seed), tokenizer, seed)
-    return SampleTexts(rows, "built-in lengths, random tokens")
+    return SampleTexts(rows, RANDOM)
 
 
 def builtin_lengths(count: int, limit: int, seed: int) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -11,11 +11,17 @@ from bertkit.cli.common_options import Common, Source, check_format, read_texts
 from bertkit.errors import ConfigError, DataError, require
 from bertkit.system.console import say
 
+if TYPE_CHECKING:
+    from bertkit.benchmark.benchmark_report import BenchmarkReport
+
 
 def benchmark(
     model: Annotated[str, Parameter(help="Model folder, Hub name, or run folder of 'bertkit finetune'.")],
     /,
     *,
+    int8: Annotated[
+        str | None, Parameter(help="Folder made from MODEL by 'bertkit quantize', measured as int8; default: none.")
+    ] = None,
     texts: Annotated[
         Path | None,
         Parameter(help="Measure with these texts, one per line; default: built-in lengths and random tokens."),
@@ -30,7 +36,7 @@ def benchmark(
     ] = None,
     precision: Annotated[
         str | None,
-        Parameter(help="Some of auto, fp32, bf16, int8, separated by commas; default: all that there are."),
+        Parameter(help="Some of auto, fp32, fp16, bf16, int8, separated by commas; default: all that there are."),
     ] = None,
     threads: Annotated[int | None, Parameter(help="Threads of every runtime; default: one per core.")] = None,
     rounds: Annotated[int, Parameter(help="How often everything is measured, in turn.")] = 5,
@@ -45,8 +51,9 @@ def benchmark(
     Latency of single texts, throughput of texts of mixed lengths, start and peak memory:
     of each of bertkit's modes, and of other runtimes that are installed. All run side by
     side and are measured in turn; answers are compared before anything is timed. Says
-    which mode this machine should use. Takes some minutes; Ctrl-C shows what was
-    measured so far. Nothing else should be running.
+    which mode this machine should use, and why. Takes some minutes; Ctrl-C shows what
+    was measured so far. Nothing else should be running. All models are in memory at
+    once: BERT-base with all peers needs about 7 GB.
 
     The peers come with an extra: pip install 'bertkit[bench]'
 
@@ -55,6 +62,7 @@ def benchmark(
         bertkit benchmark bert-base-uncased
         bertkit benchmark run --texts reviews.txt --out speed.png
         bertkit benchmark run --against openvino --precision fp32
+        bertkit benchmark run --int8 run-int8 --texts reviews.txt
     """
     if common.device not in (None, "cpu"):
         raise ConfigError(f"benchmark measures the processor, so --device {common.device} has no meaning; leave it out")
@@ -69,6 +77,7 @@ def benchmark(
 
     report = run_benchmark(
         model,
+        int8=int8,
         texts=given,
         against=[] if against == "none" else _listed(against),
         precisions=_listed(precision),
@@ -78,14 +87,22 @@ def benchmark(
         python=None if peers_python is None else str(peers_python),
     )
     common.report(report)
-    if out is not None and (bars := report.bars()):
-        from bertkit.benchmark.runtimes import REFERENCE
-        from bertkit.visualize.pictures import relative_times
-
-        relative_times(bars, report.bar_groups(), str(REFERENCE), out)
-        say(f"drew {out}")
+    if out is not None:
+        _draw(report, out)
     if report.interrupted is not None:
         raise report.interrupted
+
+
+def _draw(report: BenchmarkReport, out: Path) -> None:
+    from bertkit.benchmark.runtimes import REFERENCE
+    from bertkit.visualize.pictures import relative_times
+
+    bars = report.bars()
+    if bars:
+        relative_times(bars, report.bar_groups(), str(REFERENCE), out)
+        say(f"drew {out}")
+    else:
+        say(f"did not draw {out}: too little was measured")
 
 
 def _listed(names: str | None) -> list[str] | None:

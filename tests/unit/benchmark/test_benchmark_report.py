@@ -9,7 +9,7 @@ import pytest
 
 from bertkit.benchmark.benchmark_report import BenchmarkReport, Quality, System
 from bertkit.benchmark.runtimes import BERTKIT, PEERS, REFERENCE, Mode
-from bertkit.benchmark.sample_texts import SampleTexts
+from bertkit.benchmark.sample_texts import RANDOM, SampleTexts
 from bertkit.engine.closeness import Closeness
 from bertkit.ragged import Ragged
 from bertkit.system.processor import Processor
@@ -32,10 +32,11 @@ def report(**systems: System) -> BenchmarkReport:
     rows = Ragged(ids, np.arange(0, 1001, 10), ids.astype(np.int8), np.full(100, 10))
     return BenchmarkReport(
         model="m",
+        int8="m8",
         processor=Processor("p", 2, ("AVX2",), 8 << 30),
         threads=2,
         texts=SampleTexts(rows, "given"),
-        versions={"torch": "2.13"},
+        versions={"bertkit": {"bertkit": "1.0", "torch": "2.13"}, "peers": {}},
         absent=("ctranslate2",),
         lengths=(16, 128),
         systems={REFERENCE: system([0.004, 0.002, 0.003], 2.0), **{named[name]: one for name, one in systems.items()}},
@@ -53,20 +54,45 @@ def test_the_fastest_mode_that_is_near_enough_is_advised() -> None:
     fast = report(bf16=system([0.0015], 1.0, NEAR), int8=system([0.0010], 0.5, FAR))
     assert fast.best_mode() == BF16
     assert fast.advice() == (
-        "Use precision bf16 on this machine. Precision bf16 takes 0.50 of fp32's time for single texts and 0.50 for "
+        "Use precision bf16 on this machine: it is faster than fp32, and its answers are near enough. "
+        "Precision bf16 takes 0.50 of fp32's time for single texts and 0.50 for "
         "all texts. Precision int8 takes 0.33 of fp32's time for single texts and 0.25 for all texts, but its answers "
         "are not near enough."
     )
     near = report(bf16=system([0.0015], 1.0, NEAR), int8=system([0.0010], 0.5, NEAR))
     assert near.best_mode() == INT8  # the control: only its answers kept it from being advised
+    assert near.advice().startswith("Use precision int8 on this machine (m8): it is faster than fp32, and its answers")
+
+
+def test_int8_is_not_judged_on_random_tokens() -> None:
+    found = report(int8=system([0.0010], 0.5, FAR))
+    assert found.advice().endswith("but its answers are not near enough.")
+    found.texts = SampleTexts(found.texts.rows, RANDOM)
+    assert found.advice().endswith("not near enough on random tokens; judge it with real texts (--texts).")
 
 
 def test_a_mode_that_is_hardly_faster_is_not_worth_it() -> None:
     assert report(bf16=system([0.00295], 1.99, NEAR)).best_mode() == REFERENCE
-    assert report().advice() == "Use precision fp32 on this machine."
+    assert report().advice() == "Use precision fp32 on this machine: no other was measured."
     slower = report(auto=system([0.00305], 2.02), bf16=system([0.00299], 2.0, NEAR))
     assert slower.best_mode() == AUTO
-    assert slower.advice().startswith("Use precision auto on this machine, the default. Precision auto takes 1.02 of")
+    assert slower.advice().startswith(
+        "Use precision auto on this machine, the default: no other takes less than 95% of its time with answers that "
+        "are near enough. Precision auto takes 1.02 of"
+    )
+    wrong = report(auto=system([0.001], 0.5, NEAR)).advice()
+    assert wrong.startswith("Use precision fp32 on this machine: no other takes less than 95% of its time with answers")
+    assert "Precision auto takes 0.33 of fp32's time for single texts and 0.25 for all texts, but its answers" in wrong
+
+
+def test_a_mode_that_ended_after_a_round_counts_nowhere() -> None:
+    found = report(bf16=system([0.0015], 1.0, NEAR), peer=system([0.0024], 1.0))
+    assert (found.best_mode(), set(found.bars())) == (BF16, {"bertkit fp32", "bertkit bf16", "openvino fp32"})
+    for mode in (BF16, PEER):
+        found.systems[mode].error = f"the process of {mode} ended: killed"
+    assert (found.best_mode(), set(found.bars())) == (REFERENCE, {"bertkit fp32"})
+    assert found.advice() == "Use precision fp32 on this machine: no other was measured."
+    assert found.to_dict()["systems"]["bertkit bf16"]["passes"] is False  # type: ignore[index, call-overload]
 
 
 def test_fp32_answers_have_a_narrower_gate() -> None:
@@ -110,6 +136,8 @@ def test_text_and_json() -> None:
     assert "500 (500-500)" in text  # 1,000 tokens in 2 s
     assert "NOT NEAR ENOUGH" in text
     assert "bertkit bf16 was left out: the process of bertkit bf16 ended: why" in text
+    assert "\nbertkit: bertkit 1.0, torch 2.13\n" in text
+    assert "peers:" not in text
     assert "not installed: ctranslate2 (pip install 'bertkit[bench]')" in text
     values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert values["systems"]["bertkit fp32"]["figures"]["single_16"] == {
@@ -123,5 +151,6 @@ def test_text_and_json() -> None:
 def test_before_anything_is_measured() -> None:
     nothing = report()
     nothing.systems = {REFERENCE: System()}
-    assert (nothing.advice(), nothing.bars()) == ("", {})
+    assert (nothing.advice(), nothing.bars()) == ("Too little was measured for any advice.", {})
+    assert nothing.to_dict()["use"] is None
     assert "one text, milliseconds" in nothing.render()

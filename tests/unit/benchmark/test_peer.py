@@ -7,12 +7,13 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bertkit.benchmark.runtimes import PEERS_FOLDER
+from bertkit.engine.onnx_backend import MANIFEST
 
 #: A runtime in which a hidden state depends on the whole text, so that a wrong mask or order shows.
 TOY = """
@@ -65,9 +66,70 @@ def test_vectors_do_not_depend_on_the_batch(peer: ModuleType, texts: Path, order
     runner = peer.PaddedRunner(namespace["encode"], pad_id=7)
     given = peer.Texts.read(str(texts))
     expected = np.stack([states.mean(axis=0) for states in by_hand(texts)])
-    found = runner.all_vectors(given, order)
+    numbers, batches = peer.in_batches(given, runner.batch_size, order)
+    assert [len(batch.lengths) for batch in batches] == [32, 32, 6]
+    assert np.allclose(np.concatenate([runner.vectors(batch) for batch in batches]), expected[numbers], rtol=1e-5)
+    found = peer.all_vectors(runner, given)
     assert np.allclose(found, expected, rtol=1e-5)
     assert not np.allclose(found[::-1], expected, rtol=1e-5)  # the order is the texts' own
+
+
+def test_a_runtime_that_sorts_by_itself_gets_all_texts_at_once(peer: ModuleType, texts: Path) -> None:
+    given = peer.Texts.read(str(texts))
+    numbers, (batch,) = peer.in_batches(given, None, "arrival")
+    assert np.array_equal(numbers, np.arange(70))
+    assert np.array_equal(batch.ids, given.ids)
+
+
+def test_batches_are_put_together_before_the_clock_runs(
+    peer: ModuleType, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    select = peer.Texts.select
+    monkeypatch.setattr(peer.Texts, "select", lambda self, numbers: events.append("select") or select(self, numbers))
+    monkeypatch.setattr(peer.time, "perf_counter", lambda: events.append("clock") or 0.0)
+
+    class Counted(peer.PaddedRunner):  # type: ignore[name-defined, misc]
+        def vectors(self, texts: object) -> None:
+            events.append("vectors")
+
+    request = {"do": "pass", "texts": str(texts), "order": "sorted"}
+    assert peer._answer(Counted(None), request) == {"seconds": [0.0]}
+    assert events == 3 * ["select"] + ["clock"] + 3 * ["vectors"] + ["clock"]
+
+
+def test_exports_get_the_number_of_threads(peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import run_bertkit
+
+    given: list[object] = []
+    monkeypatch.setattr(
+        run_bertkit, "pipeline", lambda *_, threads, **__: given.append(threads) or SimpleNamespace(engine=0)
+    )
+    setup = peer.Setup(tmp_path, tmp_path, "fp32", 3)
+    run_bertkit.Runner(setup)
+    (tmp_path / MANIFEST).write_text("{}")
+    run_bertkit.Runner(setup)
+    assert given == [None, 3]
+
+
+def test_a_conversion_that_fails_says_the_same_again(
+    peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(source: str) -> None:
+        raise RuntimeError("no such layer")
+
+    converters = SimpleNamespace(TransformersConverter=fail)
+    monkeypatch.setitem(sys.modules, "ctranslate2", SimpleNamespace(converters=converters, Encoder=None))
+    import run_ctranslate2
+
+    monkeypatch.setattr(run_ctranslate2, "ctranslate2", sys.modules["ctranslate2"])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    setup = peer.Setup(tmp_path / "model", tmp_path, "fp32", 1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no such layer"):
+            run_ctranslate2.prepare(setup)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def ask(process: subprocess.Popen[str], **request: object) -> dict[str, object]:

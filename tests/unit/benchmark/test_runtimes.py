@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertkit.benchmark.runtimes import BERTKIT, PEERS, REFERENCE, choose
+from bertkit.benchmark.runtimes import BERTKIT, INT8, PEERS, REFERENCE, choose
 from bertkit.errors import ConfigError, MissingExtraError
 from bertkit.system.processor import Processor
 
@@ -34,10 +34,12 @@ def test_what_is_installed_is_measured(bare: str) -> None:
     choice = choose(None, None, sys.executable, WIDE)
     assert choice.modes[0] == REFERENCE
     assert "transformers fp32" in map(str, choice.modes)
-    assert choice.versions["torch"]
+    assert choice.versions["peers"]["torch"]
+    assert {"bertkit", "torch"} <= choice.versions["bertkit"].keys()
     without = choose(None, None, bare, WIDE)
     assert {mode.runtime for mode in without.modes} == {BERTKIT}
-    assert (without.versions, without.absent) == ({}, tuple(PEERS))
+    assert [mode.precision for mode in without.modes] == ["fp32", "auto", "fp16", "bf16", "int8"]
+    assert (without.versions["peers"], without.absent) == ({}, tuple(PEERS))
 
 
 def test_peers_and_precisions_can_be_chosen() -> None:
@@ -51,6 +53,15 @@ def test_bf16_is_left_out_where_the_processor_has_none_and_refused_when_asked_fo
     assert [mode for mode in choose([], None, sys.executable, WIDE).modes if mode.precision == "bf16"]
     with pytest.raises(ConfigError, match=r"precision bf16: this processor has no .*2 x plain \(AVX2\)"):
         choose([], ["bf16"], sys.executable, PLAIN)
+
+
+def test_int8_needs_the_model_in_8_bits() -> None:
+    assert INT8 in choose([], ["int8"], sys.executable, WIDE, has_int8=True).modes
+    assert INT8 in choose([], None, sys.executable, WIDE).modes  # left out later, with a reason
+    with pytest.raises(ConfigError, match="precision int8: it needs the model in 8 bits: make it with 'bertkit quant"):
+        choose([], ["int8"], sys.executable, WIDE)
+    with pytest.raises(ConfigError, match="int8 is not among the precisions; add it, or leave out --int8"):
+        choose([], ["fp32"], sys.executable, WIDE, has_int8=True)
 
 
 def test_what_cannot_be_measured_is_an_error(bare: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,16 +73,18 @@ class Texts:
 
 
 class Runner(Protocol):
-    """A loaded model."""
+    """A loaded model.
+
+    batch_size: most texts of a call; None: any number, which it sorts and splits itself.
+    """
+
+    batch_size: int | None
 
     def vectors(self, texts: Texts) -> Floats:
         """The mean vector of each text, in one call ``(B, D)``."""
 
     def hidden(self, texts: Texts) -> list[Floats]:
         """The last hidden states of each text, ``(S, D)``, in one call."""
-
-    def all_vectors(self, texts: Texts, order: str) -> Floats:
-        """The mean vectors of any number of texts, in their own order; computed as ``order`` says ``(B, D)``."""
 
 
 #: Padded ids, mask and segments ``(B, S)`` to hidden states ``(B, S, D)``.
@@ -91,6 +93,8 @@ Encode = Callable[[Ints, Ints, Ints], Floats]
 
 class PaddedRunner:
     """A runtime that takes padded batches."""
+
+    batch_size: int | None = BATCH_SIZE
 
     def __init__(self, encode: Encode, pad_id: int = 0) -> None:
         self._encode = encode
@@ -107,18 +111,18 @@ class PaddedRunner:
         states = self._encode(ids, mask.astype(np.int64), segments)
         return [row[:length] for row, length in zip(states, lengths.tolist(), strict=True)]
 
-    def all_vectors(self, texts: Texts, order: str) -> Floats:
-        lengths = texts.lengths
-        numbers = np.argsort(-lengths, kind="stable") if order == "sorted" else np.arange(len(lengths))
-        parts = [self.vectors(texts.select(batch)) for batch in _batches(numbers)]
-        found = np.empty((len(lengths), parts[0].shape[1]), np.float32)
-        found[numbers] = np.concatenate(parts)
-        return found
+
+def in_batches(texts: Texts, batch_size: int | None, order: str) -> tuple[Ints, list[Texts]]:
+    """The texts' numbers in this order, and the texts in batches of it."""
+    numbers = np.argsort(-texts.lengths, kind="stable") if order == "sorted" else np.arange(len(texts.lengths))
+    size = batch_size or len(numbers)
+    return numbers, [texts.select(numbers[first : first + size]) for first in range(0, len(numbers), size)]
 
 
-def _batches(numbers: Ints) -> Iterator[Ints]:
-    for first in range(0, len(numbers), BATCH_SIZE):
-        yield numbers[first : first + BATCH_SIZE]
+def all_vectors(runner: Runner, texts: Texts) -> Floats:
+    """The mean vector of each text, in the texts' own order ``(B, D)``."""
+    numbers, batches = in_batches(texts, runner.batch_size, "sorted")
+    return np.concatenate([runner.vectors(batch) for batch in batches])[np.argsort(numbers)]
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ def _answer(runner: Runner, request: dict[str, Any]) -> dict[str, Any]:
         return {"bytes": peak_memory()}
     texts = Texts.read(request["texts"])
     if request["do"] == "vectors":
-        np.save(request["out"], runner.all_vectors(texts, "sorted"))
+        np.save(request["out"], all_vectors(runner, texts))
         return {}
     if request["do"] == "hidden":
         np.save(request["out"], np.concatenate(runner.hidden(texts)))
@@ -189,8 +193,10 @@ def _answer(runner: Runner, request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "calls":
         return {"seconds": _seconds_of_calls(runner, texts, request["budget"])}
     assert request["do"] == "pass", request
+    _, batches = in_batches(texts, runner.batch_size, request["order"])
     start = time.perf_counter()
-    runner.all_vectors(texts, request["order"])
+    for batch in batches:
+        runner.vectors(batch)
     return {"seconds": [time.perf_counter() - start]}
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from bertkit import pipeline
 from bertkit.engine.backend import Pooling
+from bertkit.engine.onnx_backend import is_export
 from bertkit.inference.feature_extraction import hidden_states
 from bertkit.ragged import Ragged
 from peer import Floats, Setup, Texts, main
@@ -14,9 +15,14 @@ from peer import Floats, Setup, Texts, main
 class Runner:
     """The engine behind a feature-extraction pipeline, given ids instead of texts."""
 
+    batch_size: int | None = None
+
     def __init__(self, setup: Setup) -> None:
-        # The number of threads is in OMP_NUM_THREADS; given here, it would be set for every call.
-        pipe = pipeline("feature-extraction", model=setup.model, device="cpu", precision=setup.precision)
+        # Torch has the number of threads from OMP_NUM_THREADS, and would set one that is given for every call.
+        threads = setup.threads if is_export(setup.model) else None
+        pipe = pipeline(
+            "feature-extraction", model=setup.model, device="cpu", precision=setup.precision, threads=threads
+        )
         self._engine = pipe.engine
 
     def vectors(self, texts: Texts) -> Floats:
@@ -24,9 +30,6 @@ class Runner:
 
     def hidden(self, texts: Texts) -> list[Floats]:
         return self._run(texts, None)
-
-    def all_vectors(self, texts: Texts, order: str) -> Floats:
-        return self.vectors(texts)  # the engine sorts
 
     def _run(self, texts: Texts, pooling: Pooling | None) -> list[Floats]:
         ids, segments = texts.ids.astype(np.int32), texts.segments.astype(np.int8)

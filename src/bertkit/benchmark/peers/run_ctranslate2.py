@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
+from pathlib import Path
 
 import ctranslate2
 import numpy as np
 
 from peer import Floats, Ints, PaddedRunner, Setup, Texts, main
 
-TYPES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
+TYPES = {"fp32": "float32", "int8": "int8"}
 
 
 def prepare(setup: Setup) -> None:
@@ -18,13 +20,14 @@ def prepare(setup: Setup) -> None:
     converted = setup.work / "ctranslate2"
     if converted.exists():
         return
-    # Newer configs leave out a key that the converter reads.
-    source = setup.work / "ctranslate2-source"
-    shutil.copytree(setup.model, source)
-    config = {"position_embedding_type": "absolute", **setup.config}
-    (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    ctranslate2.converters.TransformersConverter(str(source)).convert(str(converted))
-    shutil.rmtree(source)
+    with tempfile.TemporaryDirectory(dir=setup.work) as scratch:
+        source, draft = Path(scratch) / "source", Path(scratch) / "converted"
+        shutil.copytree(setup.model, source)
+        # Newer configs leave out a key that the converter reads.
+        config = {"position_embedding_type": "absolute", **setup.config}
+        (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        ctranslate2.converters.TransformersConverter(str(source)).convert(str(draft))
+        draft.rename(converted)
 
 
 class Runner(PaddedRunner):
