@@ -11,6 +11,7 @@ import errno
 import glob
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,6 +50,34 @@ def make_folder(path: Path) -> None:
         if error.errno != errno.ENAMETOOLONG:
             raise
         raise ConfigError(f"the name {str(path)[:60]!r}... is too long for this file system") from None
+
+
+def check_new_folder(path: Path) -> None:
+    """Refuse (ConfigError) a name for :func:`new_folder` that is taken; an empty folder may have it."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} exists and is not empty; give the name of a new folder")
+    if not path.name:
+        raise ConfigError(f"{str(path)!r} cannot be replaced; give the name of a new folder, not the current one")
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A new folder, whole or not at all: the ``with`` block fills the draft that it gets, which then gets the name.
+
+    Parents are created; errors as :func:`check_new_folder`. If the block fails, nothing of the draft is left.
+    """
+    check_new_folder(path)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    make_folder(path.parent)
+    try:
+        draft.mkdir()
+        yield draft
+        if path.exists():
+            path.rmdir()
+        draft.replace(path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def replace_file(path: Path, data: bytes, temporary: Path) -> None:
