@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,13 +12,12 @@ from torch import nn
 from bertkit import __version__
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import FACTS, VERSION, Quantization
-from bertkit.config.reading_settings import write_decision
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.module_views import module_view
 from bertkit.engine.native.library import native_library
 from bertkit.errors import CheckpointError, ConfigError, shorten
-from bertkit.export.onnx_export import CARD, Exportable, load_for_export
+from bertkit.export.onnx_export import CARD, Exportable, load_for_export, write_beside
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.int8_model import save_int8
 from bertkit.model.models import HeadModel
@@ -29,9 +26,8 @@ from bertkit.quantization.byte_matrices import Inputs, Scheme, byte_embedding, b
 from bertkit.quantization.calibrate import VECTORS, matrices_of, observe, read_texts, vectors_of
 from bertkit.quantization.gate import DevScores, Speed, compare_speed, dev_scores
 from bertkit.ragged import Ragged
-from bertkit.system.atomic_files import make_folder, sync_folder
+from bertkit.system.atomic_files import new_folder
 from bertkit.system.console import progress, say
-from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
@@ -157,9 +153,7 @@ def _write(
     speed: Speed,
 ) -> Quantized:
     """The folder, whole or not at all."""
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    make_folder(target.parent)
-    try:
+    with new_folder(target) as draft:
         save_int8(found, draft, facts)
         result = Quantized(
             folder=target,
@@ -173,13 +167,8 @@ def _write(
             num_bytes=(draft / INT8_WEIGHTS).stat().st_size,
             original_bytes=sum(p.numel() * p.element_size() for p in given.model.parameters()),
         )
-        _write_beside(draft, given, result)
-        if target.exists():
-            target.rmdir()
-        draft.replace(target)
-        sync_folder(target.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        write_beside(draft, given.tokenizer, given.decision, given.beside)
+        _write_card(draft, result)
     return result
 
 
@@ -237,12 +226,7 @@ def _view(model: PackedModel, rounded: Mapping[str, nn.Module], *, tables: bool)
     return module_view(model, places.get)
 
 
-def _write_beside(folder: Path, given: Exportable, result: Quantized) -> None:
-    given.tokenizer.save_pretrained(folder)
-    write_decision(folder, given.decision)
-    for name, content in given.beside.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        write_json(folder / name, content)
+def _write_card(folder: Path, result: Quantized) -> None:
     lines = [f"# {result.model} in {result.bits} bits", "", *(f"- {line}" for line in result.facts()), ""]
     lines.append(f"Read by bertkit {__version__} and later: `bertkit.pipeline(model=folder)`. Figures: `{FACTS}`.")
     (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
