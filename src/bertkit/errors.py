@@ -70,8 +70,8 @@ class ResourceError(BertkitError, RuntimeError):
     exit_code = 5
 
 
-def require(module: str, *, extra: str, needed_for: str) -> ModuleType:
-    """Import an optional package, or say which extra brings it.
+def require(module: str, *, extra: str | None, needed_for: str) -> ModuleType:
+    """Import an optional package, or say which extra brings it; None: it is installed by itself.
 
     Raises:
         MissingExtraError: the package is not installed. One that is installed but broken shows its own error.
@@ -81,8 +81,9 @@ def require(module: str, *, extra: str, needed_for: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
+        package = module if extra is None else f"'bertkit[{extra}]'"
         raise MissingExtraError(
-            f"{needed_for} needs {module!r}, which is not installed. Run: pip install 'bertkit[{extra}]'"
+            f"{needed_for} needs {module!r}, which is not installed. Run: pip install {package}"
         ) from None
 
 

@@ -156,7 +156,6 @@ def test_every_command_is_spoken_of() -> None:
     [
         (["embed", "a", "--model", "encoder"], "not an exported model (see 'bertkit export'), needs 'torch'"),
         (["embed", "a", "--model", "encoder-onnx", "--out", "x.parquet"], "a .parquet file needs 'pyarrow'"),
-        (["embed", "a", "--model", "encoder-onnx", "--device", "cuda"], "needs 'torch'"),
     ],
 )
 def test_what_an_export_does_not_help_with(
@@ -167,6 +166,13 @@ def test_what_an_export_does_not_help_with(
     assert (done.returncode, "Traceback" in done.stderr) == (5, False)
     assert told in done.stderr
     assert "Run: pip install bertkit" in done.stderr
+
+
+def test_exports_run_on_the_cpu(folders: dict[str, tuple[Path, Path]]) -> None:
+    done = lite("embed", "a", "--model", folders["encoder"][1], "--device", "cuda")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "no device 'cuda'" in done.stderr
+    assert "run on the CPU; use 'cpu', or leave it out" in done.stderr
 
 
 def test_public_names_say_what_to_install() -> None:

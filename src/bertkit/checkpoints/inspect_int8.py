@@ -37,7 +37,6 @@ class Int8Report:
         """A few lines for people."""
         facts = self.quantization
         measured = facts.measured
-        figures = ", ".join(f"{name.replace('_', ' ')} {value:.5f}" for name, value in measured.closeness.items())
         lines = [
             f"{facts.model_class} in {facts.bits} bits: {self.path}",
             f"  weights: {INT8_WEIGHTS}, {self.num_bytes / 1e6:.1f} MB",
@@ -45,7 +44,7 @@ class Int8Report:
             f"  inputs of each matrix in float32: {facts.apart}",
             f"  matrices in float32: {', '.join(facts.kept) or 'none'}",
             f"  calibrated on {facts.texts:,} texts ({facts.unknown:.1%} unknown tokens) by bertkit {facts.bertkit}",
-            f"  beside the original: {figures}",
+            f"  beside the original: {measured.vectors()}",
             f"  speed: {measured.speed}",
             *([] if measured.dev is None else [f"  dev: {measured.dev}"]),
         ]

@@ -95,3 +95,7 @@ class Measured:
     closeness: dict[str, float]
     speed: Speed
     dev: DevScores | None = None
+
+    def vectors(self) -> str:
+        """How near the vectors are to those of the original."""
+        return ", ".join(f"{name.replace('_', ' ')} {value:.5f}" for name, value in self.closeness.items())

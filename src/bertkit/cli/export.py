@@ -36,8 +36,9 @@ def export(
 
     Every command that uses a model takes the folder in its place, without torch.
     The check runs every file with ONNX Runtime on batches of random shapes, and
-    fails if a result differs from the model's by more than 1e-4. Needs the extra
-    onnx: pip install 'bertkit[onnx]'
+    fails if a result differs from the model's by more than 1e-4; of a model that
+    'bertkit quantize' made, if the results differ by more than a few per cent as
+    a whole. Needs the extra onnx: pip install 'bertkit[onnx]'
 
     For example:
 
@@ -63,7 +64,7 @@ def export(
     if common.json:
         write_json({**asdict(exported), "folder": str(exported.folder), "format": format})
         return
-    write_line(f"{exported.model} in {exported.folder}, opset {exported.opset}")
+    write_line(f"{exported.model} ({exported.precision}) in {exported.folder}, opset {exported.opset}")
     for name, facts in exported.variants.items():
         worst = facts["largest_difference"]
         shown = "not checked" if worst is None else f"largest difference from the model {worst:.1e}"

@@ -18,6 +18,7 @@ from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceErr
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.json_files import parsed, printable, read_json
+from bertkit.system.processor import find_processor
 from bertkit.system.untrusted_files import Json
 
 Variant = Literal["packed", "padded"]
@@ -29,6 +30,9 @@ WEIGHTS = "model.onnx_data"
 MANIFEST = "export.json"
 #: Name of the input that says for which tokens words are predicted.
 ROWS = "logit_rows"
+#: Session option: products of 8-bit integers in a slower way whose sums do not saturate. x86 processors without VNNI
+#: need it; others than x86 ignore it.
+EXACT_BYTES = "session.x64quantprecision"
 #: Of larger files the size alone is compared: reading them would double the time in which a session opens.
 MAX_HASHED_BYTES = 8 << 20
 #: Tokens computed at once; in a larger batch the intermediate results leave the processor's cache.
@@ -215,9 +219,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} is not an exported model: it has no {MANIFEST}. Make one with: bertkit export MODEL"
         )
     values = read_json(path, dict[str, Any])
-    variants, outputs = values.get("variants"), values.get("token_outputs")
-    if not isinstance(variants, dict) or not variants.keys() <= FILES.keys() or not isinstance(outputs, list):
-        raise CheckpointError(f"{path} is damaged: variants {variants!r:.60}, token_outputs {outputs!r:.60}")
+    variants, known = values.get("variants"), ", ".join(FILES)
+    for name, valid, expected in (
+        ("variants", isinstance(variants, dict) and variants and variants.keys() <= FILES.keys(), f"some of {known}"),
+        ("model", isinstance(values.get("model"), str), "the name of a class"),
+        ("token_outputs", isinstance(values.get("token_outputs"), list), "a list of names"),
+        ("precision", isinstance(values.get("precision", "fp32"), str), "a name such as fp32"),
+    ):
+        if not valid:
+            raise CheckpointError(
+                f"{path} is damaged: {name} is {values.get(name)!r:.60}, expected {expected}; export the model again"
+            )
     return values
 
 
@@ -248,17 +260,19 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def open_session(path: Path, threads: int | None = None) -> Any:
     """A session on the CPU; CheckpointError for a file that is missing, damaged, or beyond this runtime."""
-    runtime = require("onnxruntime", extra="onnx", needed_for="running an exported model")
+    runtime = require("onnxruntime", extra=None, needed_for="running an exported model")
     if not path.is_file():
-        raise CheckpointError(f"{path} does not exist")
+        raise CheckpointError(f"{path} does not exist; copy the exported folder whole, or export the model again")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads or 0
+    if not find_processor().has_int8:
+        options.add_session_config_entry(EXACT_BYTES, "1")
     try:
         return runtime.InferenceSession(_source(path, options), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime has an error class for each of its states, of no common base
         reason = str(error).splitlines()[0]
-        if re.search("opset|IR version", reason):
+        if re.search("opset|IR version|find an implementation", reason):
             raise CheckpointError(
                 f"{path} is newer than ONNX Runtime {runtime.__version__}: {reason}. Run: pip install -U onnxruntime, "
                 "or export the model again with a lower --opset"

@@ -8,39 +8,35 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.export import Dim
 
 from bertkit import __version__
-from bertkit.batch import pack
 from bertkit.checkpoints.huggingface import POOLING, checkpoint_folder
+from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.config.reading_settings import read_decision, write_decision
-from bertkit.engine.closeness import NEAR_ENOUGH, closeness
 from bertkit.engine.module_views import eval_view
-from bertkit.engine.onnx_backend import FILES, MANIFEST, WEIGHTS, Variant, describe_files, open_session
-from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean, require
-from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, kind_of, predicts_words, traceable
-from bertkit.export.onnx_int8 import byte_nodes, float_stand_in
+from bertkit.engine.onnx_backend import FILES, MANIFEST, WEIGHTS, Variant, describe_files, is_export
+from bertkit.errors import ConfigError, InputError, did_you_mean, require, shorten
+from bertkit.export.onnx_check import NUM_CHECKS, check_graph
+from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, traceable
+from bertkit.export.onnx_int8 import byte_layers, byte_nodes, float_stand_in
 from bertkit.export.onnx_weights import LinearNodes, WeightsFile, replace_linears
 from bertkit.inference.run_files import SETTINGS
 from bertkit.inference.runs import settings_for_use
 from bertkit.model import auto
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
-from bertkit.ragged import Floats
-from bertkit.system.atomic_files import disk_guard, make_folder, sha256_file, sync_folder
+from bertkit.system.atomic_files import check_new_folder, disk_guard, make_folder, new_folder, sha256_file
 from bertkit.system.console import say
 from bertkit.system.json_files import read_json, write_json
 from bertkit.system.model_sources import resolve
@@ -53,9 +49,6 @@ GRAPHS: dict[str, type[Graph]] = {"padded": PaddedGraph, "packed": PackedGraph}
 #: Version of ONNX's operators: the one torch recommends, and those it can write.
 OPSET = 20
 OPSETS = range(18, 24)
-#: Largest allowed difference from the model: absolute, and relative for large values.
-TOLERANCE = 1e-4
-NUM_CHECKS = 6
 #: For whoever runs the graphs.
 CARD = "README.md"
 #: Task to the end of the name of its class.
@@ -84,10 +77,11 @@ class GraphFile(TypedDict):
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written; ``token_outputs`` have one row a token."""
+    """What was written; ``precision`` is that of the products, ``token_outputs`` have one row a token."""
 
     folder: Path
     model: str
+    precision: Literal["fp32", "int8"]
     opset: int
     variants: dict[str, GraphFile]
     token_outputs: list[str]
@@ -131,60 +125,62 @@ def export_onnx(
     _check_request(model, target, variants, opset)
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
         require(package, extra="onnx", needed_for="exporting to ONNX")
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
     make_folder(target.parent)
-    try:
-        model, in_bytes = eval_view(model), model.quantization is not None
-        linear_nodes = byte_nodes(model) if in_bytes else linear_nodes
-        with disk_guard(target.parent, size, what="the exported model"):
-            draft.mkdir()
-            exported, weights = Exported(target, type(model).__name__, opset, {}, []), WeightsFile(draft / WEIGHTS)
-            for number, variant in enumerate(variants, start=1):
-                say(f"graph {number} of {len(variants)}: {FILES[variant]} ({size / 1e6:,.0f} MB of weights)")
-                path = draft / FILES[variant]
-                traced = float_stand_in(model) if in_bytes else model
-                graph = _write(traced, path, variant, opset, weights, linear_nodes)
-                exported.variants[variant] = _facts(graph, model, path, variant, seed if check else None)
-            outputs = next(iter(exported.variants.values()))["outputs"]
-            exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
-            model.config.replace(architectures=[type(model).__name__]).save_pretrained(draft)
-            if tokenizer is not None:
-                tokenizer.save_pretrained(draft)
-            write_decision(draft, decision or {})
-            for name, content in (beside or {}).items():
-                (draft / name).parent.mkdir(exist_ok=True)
-                write_json(draft / name, content)
-            facts = {**asdict(exported), "format": "onnx", "bertkit": __version__, "torch": torch.__version__}
-            del facts["folder"]
-            (draft / MANIFEST).write_text(json.dumps({**facts, "files": describe_files(draft)}, indent=2) + "\n")
-            (draft / CARD).write_text(_card(exported, model.config), encoding="utf-8")
-            if target.exists():
-                target.rmdir()
-            draft.replace(target)
-            sync_folder(target.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    model, size = eval_view(model), _num_bytes(model)
+    precision: Literal["fp32", "int8"] = "fp32" if model.quantization is None else "int8"
+    exported = Exported(target, type(model).__name__, precision, opset, {}, [])
+    with disk_guard(target.parent, size, what="the exported model"), new_folder(target) as draft:
+        weights = WeightsFile(draft / WEIGHTS)
+        for number, variant in enumerate(variants, start=1):
+            say(f"graph {number} of {len(variants)}: {FILES[variant]} ({size / 1e6:,.0f} MB of weights)")
+            path = draft / FILES[variant]
+            graph = _write(model, path, variant, opset, weights, linear_nodes)
+            exported.variants[variant] = _facts(graph, model, path, variant, seed if check else None)
+        outputs = next(iter(exported.variants.values()))["outputs"]
+        exported.token_outputs.extend(name for name in outputs if name in model.token_fields)
+        model.config.replace(architectures=[type(model).__name__]).save_pretrained(draft)
+        write_beside(draft, tokenizer, decision, beside)
+        facts = {**asdict(exported), "format": "onnx", "bertkit": __version__, "torch": torch.__version__}
+        del facts["folder"]
+        (draft / MANIFEST).write_text(json.dumps({**facts, "files": describe_files(draft)}, indent=2) + "\n")
+        (draft / CARD).write_text(_card(exported, model), encoding="utf-8")
     return exported
 
 
-def _card(exported: Exported, config: BertConfig) -> str:
+def _num_bytes(model: PackedModel) -> int:
+    """Of the weights, each counted once; those in 8 bits are buffers, no parameters."""
+    return sum({x.data_ptr(): x.nbytes for x in model.state_dict().values()}.values())
+
+
+def _card(exported: Exported, model: PackedModel) -> str:
     """What a user of the graphs must know that the files do not say."""
-    lines = [f"# {exported.model} as ONNX, opset {exported.opset}", ""]
+    bits = "" if model.quantization is None else f" in {model.quantization.bits} bits"
+    lines = [f"# {exported.model}{bits} as ONNX, opset {exported.opset}", ""]
     for variant, facts in exported.variants.items():
         shapes = [f"`{name}` ({', '.join(axes)})" for name, axes in {**facts["inputs"], **facts["outputs"]}.items()]
         lines.append(f"- `{facts['file']}` ({variant}): {', '.join(shapes)}; inputs are int64, outputs float32.")
     lines += [
         f"- `{WEIGHTS}`: the weights; it must lie beside the graphs.",
+        *([] if model.quantization is None else _cost(model.quantization)),
         "",
         "`bertkit.pipeline(model=folder)` runs texts and checks its input, without torch. A graph raises no errors: "
         "run directly, it returns meaningless numbers for",
         "",
-        f"- ids outside 0 ... {config.vocab_size - 1}, such as -1, which some runtimes count from the end;",
+        f"- ids outside 0 ... {model.config.vocab_size - 1}, such as -1, which some runtimes count from the end;",
         "- a row whose `attention_mask` is 0 everywhere, or a sequence without tokens;",
-        f"- more than {config.max_input_length} tokens in a sequence.",
+        f"- more than {model.config.max_input_length} tokens in a sequence.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _cost(facts: Quantization) -> list[str]:
+    """Lines of the card: what 8 bits cost, as ``bertkit quantize`` measured it before the export."""
+    kept = shorten(facts.kept, limit=8) if facts.kept else "none"
+    lines = [f"- {facts.bits} bits, calibrated on {facts.texts:,} texts; matrices that stay in float32: {kept}."]
+    lines.append(f"- Vectors compared with those in float32: {facts.measured.vectors()}.")
+    if facts.measured.dev is not None:
+        lines.append(f"- On labelled rows: {facts.measured.dev}.")
+    return lines
 
 
 class Exportable(NamedTuple):
@@ -200,10 +196,19 @@ class Exportable(NamedTuple):
 
 
 def load_for_export(name_or_path: str | Path, task: str | None = None) -> Exportable:
-    """A model in the class it was saved from, or that a task of :data:`HEADS` needs, with what belongs to it."""
+    """A model in the class it was saved from, or that a task of :data:`HEADS` needs, with what belongs to it.
+
+    Raises:
+        CheckpointError: no model there, or one without the head.
+        ConfigError: an unknown task, a model that does not say what it is for, one that is exported already.
+    """
     if task is not None and task not in HEADS:
         raise ConfigError(f"unknown task {task!r}{did_you_mean(task, HEADS)}; known: {', '.join(HEADS)}")
     path = resolve(name_or_path)
+    if is_export(path):
+        raise ConfigError(
+            f"{path} is an exported model, whose graphs cannot be changed; give the model that it was exported from"
+        )
     folder = checkpoint_folder(path)
     if task is None:
         # Our names: another class that ends in "Model", such as a decoder, is not a bare encoder.
@@ -225,15 +230,27 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> Export
     )
 
 
+def write_beside(
+    folder: Path,
+    tokenizer: PreTrainedTokenizer | None,
+    decision: Mapping[str, Fact] | None,
+    beside: Mapping[str, Json] | None,
+) -> None:
+    """Write what belongs to a model, as in :class:`Exportable`, into its folder."""
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    write_decision(folder, decision or {})
+    for name, content in (beside or {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_json(folder / name, content)
+
+
 def _check_request(model: PackedModel, target: Path, variants: Sequence[str], opset: int) -> None:
     if not variants or set(variants) - GRAPHS.keys() or len(set(variants)) < len(variants):
         raise ConfigError(f"variants must be some of {', '.join(GRAPHS)}, each once, got {list(variants)}")
     if opset not in OPSETS:
         raise ConfigError(f"opset must be from {OPSETS[0]} to {OPSETS[-1]}, got {opset}")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} exists and is not empty; give the name of a new folder")
-    if not target.name:
-        raise ConfigError(f"{str(target)!r} cannot be replaced; give the name of a new folder, not the current one")
+    check_new_folder(target)
     if model.device.type != "cpu" or model.dtype != torch.float32:
         raise InputError(f"export needs a float32 model on the CPU, got {model.dtype} on {model.device}")
 
@@ -242,9 +259,11 @@ def _write(
     model: PackedModel, path: Path, variant: str, opset: int, weights: WeightsFile, linear_nodes: LinearNodes | None
 ) -> Graph:
     """Write one graph, whose weights go to their file."""
-    graph = GRAPHS[variant](model).eval()
+    in_bytes = byte_layers(model)
+    traced, nodes_of = (float_stand_in(model), byte_nodes(in_bytes)) if in_bytes else (model, linear_nodes)
+    graph = GRAPHS[variant](traced).eval()
     arguments, shapes = _sample(graph)
-    with torch.no_grad(), traceable(model), _less_talk():
+    with torch.no_grad(), traceable(traced), _less_talk():
         program = torch.onnx.export(
             graph,
             arguments,
@@ -259,8 +278,9 @@ def _write(
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # source lines with paths of this machine
     proto = program.model_proto
-    if linear_nodes is not None:
-        replace_linears(proto.graph, linear_nodes)
+    if nodes_of is not None:
+        left = in_bytes.keys() - replace_linears(proto.graph, nodes_of)
+        assert not left, f"in the graph these are still those of the stand-in: {shorten(sorted(left))}"
     weights.take(proto.graph)
     path.write_bytes(proto.SerializeToString())
     return graph
@@ -303,70 +323,6 @@ def _sample(graph: Graph) -> tuple[tuple[Tensor, ...], Any]:
     # What ``forward`` takes as *others is one argument to the exporter.
     shapes = (first[1], bounds[1], *([tuple(shape for _, shape in others)] if others else []))
     return (first[0], bounds[0], *(x for x, _ in others)), shapes
-
-
-def check_graph(path: Path, model: PackedModel, variant: str, *, seed: int = 0) -> float:
-    """The largest difference between a graph and its model on batches of random shapes."""
-    session = open_session(path)
-    names = [found.name for found in session.get_inputs()]
-    outputs = [found.name for found in session.get_outputs()]
-    generator, worst = np.random.default_rng(seed), 0.0
-    longest = model.config.max_input_length
-    fixed = {0: [1], 1: [longest, min(2, longest)]}  # a single token, the longest input; the others are random
-    for number in range(NUM_CHECKS):
-        lengths = fixed.get(number) or generator.integers(1, min(longest, 40) + 1, generator.integers(1, 6)).tolist()
-        feeds, expected = _case(model, variant, lengths, generator)
-        found = session.run(None, {name: feeds[name].numpy() for name in names})
-        for name, array in zip(outputs, found, strict=True):
-            ours = expected[name]
-            close = array.shape == ours.shape and bool(np.isfinite(array).all())
-            difference = float(np.abs(array - ours).max(initial=0.0)) if close else float("nan")
-            worst = max(worst, difference)
-            if model.quantization is not None and close and _points_the_same_way(array, ours):
-                continue  # where a value lies between two whole numbers, rounding turns a tiny difference into a step
-            if not close or (np.abs(array - ours) > TOLERANCE * np.maximum(1.0, np.abs(ours))).any():
-                raise CheckpointError(
-                    f"{path.name} does not compute what the model does: {name} of sequences of {lengths} tokens has "
-                    f"shape {array.shape}, expected {ours.shape}; largest difference {difference:.1e}, allowed "
-                    f"{TOLERANCE:.0e}. Nothing was written; please report this"
-                )
-    return worst
-
-
-def _points_the_same_way(found: Floats, expected: Floats) -> bool:
-    rows = closeness(found.reshape(len(found), -1), expected.reshape(len(expected), -1))
-    return rows.cosine_mean >= NEAR_ENOUGH.cosine_mean
-
-
-def _case(
-    model: PackedModel, variant: str, lengths: list[int], generator: np.random.Generator
-) -> tuple[dict[str, Tensor], dict[str, Floats]]:
-    """Random inputs of a graph, and the outputs of the model for them."""
-    config, choice = model.config, kind_of(model) == "choice"
-    ids = [generator.integers(0, config.vocab_size, n) for n in lengths]
-    for row in ids:  # some families mask the padding id; tokenizers never use it for a real token
-        row[row == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
-    segments = [np.sort(generator.integers(0, max(1, config.type_vocab_size), n)) for n in lengths]
-    batch = pack([row.tolist() for row in ids], [row.tolist() for row in segments])
-    with torch.inference_mode():
-        if variant == "packed":
-            feeds = {"input_ids": batch.input_ids, "token_type_ids": batch.token_type_ids}
-            feeds["cu_seqlens"] = batch.layout.cu_seqlens().long()
-            if predicts_words(model):
-                rows = generator.permutation(batch.layout.num_tokens)[: generator.integers(0, batch.layout.num_tokens)]
-                feeds["logit_rows"] = torch.from_numpy(np.sort(rows))
-                batch = replace(batch, logit_rows=feeds["logit_rows"])
-            out = model.forward_packed(batch)
-        else:
-            real = torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
-            if len(lengths) > 2:  # padding before the last text, as some tokenizers do
-                real[-1] = real[-1].flip(0)
-            feeds = {name: torch.zeros(real.shape, dtype=torch.int64) for name in ("input_ids", "token_type_ids")}
-            feeds["input_ids"].fill_(config.pad_token_id)
-            feeds["input_ids"][real], feeds["token_type_ids"][real] = batch.input_ids, batch.token_type_ids
-            feeds["attention_mask"] = real.long()
-            out = model(**{name: x[:, None] if choice else x for name, x in feeds.items()})
-    return feeds, {name: (out[name].flatten() if choice else out[name]).numpy() for name in out}
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,12 +38,16 @@ def float_stand_in(model: PackedModel) -> PackedModel:
     return module_view(model, replacement)
 
 
-def byte_nodes(model: PackedModel) -> LinearNodes:
-    """For the linear layers of the stand-in: the nodes that compute what those of ``model`` do."""
-    found = {name: module for name, module in model.named_modules() if isinstance(module, ByteLinear)}
+def byte_layers(model: PackedModel) -> dict[str, ByteLinear]:
+    """The linear layers in 8 bits, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, ByteLinear)}
+
+
+def byte_nodes(layers: Mapping[str, ByteLinear]) -> LinearNodes:
+    """For the linear layers of the stand-in: the nodes that compute what those of the model do."""
 
     def nodes_of(layer: LinearLayer) -> tuple[Sequence[NodeProto], Sequence[TensorProto]] | None:
-        module = found.get(layer.name)
+        module = layers.get(layer.name)
         return None if module is None else _nodes(layer, module)
 
     return nodes_of

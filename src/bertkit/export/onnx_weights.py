@@ -75,12 +75,16 @@ class LinearLayer(NamedTuple):
 LinearNodes = Callable[[LinearLayer], "tuple[Sequence[NodeProto], Sequence[TensorProto]] | None"]
 
 
-def replace_linears(graph: GraphProto, nodes_of: LinearNodes) -> None:
-    """Compute the linear layers of a graph as ``nodes_of`` says: the place where quantised products come in."""
+def replace_linears(graph: GraphProto, nodes_of: LinearNodes) -> set[str]:
+    """Compute the linear layers of a graph as ``nodes_of`` says; the names of those that it replaced.
+
+    This is the place where quantised products come in.
+    """
     from onnx import numpy_helper
 
     arrays = {tensor.name: tensor for tensor in graph.initializer}
     nodes: list[NodeProto] = []
+    replaced: set[str] = set()
     for node in graph.node:
         new = None
         if node.op_type == "Gemm" and node.input[1].endswith(".weight"):
@@ -91,6 +95,7 @@ def replace_linears(graph: GraphProto, nodes_of: LinearNodes) -> None:
         if new is None:
             nodes.append(node)
             continue
+        replaced.add(name)
         nodes.extend(new[0])
         graph.initializer.extend(new[1])
     del graph.node[:]
@@ -99,3 +104,4 @@ def replace_linears(graph: GraphProto, nodes_of: LinearNodes) -> None:
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
+    return replaced

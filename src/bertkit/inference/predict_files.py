@@ -119,8 +119,7 @@ def predict_file(
             "max_length": loaded.max_length,
             "decision": loaded.decision,
             "columns": places and [list(places.text), list(places.text_pair), places.delimiter, places.quoting],
-            **({"encoding": columns.encoding} if columns.encoding else {}),
-            **({"precision": precision} if precision else {}),
+            **{name: value for name, value in (("encoding", columns.encoding), ("precision", precision)) if value},
         }
         done = _begin(partial, note, identity)
         taken, parts = _predicted(loaded, source, places, done)

@@ -13,6 +13,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.reading_settings import ReadingSettings, read_decision
 from bertkit.engine.backend import Precision
 from bertkit.engine.inference_engine import InferenceEngine
+from bertkit.engine.onnx_backend import is_export
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import ConfigError, InputError
 from bertkit.inference.pipeline_inputs import Text, num_characters
@@ -101,7 +102,8 @@ def open_run(
     """Load a run folder of any kind of task, or a checkpoint (also of the Hub) that has the head for one.
 
     ``task`` says what a checkpoint is that bertkit did not train; None means a sequence classifier. ``precision`` None
-    means fp32, or 8 bits for a model that is in 8 bits: what is scored is the model as it is saved.
+    means fp32, or 8 bits for a model that is in 8 bits, and for an export its own: what is scored is the model as it is
+    saved.
 
     Raises:
         CheckpointError: no model there, one without the head, or a damaged file of the run.
@@ -120,7 +122,7 @@ def open_run(
             path,
             workflow.model_class,
             device=device or "cpu",
-            precision=precision or ("int8" if is_int8(folder) else "fp32"),
+            precision=precision or ("auto" if is_export(folder) else "int8" if is_int8(folder) else "fp32"),
             threads=threads,
         ),
         tokenizer=AutoTokenizer.from_pretrained(folder),

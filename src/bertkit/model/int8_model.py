@@ -27,7 +27,7 @@ def has_bytes(model: nn.Module) -> bool:
     return any(isinstance(module, ByteLinear | ByteEmbedding) for module in model.modules())
 
 
-def _replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
+def replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
     """Put ``module`` in the place of the one with this name."""
     parent, _, own = name.rpartition(".")
     setattr(model.get_submodule(parent), own, module)
@@ -134,4 +134,4 @@ def _put_bytes(model: nn.Module, state: Mapping[str, Tensor]) -> None:
                 num_apart = 0 if parts["apart"] is None else len(parts["apart"])
                 outputs, inputs = weight.shape
                 made = ByteLinear(inputs, outputs, num_apart, one_sided=parts["shift"] is not None)
-        _replace_module(model, place, made)
+        replace_module(model, place, made)

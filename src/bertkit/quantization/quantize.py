@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
@@ -16,13 +13,12 @@ from bertkit import __version__
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS, checkpoint_folder
 from bertkit.checkpoints.int8_figures import DevScores, Measured, Speed
 from bertkit.checkpoints.int8_folder import FACTS, VERSION, Bits, Quantization, best_bits
-from bertkit.config.reading_settings import write_decision
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.module_views import module_view
 from bertkit.engine.native.library import native_library
-from bertkit.errors import CheckpointError, ConfigError, ResourceError, shorten
-from bertkit.export.onnx_export import CARD, Exportable, load_for_export
+from bertkit.errors import CheckpointError, ConfigError, shorten
+from bertkit.export.onnx_export import CARD, Exportable, load_for_export, write_beside
 from bertkit.inference.run_files import read_task
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.int8_model import save_int8
@@ -32,9 +28,8 @@ from bertkit.quantization.byte_matrices import Inputs, Scheme, byte_embedding, b
 from bertkit.quantization.calibrate import VECTORS, draw_texts, encode, matrices_of, observe, vectors_of
 from bertkit.quantization.gate import compare_speed, read_dev
 from bertkit.ragged import Ragged
-from bertkit.system.atomic_files import make_folder, sync_folder
+from bertkit.system.atomic_files import check_new_folder, new_folder
 from bertkit.system.console import progress, say
-from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 
@@ -118,7 +113,7 @@ def quantize(
             not faster here; the message has the figures, and nothing is written.
     """
     target, path = user_path(out), resolve(model)
-    _check_target(target)
+    check_new_folder(target)
     drawn = draw_texts(texts, source)
     given = load_for_export(model)
     if given.model.quantization is not None:
@@ -152,20 +147,6 @@ def quantize(
     return _write(target, given, found, facts, judged, scores, speed)
 
 
-def _check_target(target: Path) -> None:
-    """Refuse before any work what could not be written after it."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target} exists and is not empty; give the name of a new folder")
-    if not target.name:
-        raise ConfigError(f"{str(target)!r} cannot be replaced; give the name of a new folder, not the current one")
-    above = next(folder for folder in target.absolute().parents if folder.exists())
-    try:
-        with TemporaryDirectory(dir=above, prefix=".bertkit-"):
-            pass
-    except OSError as error:
-        raise ResourceError(f"cannot write {target}: {above}: {error.strerror}; give another folder") from None
-
-
 def _write(
     target: Path,
     given: Exportable,
@@ -176,9 +157,7 @@ def _write(
     speed: Speed,
 ) -> Quantized:
     """The folder, whole or not at all."""
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    make_folder(target.parent)
-    try:
+    with new_folder(target) as draft:
         save_int8(found, draft, facts)
         result = Quantized(
             folder=target,
@@ -194,13 +173,8 @@ def _write(
             num_bytes=(draft / INT8_WEIGHTS).stat().st_size,
             original_bytes=sum(p.numel() * p.element_size() for p in given.model.parameters()),
         )
-        _write_beside(draft, given, result)
-        if target.exists():
-            target.rmdir()
-        draft.replace(target)
-        sync_folder(target.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        write_beside(draft, given.tokenizer, given.decision, given.beside)
+        _write_card(draft, result)
     return result
 
 
@@ -258,12 +232,7 @@ def _view(model: PackedModel, rounded: Mapping[str, nn.Module], *, tables: bool)
     return module_view(model, places.get)
 
 
-def _write_beside(folder: Path, given: Exportable, result: Quantized) -> None:
-    given.tokenizer.save_pretrained(folder)
-    write_decision(folder, given.decision)
-    for name, content in given.beside.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        write_json(folder / name, content)
+def _write_card(folder: Path, result: Quantized) -> None:
     lines = [f"# {result.model} in {result.bits} bits", "", *(f"- {line}" for line in result.facts()), ""]
     lines.append(f"Read by bertkit {__version__} and later: `bertkit.pipeline(model=folder)`. Figures: `{FACTS}`.")
     (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")

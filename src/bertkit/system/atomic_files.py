@@ -11,9 +11,11 @@ import errno
 import glob
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 from safetensors import SafetensorError
@@ -49,6 +51,47 @@ def make_folder(path: Path) -> None:
         if error.errno != errno.ENAMETOOLONG:
             raise
         raise ConfigError(f"the name {str(path)[:60]!r}... is too long for this file system") from None
+
+
+def check_new_folder(path: Path) -> None:
+    """Refuse, before any work, what :func:`new_folder` could not make after it.
+
+    Raises:
+        ConfigError: the name is taken; an empty folder may have it.
+        ResourceError: nothing can be written there.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} exists and is not empty; give the name of a new folder")
+    if not path.name:
+        raise ConfigError(f"{str(path)!r} cannot be replaced; give the name of a new folder, not the current one")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        with TemporaryDirectory(dir=above, prefix=".bertkit-"):
+            pass
+    except NotADirectoryError:
+        raise ConfigError(f"{path.parent} is a file, or lies in one; give the name of a folder") from None
+    except OSError as error:
+        raise ResourceError(f"cannot write {path}: {above}: {error.strerror}; give another folder") from None
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A new folder, whole or not at all: the ``with`` block fills the draft that it gets, which then gets the name.
+
+    Parents are created; errors as :func:`check_new_folder`. If the block fails, nothing of the draft is left.
+    """
+    check_new_folder(path)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    make_folder(path.parent)
+    try:
+        draft.mkdir()
+        yield draft
+        if path.exists():
+            path.rmdir()
+        draft.replace(path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def replace_file(path: Path, data: bytes, temporary: Path) -> None:

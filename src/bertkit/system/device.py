@@ -13,9 +13,18 @@ if TYPE_CHECKING:
 
 
 def check_device(device: str | int | torch.device | None) -> None:
-    """Raise ConfigError if :func:`find_device` would, before time is spent on anything else."""
-    if device not in (None, "auto", "cpu", -1):
+    """Raise ConfigError if :func:`find_device` would, before time is spent on anything else; also without torch."""
+    if device in (None, "auto", "cpu", -1):
+        return
+    try:
         find_device(device)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ConfigError(
+            f"no device {str(device)!r}: without torch there are exported models only, which run on the CPU; use "
+            "'cpu', or leave it out"
+        ) from None
 
 
 def find_device(device: str | int | torch.device | None) -> torch.device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import bertkit
 from bertkit import pipeline
 from bertkit.engine.onnx_backend import OnnxBackend
-from bertkit.errors import CheckpointError, ConfigError, InputError
+from bertkit.errors import CheckpointError, ConfigError, InputError, MissingExtraError
 from bertkit.export.onnx_export import export_onnx, load_for_export
 from pipeline_helpers import save_tiny
 
@@ -194,6 +195,45 @@ def test_files_edited_by_hand_are_noticed(folders: dict[str, tuple[Path, Path]],
     (copy / name).unlink()
     with pytest.raises(CheckpointError, match=rf"{name}"):
         pipeline(model=copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("variants", {}, r"variants is \{\}, expected some of padded, packed"),
+        ("variants", {"flat": {}}, "variants is .*, expected some of padded, packed"),
+        ("model", None, "model is None, expected the name of a class"),
+        ("token_outputs", "logits", "token_outputs is 'logits', expected a list"),
+        ("precision", 8, "precision is 8, expected a name"),
+    ],
+)
+def test_a_manifest_edited_by_hand(
+    folders: dict[str, tuple[Path, Path]], tmp_path: Path, name: str, value: object, told: str
+) -> None:
+    copy = copy_of(folders["labels"][1], tmp_path / "copy")
+    manifest = json.loads((copy / "export.json").read_text())
+    (copy / "export.json").write_text(json.dumps({**manifest, name: value}))
+    with pytest.raises(CheckpointError, match=rf"export\.json is damaged: {told}.*; export the model again"):
+        pipeline(model=copy)
+
+
+@pytest.mark.parametrize("name", ["model_packed.onnx", "model.onnx_data"])
+def test_a_missing_file_that_the_manifest_does_not_list(
+    folders: dict[str, tuple[Path, Path]], tmp_path: Path, name: str
+) -> None:
+    copy = copy_of(folders["vectors"][1], tmp_path / "copy")
+    manifest = json.loads((copy / "export.json").read_text())
+    del manifest["files"]
+    (copy / "export.json").write_text(json.dumps(manifest))
+    (copy / name).unlink()
+    with pytest.raises(CheckpointError, match=rf"{name} does not exist; copy|cannot be run: .*{name}"):
+        pipeline(model=copy)
+
+
+def test_without_the_runtime(folders: dict[str, tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"needs 'onnxruntime'.* Run: pip install onnxruntime$"):
+        pipeline(model=folders["vectors"][1])
 
 
 def test_a_graph_of_another_time(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:

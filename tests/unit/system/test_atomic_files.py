@@ -17,6 +17,7 @@ from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.system.atomic_files import (
     disk_guard,
     is_full_disk,
+    new_folder,
     replace_file,
     replace_files,
     sha256_file,
@@ -65,6 +66,20 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
     for name, told in (("file/metrics.json", "file is a file, or lies in one"), ("x" * 300 + "/a", "is too long")):
         with pytest.raises(ConfigError, match=told):
             write_atomically(tmp_path / name, "text")
+
+
+def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for target in (tmp_path / "deep" / "new", tmp_path / "empty"):
+        with new_folder(target) as draft:
+            (draft / "file").touch()
+            assert not (target / "file").exists()
+        assert [path.name for path in target.iterdir()] == ["file"]
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "failed") as draft:
+        (draft / "file").write_text(str(1 / 0))
+    with pytest.raises(ConfigError, match="exists and is not empty"), new_folder(tmp_path / "deep"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "empty"]
 
 
 def test_a_caller_with_its_own_errors_gets_those_of_the_system(tmp_path: Path) -> None:
