@@ -11,12 +11,18 @@ from bertkit.engine.native.native_encoder import ByteMatrix, Layer, Shape
 from bertkit.model.kernels.byte_linear import ByteLinear
 from native_helpers import Array, Product, Weights, query_factor
 
-#: Inputs that stay in float32.
-APART = 2
+#: Inputs that stay in float32: few, and in wide matrices more than the library takes at once.
+APART, MANY_APART = 2, 18
 
 
 def in_bytes(
-    weight: Array, bias: Array, *, one_sided: bool = False, narrow: bool = False, factor: Array | None = None
+    weight: Array,
+    bias: Array,
+    *,
+    one_sided: bool = False,
+    narrow: bool = False,
+    factor: Array | None = None,
+    num_apart: int = APART,
 ) -> ByteMatrix:
     """The matrix in 8 bits, 7 if ``narrow``, with some inputs apart, some smoothing, each output times its factor."""
     if factor is not None:
@@ -24,7 +30,7 @@ def in_bytes(
     outputs, inputs = weight.shape
     chance, steps = np.random.default_rng(outputs + inputs), 63 if narrow else 127
     smooth = chance.uniform(0.7, 1.4, inputs).astype(np.float32)
-    apart = np.sort(chance.choice(inputs, APART, replace=False)).astype(np.int32)
+    apart = np.sort(chance.choice(inputs, num_apart, replace=False)).astype(np.int32)
     rest = (weight / smooth).astype(np.float32)
     rest[:, apart] = 0.0
     smooth[apart] = 0.0
@@ -45,7 +51,7 @@ def byte_layers(shape: Shape, weights: Sequence[Weights]) -> list[Layer]:
         matrices = (
             in_bytes(*qkv, factor=query_factor(shape)),
             in_bytes(*out),
-            in_bytes(*up, narrow=True),
+            in_bytes(*up, narrow=True, num_apart=MANY_APART),
             in_bytes(*down, one_sided=True),
         )
         layers.append(Layer(matrices, one.norms))

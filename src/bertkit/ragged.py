@@ -29,7 +29,10 @@ def gather(starts: Ints, lengths: Ints) -> Ints:
 
 def boundaries_of(sizes: npt.ArrayLike) -> Ints:
     """``(0, s0, s0 + s1, ...)``: int64, one more than ``sizes``."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    ends = np.cumsum(sizes)
+    found = np.zeros(len(ends) + 1, np.int64)
+    found[1:] = ends
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Ragged:
     @property
     def lengths(self) -> Ints:
         """Tokens of each row, int64 ``(B,)``."""
-        return np.diff(self.boundaries)
+        return self.boundaries[1:] - self.boundaries[:-1]  # np.diff takes ten times as long for a single row
 
     @property
     def truncated(self) -> Flags:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertkit.config.bert_config import CONFIG, BertConfig
-from bertkit.engine.backend import Network, Pack, Pooling, Precision, Values, Wanted, check_options
+from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, check_options
 from bertkit.errors import CheckpointError, ConfigError, InputError, ResourceError, require
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import sha256_file
@@ -135,7 +135,7 @@ class OnnxBackend:
         found = self.run(pack.ids, pack.token_type_ids, bounds)
         values = {name: found[name] for name in wanted.outputs}
         if wanted.pooling is not None:
-            values["last_hidden_state"] = pool(values["last_hidden_state"], bounds, wanted.pooling)
+            values["last_hidden_state"] = pack.pool(values["last_hidden_state"], wanted.pooling)
         return values
 
     def _at(self, rows: Ints, pack: Pack, bounds: Ints, wanted: Wanted) -> Values:
@@ -188,17 +188,6 @@ class OnnxBackend:
             f"{self.folder} is an export of a {self.model_class}, which gives {', '.join(self.outputs)}: export the "
             "model again with --task feature-extraction"
         )
-
-
-def pool(x_TD: Floats, bounds: Ints, pooling: Pooling) -> Floats:
-    """:func:`bertkit.model.heads.pool_tokens` in numpy; ``"cls"`` takes the first vector of each sequence."""
-    starts = bounds[:-1]
-    if pooling == "cls":
-        return x_TD[starts]
-    if pooling == "max":
-        return np.maximum.reduceat(x_TD, starts, axis=0)
-    sizes_B1: Floats = np.diff(bounds)[:, None].astype(np.float32)
-    return np.divide(np.add.reduceat(x_TD, starts, axis=0), sizes_B1)
 
 
 def is_export(path: Path) -> bool:

@@ -60,8 +60,9 @@ def _nodes(layer: LinearLayer, module: ByteLinear) -> tuple[list[NodeProto], lis
     arrays: list[TensorProto] = []
 
     def array(name: str, values: NDArray[np.generic]) -> str:
-        arrays.append(numpy_helper.from_array(values, f"{layer.name}.{name}"))
-        return f"{layer.name}.{name}"
+        # By the result as well: a layer may be used twice, and a runtime may change each of its weights once only.
+        arrays.append(numpy_helper.from_array(values, f"{layer.name}.{layer.y}.{name}"))
+        return arrays[-1].name
 
     def node(kind: str, *inputs: str, result: str | None = None, **attributes: Any) -> str:
         place = result or f"{layer.y}_{len(nodes)}_{kind}"

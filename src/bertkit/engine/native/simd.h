@@ -69,11 +69,13 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(bytes), "v"(weights));
     return sums;
 }
-static inline ivec dot4_narrow(ivec sums, ivec bytes, ivec weights) { return dot4(sums, bytes, weights); }
+static inline ivec dot4_narrow(ivec sums, ivec bytes, const int8_t *weights) {
+    return dot4(sums, bytes, load_bytes(weights));
+}
 #else
 /* Two products of a byte and a weight of 7 bits fit 16 bits: 2 * 255 * 63 < 32,768. Of 8 bits they would saturate. */
-static inline ivec dot4_narrow(ivec sums, ivec bytes, ivec weights) {
-    ivec pairs = _mm512_maddubs_epi16(bytes, weights);
+static inline ivec dot4_narrow(ivec sums, ivec bytes, const int8_t *weights) {
+    ivec pairs = _mm512_maddubs_epi16(bytes, load_bytes(weights));
     return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
@@ -149,11 +151,17 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(bytes), "x"(weights)); /* see above */
     return sums;
 }
-static inline ivec dot4_narrow(ivec sums, ivec bytes, ivec weights) { return dot4(sums, bytes, weights); }
+static inline ivec dot4_narrow(ivec sums, ivec bytes, const int8_t *weights) {
+    return dot4(sums, bytes, load_bytes(weights));
+}
 #else
-static inline ivec dot4_narrow(ivec sums, ivec bytes, ivec weights) {
-    ivec pairs = _mm256_maddubs_epi16(bytes, weights);
-    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+/* Written out so that weights stay in memory: twelve sums leave no registers for them. */
+static inline ivec dot4_narrow(ivec sums, ivec bytes, const int8_t *weights) {
+    ivec pairs;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+        : "+x"(sums), "=&x"(pairs)
+        : "x"(bytes), "m"(*(const __m256i_u *)weights), "x"(_mm256_set1_epi16(1)));
+    return sums;
 }
 static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
     ivec low = _mm256_set1_epi16(255);
@@ -226,7 +234,9 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
         sums += ((bytes >> shift) & 255) * ((weights << (24 - shift)) >> 24);
     return sums;
 }
-static inline ivec dot4_narrow(ivec sums, ivec bytes, ivec weights) { return dot4(sums, bytes, weights); }
+static inline ivec dot4_narrow(ivec sums, ivec bytes, const int8_t *weights) {
+    return dot4(sums, bytes, load_bytes(weights));
+}
 #endif
 
 #define PANEL (2 * LANES)

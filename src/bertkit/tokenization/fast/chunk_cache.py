@@ -78,13 +78,12 @@ class ChunkEncoder:
 
     def encode(self, texts: Iterable[str]) -> tuple[Ids, Ints]:
         """Concatenated ids of all texts, int32 ``(T,)``, without special tokens; and their lengths, ``(B,)``."""
-        ids: list[Ids] = [np.zeros(0, np.int32)]
-        lengths: list[Ints] = [np.zeros(0, np.int64)]
         blocks = self._blocks(texts)
-        while batch := self._encode_batch(blocks):
-            ids.append(batch[0])
-            lengths.append(batch[1])
-        return np.concatenate(ids), np.concatenate(lengths)
+        batches = list(iter(lambda: self._encode_batch(blocks), None))
+        if len(batches) == 1:
+            return batches[0]
+        ids, lengths = zip(*batches, strict=True) if batches else ((), ())
+        return np.concatenate([np.zeros(0, np.int32), *ids]), np.concatenate([np.zeros(0, np.int64), *lengths])
 
     def _encode_batch(self, blocks: Iterator[str]) -> tuple[Ids, Ints] | None:
         """Ids and lengths of the texts of the next blocks; None at the end."""
@@ -105,7 +104,9 @@ class ChunkEncoder:
                 return None
             sizes = self._sizes[numbers]
             ids = self._ids[gather(self._starts[numbers], sizes)]
-        return ids, np.diff(np.cumsum(sizes)[numbers == 0], prepend=0)
+        lengths: Ints = np.cumsum(sizes)[numbers == 0]
+        lengths[1:] -= lengths[:-1].copy()
+        return ids, lengths
 
     def _number(self, blocks: Iterator[str]) -> Ints:
         """Numbers of the chunks of the next blocks.
