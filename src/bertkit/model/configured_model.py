@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.match import Match
@@ -33,6 +36,26 @@ def initialize(module: nn.Module, std: float, generator: torch.Generator | None 
                     nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
                     if isinstance(part, nn.Embedding) and part.padding_idx is not None:
                         parameter[part.padding_idx].zero_()
+
+
+class _NoRandom(TorchFunctionMode):
+    """Skips random initialization, which on the meta device only imports a compiler (1 s)."""
+
+    def __torch_function__(
+        self, func: Callable[..., Tensor], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Tensor:
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            initialized: Tensor = args[0] if args else given["tensor"]
+            return initialized
+        return func(*args, **given)
+
+
+@contextmanager
+def no_weights() -> Iterator[None]:
+    """Modules that are made meanwhile have shapes only, on the meta device; their tensors are assigned later."""
+    with torch.device("meta"), _NoRandom():
+        yield
 
 
 class ConfiguredModel(nn.Module):

@@ -17,7 +17,7 @@ from bertkit.checkpoints.int8_folder import FACTS, Quantization, read_quantizati
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import CONFIG, BertConfig
 from bertkit.errors import CheckpointError, InputError, shorten
-from bertkit.model.configured_model import ConfiguredModel
+from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.system.json_files import write_json
 
@@ -63,7 +63,7 @@ def load_int8(
         )
     state = _read(folder / INT8_WEIGHTS)
     config = BertConfig.from_json_file(folder / CONFIG)
-    with torch.device("meta"):
+    with no_weights():
         if facts.model_class == "BertModel" and not any(name.startswith("pooler.") for name in state):
             model = known(config, add_pooling_layer=False)  # type: ignore[call-arg]
         else:
@@ -127,7 +127,7 @@ def _put_bytes(model: nn.Module, state: Mapping[str, Tensor]) -> None:
             model.get_submodule(place)
         except AttributeError:
             continue
-        with torch.device("meta"):
+        with no_weights():
             if parts["column_scale"] is not None:
                 made: nn.Module = ByteEmbedding(*weight.shape)
             else:

@@ -5,13 +5,11 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules of loading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
 import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
@@ -28,7 +26,7 @@ from bertkit.checkpoints.names import TABLES, class_spec, named_specs
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
-from bertkit.model.configured_model import ConfiguredModel, initialize
+from bertkit.model.configured_model import ConfiguredModel, initialize, no_weights
 from bertkit.model.int8_model import load_int8, save_int8
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
@@ -130,7 +128,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         own = saved_as(weights.tensors, file_config, named_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
     state = to_ours(table, weights.tensors, dtype)
-    with torch.device("meta"), _NoRandom():
+    with no_weights():
         has_no_pooler = not spec.heads and not table.has_pooler
         model = cls(config, add_pooling_layer=False) if has_no_pooler else cls(config)  # type: ignore[call-arg]
     _draw_new(model, table, options.get("seed") or 0, dtype)
@@ -211,19 +209,6 @@ def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_
             "out, or ask for a new classifier with new_head=True"
         )
     return config.pooling
-
-
-class _NoRandom(TorchFunctionMode):
-    """Skips random initialization, which on the meta device only imports a compiler (1 s)."""
-
-    def __torch_function__(
-        self, func: Callable[..., Tensor], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Tensor:
-        given = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            initialized: Tensor = args[0] if args else given["tensor"]
-            return initialized
-        return func(*args, **given)
 
 
 def _draw_new(model: ConfiguredModel, table: Match, seed: int, dtype: torch.dtype) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,6 +130,21 @@ def test_damaged_numbers(folder: Path, harm: Harm, message: str) -> None:
     save_file(state, folder / FILE)
     with pytest.raises(CheckpointError, match=message):
         BertForSequenceClassification.from_pretrained(folder)
+
+
+def test_loading_imports_no_compiler(folder: Path) -> None:
+    """As drawing random weights on the meta device would, for a second or two."""
+    code = (
+        "import sys, torch\n"
+        "from bertkit import BertForSequenceClassification\n"
+        "before = set(sys.modules)\n"
+        f"BertForSequenceClassification.from_pretrained({str(folder)!r})\n"
+        "more = set(sys.modules) - before\n"
+        "assert not more & {'torch._dynamo', 'sympy'}, sorted(more)[:50]\n"
+        "torch.nn.init.normal_(torch.empty(2, device='meta'))\n"
+        "assert 'torch._dynamo' in sys.modules, 'the control'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
