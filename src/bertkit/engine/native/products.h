@@ -209,17 +209,18 @@ static void sum_in_parts(
     float room[IN_PART * PANEL] __attribute__((aligned(64)));
     long step = PANEL * WEIGHT_SIZE[m->kind];
     const char *packed = (const char *)m->panels + panel * round_up(m->inputs, 4) * step;
+    long share = step / (end - t); /* each tile fetches its share of the next part: memory is never asked for all at once */
     memset(sums, 0, (end - t) * sizeof *sums);
     for (int from = 0; from < m->inputs; from += IN_PART, packed += IN_PART * step) {
         int depth = m->inputs - from < IN_PART ? m->inputs - from : IN_PART;
         const char *weights = m->kind == WEIGHTS_F32 ? packed : (const char *)room, *ahead = packed + depth * step;
         if (m->kind == WEIGHTS_F24) decode(WEIGHTS_F24, packed, depth, room);
-        for (int u = t; u < end; u++, ahead = packed) {
+        for (int u = t; u < end; u++, ahead += depth * share) {
             int start = first + rows * u / tiles, count = first + rows * (u + 1) / tiles - start;
             const float *a = x->rows + (long)start * x->stride + from;
 #define CASE(N) \
     case N: \
-        tile_floats(N, WEIGHTS_F32, 1, a, x->stride, weights, PANEL * 4, depth, ahead, step, &sums[u - t]); \
+        tile_floats(N, WEIGHTS_F32, 1, a, x->stride, weights, PANEL * 4, depth, ahead, share, &sums[u - t]); \
         break;
             switch (count) { FOR_EACH_COUNT(CASE) }
 #undef CASE
