@@ -12,7 +12,7 @@ from bertkit.model.kernels.byte_linear import ByteLinear
 from native_helpers import Array, Product, Weights, query_factor
 
 #: Inputs that stay in float32: few, and in wide matrices more than the library takes at once.
-APART, MANY_APART = 2, 18
+APART, MANY_APART = 2, 17
 
 
 def in_bytes(

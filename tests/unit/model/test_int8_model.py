@@ -133,7 +133,7 @@ def test_damaged_numbers(folder: Path, harm: Harm, message: str) -> None:
 
 
 def test_loading_imports_no_compiler(folder: Path) -> None:
-    """As drawing random weights on the meta device would, for a second or two."""
+    """Drawing random weights on the meta device imports one, which takes a second or two."""
     code = (
         "import sys, torch\n"
         "from bertkit import BertForSequenceClassification\n"
@@ -156,7 +156,7 @@ def test_it_has_one_precision(folder: Path, precision: str) -> None:
 def test_it_says_when_it_will_be_slow(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what was quantized for the same processor, only where nothing but the plain path is there."""
+    """A model that was quantized for this processor is slow only where there is no vectorized encoder."""
     pipeline("text-classification", folder, device="cpu")
     library = native_library()
     assert (library is None or library.lanes == PLAIN_LANES) == ("slow" in capsys.readouterr().err)

@@ -189,8 +189,8 @@ static void matrix_tile(const Matrix *m, const Rows *x, int row, int rows, int p
 }
 
 /* With vectors of 8 floats, weights that several tiles read are turned into floats once, IN_PART inputs at a time, so
- * that they and the rows stay in the first cache: a fifth less time for three-byte weights. Those of 16 bits, and
- * vectors of 16, gain nothing.
+ * that they and the rows stay in the first cache: a fifth less time for three-byte weights, none for those of 16 bits.
+ * With vectors of 16 floats, which decode in one instruction, this has not been tried.
  */
 #define IN_PARTS (LANES == 8)
 #define IN_PART 96
@@ -209,7 +209,7 @@ static void sum_in_parts(
     float room[IN_PART * PANEL] __attribute__((aligned(64)));
     long step = PANEL * WEIGHT_SIZE[m->kind];
     const char *packed = (const char *)m->panels + panel * round_up(m->inputs, 4) * step;
-    long share = step / (end - t); /* each tile fetches its share of the next part: memory is never asked for all at once */
+    long share = step / (end - t); /* of the next part, which all tiles fetch together */
     memset(sums, 0, (end - t) * sizeof *sums);
     for (int from = 0; from < m->inputs; from += IN_PART, packed += IN_PART * step) {
         int depth = m->inputs - from < IN_PART ? m->inputs - from : IN_PART;
