@@ -22,9 +22,10 @@ Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 def gather(starts: Ints, lengths: Ints) -> Ints:
     """Indices ``starts[0] ... starts[0] + lengths[0] - 1``, then those of the next span, and so on."""
-    ends = np.cumsum(lengths)
+    ends = lengths.cumsum()
     shifts = starts - ends + lengths
-    return np.repeat(shifts, lengths) + np.arange(ends[-1] if len(ends) else 0)
+    found: Ints = shifts.repeat(lengths) + np.arange(ends[-1] if len(ends) else 0)
+    return found
 
 
 def boundaries_of(sizes: npt.ArrayLike) -> Ints:

@@ -218,8 +218,9 @@ def _encode(texts: Sequence[Text], tokenizer: PreTrainedTokenizer, limit: int, c
 
 
 def _check_lengths(rows: Ragged, limit: int, first_index: int) -> None:
-    too_long = np.flatnonzero(rows.truncated)
-    if len(too_long):
+    truncated = rows.truncated
+    if truncated.any():
+        too_long = np.flatnonzero(truncated)
         row, others = int(too_long[0]), len(too_long) - 1
         more = f" (and {others:,} more near it {'is' if others == 1 else 'are'} too long)" if others else ""
         raise InputError(

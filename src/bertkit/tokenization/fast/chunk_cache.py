@@ -79,52 +79,55 @@ class ChunkEncoder:
     def encode(self, texts: Iterable[str]) -> tuple[Ids, Ints]:
         """Concatenated ids of all texts, int32 ``(T,)``, without special tokens; and their lengths, ``(B,)``."""
         blocks = self._blocks(texts)
-        batches = list(iter(lambda: self._encode_batch(blocks), None))
-        if len(batches) == 1:
-            return batches[0]
-        ids, lengths = zip(*batches, strict=True) if batches else ((), ())
-        return np.concatenate([np.zeros(0, np.int32), *ids]), np.concatenate([np.zeros(0, np.int64), *lengths])
+        ids, lengths, more = self._encode_batch(blocks)
+        if not more:
+            return ids, lengths
+        batches = [(ids, lengths)]
+        while more:
+            ids, lengths, more = self._encode_batch(blocks)
+            batches.append((ids, lengths))
+        all_ids, all_lengths = zip(*batches, strict=True)
+        return np.concatenate(all_ids), np.concatenate(all_lengths)
 
-    def _encode_batch(self, blocks: Iterator[str]) -> tuple[Ids, Ints] | None:
-        """Ids and lengths of the texts of the next blocks; None at the end."""
+    def _encode_batch(self, blocks: Iterator[str]) -> tuple[Ids, Ints, bool]:
+        """Ids and lengths of the texts of the next blocks, and whether there may be more blocks."""
         with self._lock:
             max_chunks = MAX_CHUNKS if self.max_chunks is None else self.max_chunks
             if len(self._chunks) > self._num_known + max_chunks or self._num_ids > self._num_known + MAX_CHUNK_IDS:
                 self._reset()
             known = len(self._chunks)
             try:
-                numbers = self._number(blocks)
+                numbers, more = self._number(blocks)
                 if len(self._chunks) > known:
                     self._learn(list(islice(reversed(self._chunks), len(self._chunks) - known))[::-1])
             except BaseException:
                 # Interrupted with chunks that have a number but no ids: nothing numbered may be used again.
                 self._reset()
                 raise
-            if not len(numbers):
-                return None
             sizes = self._sizes[numbers]
             ids = self._ids[gather(self._starts[numbers], sizes)]
-        lengths: Ints = np.cumsum(sizes)[numbers == 0]
+        lengths: Ints = sizes.cumsum()[numbers == 0]
         lengths[1:] -= lengths[:-1].copy()
-        return ids, lengths
+        return ids, lengths, more
 
-    def _number(self, blocks: Iterator[str]) -> Ints:
-        """Numbers of the chunks of the next blocks.
+    def _number(self, blocks: Iterator[str]) -> tuple[Ints, bool]:
+        """Numbers of the chunks of the next blocks, and whether there may be more blocks.
 
         A chunk that is not in the dictionary gets the next number as it is looked up. In large texts Arrow finds the
         distinct chunks first, so that only those become Python strings.
         """
         batch: list[str] = []
-        size = 0
+        size, more = 0, False
         for block in blocks:
             batch.append(block)
             size += len(block)
-            if size > BATCH_CHARS:
+            more = size > BATCH_CHARS
+            if more:
                 break
         number = self._chunks.__getitem__
         if not batch or size < self.arrow_chars or not HAS_ARROW:
             chunks = [chunk for block in batch for chunk in block.split()]
-            return np.fromiter(map(number, chunks), np.int64, len(chunks))
+            return np.fromiter(map(number, chunks), np.int64, len(chunks)), more
         arrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
         # By way of buffers: pa.array() and to_numpy() would import pandas where it is installed, 40 MB of memory.
         text = " ".join(batch).encode()
@@ -135,7 +138,7 @@ class ChunkEncoder:
         different = chunks.dictionary.to_pylist()
         numbers = np.fromiter(map(number, different), np.int64, len(different))
         found: Ints = numbers[np.frombuffer(chunks.indices.buffers()[1], np.int32, len(chunks))]
-        return found
+        return found, more
 
     def _learn(self, new: Sequence[str]) -> None:
         """Encode new chunks, in the order of their numbers."""
