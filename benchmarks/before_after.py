@@ -200,6 +200,7 @@ def tokenize(folder: Path) -> Work:
 def finetune(folder: Path) -> Work:
     """A whole fine-tuning of 500 rows, one epoch, as a user runs it."""
     options = ["--model", str(minilm_folder()), "--epochs", "1", "--seeds", "1", "--quiet", "--device", "cpu"]
+    options += ["--precision", "fp32"]
 
     def work() -> dict[str, float]:
         with tempfile.TemporaryDirectory() as out:

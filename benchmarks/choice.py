@@ -92,7 +92,13 @@ def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
 
     begin = time.perf_counter()
     config = FinetuneConfig(
-        learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
+        learning_rate=LEARNING_RATE,
+        epochs=epochs,
+        max_length=LENGTH,
+        batch_size=BATCH,
+        precision="fp32",
+        seed=seed,
+        baseline=False,
     )
     _, predicted = train_workflow(CODAH, train, dev, config)
     return predicted.outputs.argmax(axis=1).tolist(), time.perf_counter() - begin

@@ -68,7 +68,7 @@ def run_task(task: str, folder: Path, epochs: int, rows: int | None, args: argpa
 
     settings = {"learning_rate": 1e-4, "epochs": epochs, "max_length": LENGTH, "batch_size": BATCH}
     # MiniLM asks for mean pooling; Trainer's class reads [CLS], so both do here.
-    config = FinetuneConfig(**settings, max_train_rows=rows, baseline=False, pooling="cls")
+    config = FinetuneConfig(**settings, precision="fp32", max_train_rows=rows, baseline=False, pooling="cls")
     data = read_rows(workflow_of(get_task(task)), folder, config)
     systems: dict[str, Callable[[int], dict[str, float]]] = {
         "bertkit": lambda seed: run_bertkit(task, config.model_copy(update={"seed": seed}), data),

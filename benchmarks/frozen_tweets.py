@@ -37,7 +37,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     config = FinetuneConfig(
         freeze_encoder=True, learning_rate=RATE, epochs=args.epochs, max_length=LENGTH, batch_size=BATCH,
-        max_train_rows=args.rows, baseline=False, pooling="cls",
+        precision="fp32", max_train_rows=args.rows, baseline=False, pooling="cls",
     )  # fmt: skip
     data = read_rows(workflow_of(get_task("tweets")), args.data / "tweet_sentiment", config)
     systems = {"bertkit": partial(run_bertkit, "tweets"), "tutorial": run_tutorial} | {

@@ -92,7 +92,13 @@ def run_bertkit(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagg
 
     begin = time.perf_counter()
     config = FinetuneConfig(
-        learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed, baseline=False
+        learning_rate=LEARNING_RATE,
+        epochs=epochs,
+        max_length=LENGTH,
+        batch_size=BATCH,
+        precision="fp32",
+        seed=seed,
+        baseline=False,
     )
     workflow, predicted = train_workflow(task, train, dev, config)
     return [row["predicted"] for row in workflow.prediction_rows(predicted)], time.perf_counter() - begin

@@ -90,7 +90,9 @@ class Problem:
         from bertkit.tokenization import AutoTokenizer
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
-        self.config = FinetuneConfig(learning_rate=args.rate, epochs=args.epochs, max_length=LENGTH, batch_size=BATCH)
+        self.config = FinetuneConfig(
+            learning_rate=args.rate, epochs=args.epochs, max_length=LENGTH, batch_size=BATCH, precision="fp32"
+        )
         self.task = ner_task(args.data)
         self.workflow: Any = workflow_of(self.task)
         tokenizer = AutoTokenizer.from_pretrained(minilm_folder())

@@ -96,7 +96,13 @@ def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str]
 
     begin = time.perf_counter()
     config = FinetuneConfig(
-        learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, doc_stride=STRIDE, seed=seed
+        learning_rate=LEARNING_RATE,
+        epochs=epochs,
+        max_length=LENGTH,
+        batch_size=BATCH,
+        doc_stride=STRIDE,
+        precision="fp32",
+        seed=seed,
     )
     workflow, predicted = train_workflow(SQUAD, train, dev, config)
     return [row["predicted"] for row in workflow.prediction_rows(predicted)], time.perf_counter() - begin

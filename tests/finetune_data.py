@@ -21,7 +21,7 @@ from bertkit.visualize import pictures as visualize
 GOOD = ["good", "fine", "great", "lovely"]
 BAD = ["bad", "poor", "awful", "sad"]
 OTHER = ["the", "a", "film", "book", "day", "was", "is", "it", "very", "and"]
-QUICK = {"learning_rate": 3e-3, "epochs": 2, "batch_size": 16, "max_length": 24, "baseline": False}
+QUICK = {"learning_rate": 3e-3, "epochs": 2, "precision": "fp32", "batch_size": 16, "max_length": 24, "baseline": False}
 
 
 def tiny_start(folder: Path, *, width: int = 16) -> Path:

@@ -129,5 +129,5 @@ def toy_task(num_labels: int | None = 3) -> TextTask:
 
 
 def toy_config(**changes: Any) -> FinetuneConfig:
-    given = {"learning_rate": 3e-3, "epochs": 3, "max_length": 32, "batch_size": 16, **changes}
+    given = {"learning_rate": 3e-3, "epochs": 3, "max_length": 32, "batch_size": 16, "precision": "fp32", **changes}
     return FinetuneConfig(**given)

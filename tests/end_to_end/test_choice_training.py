@@ -22,7 +22,7 @@ from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from pipeline_helpers import save_tiny
 
-QUICK = {"learning_rate": 3e-3, "epochs": 12, "batch_size": 8, "max_length": 24}
+QUICK = {"learning_rate": 3e-3, "epochs": 12, "precision": "fp32", "batch_size": 8, "max_length": 24}
 
 
 def write_questions(path: Path, count: int, seed: int) -> Path:

@@ -27,7 +27,7 @@ FIRST = ["ann", "bob", "eve", "tom", "zoe", "max"]
 LAST = ["lee", "ray", "kim", "fox"]
 TOWNS = ["rome", "oslo", "bonn", "lima", "riga"]
 OTHER = ["the", "a", "went", "to", "saw", "in", "and", "then", "home", "late", "by", "train"]
-QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 8, "batch_size": 16, "max_length": 24}
+QUICK: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 8, "precision": "fp32", "batch_size": 16, "max_length": 24}
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -33,7 +33,7 @@ from training_helpers import read_rows
 GOOD = ["good", "fine", "great", "lovely", "nice", "happy"]
 BAD = ["bad", "poor", "awful", "sad", "ugly", "broken"]
 OTHER = ["the", "a", "film", "book", "day", "was", "is", "it", "very", "and", "not", "here", "we", "saw"]
-QUICK = {"learning_rate": 3e-3, "epochs": 4, "batch_size": 16, "max_length": 24}
+QUICK = {"learning_rate": 3e-3, "epochs": 4, "precision": "fp32", "batch_size": 16, "max_length": 24}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 #: Common to all fine-tuning runs: some seconds each.
 #: As many epochs as there are: the first release had no patience by default. Protocol original has none at all.
 PATIENT = "--patience 6 "
-QUICK = f"--epochs 6 {PATIENT}--batch-size 16 --learning-rate 3e-3 --max-length 32 --restarts 0 --json --device cpu"
+FORMAT = "--precision fp32 --device cpu"
+QUICK = f"--epochs 6 {PATIENT}--batch-size 16 --learning-rate 3e-3 --max-length 32 --restarts 0 --json {FORMAT}"
 PRETRAIN = "--device cpu --json"
 
 

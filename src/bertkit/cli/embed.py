@@ -23,7 +23,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
-from bertkit.errors import DataError, needs_bertkit
+from bertkit.errors import DataError, counted, needs_bertkit
 from bertkit.system.console import say
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def embed(
         os.replace(partial, out)
     finally:
         partial.unlink(missing_ok=True)
-    say(f"wrote {count:,} vectors of {width} numbers to {out}")
+    say(f"wrote {counted(count, 'vector')} of {width} numbers to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": width})
 

@@ -213,7 +213,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ("variants", isinstance(variants, dict) and variants and variants.keys() <= FILES.keys(), f"some of {known}"),
         ("model", isinstance(values.get("model"), str), "the name of a class"),
         ("token_outputs", isinstance(values.get("token_outputs"), list), "a list of names"),
-        ("precision", isinstance(values.get("precision", "fp32"), str), "a name such as fp32"),
+        ("precision", values.get("precision", "fp32") in ("fp32", "int8"), "fp32 or int8"),
     ):
         if not valid:
             raise CheckpointError(

@@ -153,6 +153,8 @@ def adapt(
     """
     task = task_of(task, data) if isinstance(task, str) else task
     config, settings, run = config or FinetuneConfig(), settings or AdaptConfig(), AdaptFolder(out)
+    precision = config.precision or "fp32"  # never bf16 by default: the comparison of scores was of fine-tuning alone
+    config = config.model_copy(update={"precision": precision})
     workflow_of(task).check_settings(config)
     start = resolve(model)
     facts: dict[str, Json] = {
@@ -169,9 +171,7 @@ def adapt(
         store, num_texts = _store(task, data, config, start, run.path, texts)
         num_tokens = store.manifest.counts.num_tokens
         longest = BertConfig.from_json_file(config_path(start)).max_input_length
-        masked_lm = settings.pretraining(num_tokens, seed=config.seed, longest=longest).replace(
-            precision=config.precision
-        )
+        masked_lm = settings.pretraining(num_tokens, seed=config.seed, longest=longest).replace(precision=precision)
         assert masked_lm.max_steps is not None
         passes = masked_lm.max_steps * masked_lm.batch_size * (masked_lm.max_seq_length - 2) / num_tokens
         say(f"adapting to {num_tokens:,} tokens of the task's text: {masked_lm.max_steps:,} steps, {passes:.1f} passes")

@@ -204,7 +204,7 @@ def test_files_edited_by_hand_are_noticed(folders: dict[str, tuple[Path, Path]],
         ("variants", {"flat": {}}, "variants is .*, expected some of padded, packed"),
         ("model", None, "model is None, expected the name of a class"),
         ("token_outputs", "logits", "token_outputs is 'logits', expected a list"),
-        ("precision", 8, "precision is 8, expected a name"),
+        ("precision", "int4", "precision is 'int4', expected fp32 or int8"),
     ],
 )
 def test_a_manifest_edited_by_hand(

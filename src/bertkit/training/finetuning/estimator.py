@@ -244,7 +244,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         if self.class_weight not in (None, "balanced"):
             raise InputError(f'class_weight must be "balanced" or None, got {self.class_weight!r}')
-        return FinetuneConfig(
+        config = FinetuneConfig(
             learning_rate=self.learning_rate,
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -254,6 +254,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             class_weights=self.class_weight or "none",
             baseline=False,
         )
+        return config.model_copy(update={"precision": config.default_precision(self.device)})
 
     def _task(self) -> TextTask:
         from bertkit.tasks import Columns, TextTask

@@ -88,6 +88,8 @@ def finetune(
     run.how_to_resume = how_to_resume
     start = resolve(model, revision=revision)
     with run.claimed(), memory_guard(MEMORY_ADVICE):
+        if config.precision is None:  # a run goes on in the format that it began with, on another processor too
+            config = config.model_copy(update={"precision": run.precision or config.default_precision(device)})
         settings: dict[str, Json] = {
             "task": task_to_dict(task),
             "data": printable(data),
@@ -165,7 +167,8 @@ def _prepare(
     say(
         f"fine-tuning {shape.num_hidden_layers} x {shape.hidden_size} BERT ({printable(start_name)}): epochs "
         f"{config.epochs}, learning rate {config.learning_rate:g}, batch {config.batch_size * config.accumulation}, "
-        f"{config.seeds} seed{'s' if config.seeds > 1 else ''}" + (", encoder frozen" if config.freeze_encoder else "")
+        f"{config.seeds} seed{'s' if config.seeds > 1 else ''}, "
+        + ("encoder frozen" if config.freeze_encoder else str(config.precision))
     )
     identity: dict[str, Json] = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
     return Job(workflow, encoded, config, run, start, start_name, tokenizer, identity, None, None)

@@ -11,6 +11,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.number_formats import Precision
 from bertkit.config.reading_settings import LONG_TEXT_TASKS, ReadingSettings
 from bertkit.errors import ConfigError
+from bertkit.system.processor import find_processor
 
 #: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
 #: epochs that this rule asks for.
@@ -72,14 +73,16 @@ class FinetuneConfig(ReadingSettings):
     restarts: int = Field(
         3, ge=0, le=100, description="dead runs that the next seed replaces, in all; never with freeze_encoder"
     )
-    precision: Precision = Field(
-        "fp32", description="number format of the products in training; weights and every evaluation stay fp32"
+    precision: Precision | None = Field(
+        None,
+        description="number format of the products in training; default fp32, or bf16 where finetune runs on a CPU "
+        "that has such products; weights and every evaluation stay fp32",
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.freeze_encoder and self.precision != "fp32":
+        if self.freeze_encoder and self.precision not in (None, "fp32"):
             raise ValueError(f"precision {self.precision} has no meaning with freeze_encoder: only the head is trained")
         if self.freeze_encoder and self.layer_decay is not None:
             raise ValueError("layer_decay has no meaning with freeze_encoder: no layer is trained")
@@ -92,6 +95,11 @@ class FinetuneConfig(ReadingSettings):
         """Whether a seed's model is that of its best epoch on dev, not of its last."""
         return self.protocol != "original"
 
+    def default_precision(self, device: str | None = None) -> Precision:
+        """The number format of training on a device; None: the CPU."""
+        on_cpu = device in (None, "cpu")
+        return "bf16" if on_cpu and not self.freeze_encoder and find_processor().has_bf16 else "fp32"
+
     def resolved(
         self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"
     ) -> FinetuneConfig:
@@ -99,7 +107,7 @@ class FinetuneConfig(ReadingSettings):
 
         ``num_train_rows`` are those after any cut; an example of several rows counts as all of them. ``longest`` is
         ``max_length`` where nothing is set (None: by the name of the task). ``head`` is the kind of head; one that is
-        more than a linear layer has another rate on a frozen encoder.
+        more than a linear layer has another rate on a frozen encoder. A ``precision`` that is not set is that of a CPU.
         """
         updates_per_epoch = math.ceil(num_train_rows / (self.batch_size * self.accumulation))
         default = longest or LONG_TEXT_TASKS.get(task, 128)
@@ -119,6 +127,7 @@ class FinetuneConfig(ReadingSettings):
                 "max_length": max_length,
                 "patience": patience or None,
                 "pooling": model.pooling if head == "sequence" else None,
+                "precision": self.precision or self.default_precision(),
             }
         )
 

@@ -234,6 +234,7 @@ def _trainer(
 
     assert config.learning_rate is not None, "settings must be resolved"
     assert config.epochs is not None, "settings must be resolved"
+    assert config.precision is not None, "settings must be resolved"
     num_steps = config.epochs * parts.plan.steps_per_epoch
     groups = parameter_groups(parts.module, weight_decay=config.weight_decay, layer_decay=config.layer_decay)
     original = config.protocol == "original"

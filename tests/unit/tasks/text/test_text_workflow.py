@@ -45,7 +45,7 @@ def tokenizer(folder: Path) -> BertTokenizer:
 
 
 def settings(**changes: object) -> FinetuneConfig:
-    return FinetuneConfig(**{"max_length": 20, "long_texts": "windows", "overlap": 5, **changes})
+    return FinetuneConfig(**{"max_length": 20, "long_texts": "windows", "overlap": 5, "precision": "fp32", **changes})
 
 
 def test_logits_of_a_long_text_are_the_mean_of_its_windows(folder: Path, tokenizer: BertTokenizer) -> None:
