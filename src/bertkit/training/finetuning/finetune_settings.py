@@ -20,6 +20,8 @@ MIN_UPDATES, MAX_EPOCHS = 1000, 20
 MIN_PATIENCE = 3
 #: As MIN_UPDATES and MAX_EPOCHS, for a linear head on frozen features, where a step costs almost nothing.
 MIN_HEAD_UPDATES, MAX_HEAD_EPOCHS = 2000, 50
+#: The products of bfloat16 numbers that were measured to be faster: docs/decisions/0150-training-on-a-cpu.md.
+BF16_TRAINING = "AVX-512 BF16"
 
 
 class FinetuneConfig(ReadingSettings):
@@ -76,7 +78,7 @@ class FinetuneConfig(ReadingSettings):
     precision: Precision | None = Field(
         None,
         description="number format of the products in training; default fp32, or bf16 where finetune runs on a CPU "
-        "that has such products; weights and every evaluation stay fp32",
+        "with AVX-512 BF16; weights and every evaluation stay fp32",
     )
     checkpoint_every_s: float = Field(120.0, ge=0, description="seconds between two saved training states")
 
@@ -97,8 +99,8 @@ class FinetuneConfig(ReadingSettings):
 
     def default_precision(self, device: str | None = None) -> Precision:
         """The number format of training on a device; None: the CPU."""
-        on_cpu = device in (None, "cpu")
-        return "bf16" if on_cpu and not self.freeze_encoder and find_processor().has_bf16 else "fp32"
+        gains = device in (None, "cpu") and BF16_TRAINING in find_processor().instruction_sets
+        return "bf16" if gains and not self.freeze_encoder else "fp32"
 
     def resolved(
         self, *, task: str, model: BertConfig, num_train_rows: int, longest: int | None = None, head: str = "sequence"

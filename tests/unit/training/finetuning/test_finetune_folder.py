@@ -92,10 +92,11 @@ def processor_with(*instruction_sets: str) -> Callable[[], Processor]:
     ("instruction_sets", "device", "frozen", "expected"),
     [
         (("AVX2", "AVX-512", "AVX-512 BF16"), None, False, "bf16"),
-        (("BF16",), "cpu", False, "bf16"),
+        (("AVX-512 BF16", "AMX BF16"), "cpu", False, "bf16"),
+        (("NEON", "BF16"), "cpu", False, "fp32"),
         (("AVX2", "AVX-512"), "cpu", False, "fp32"),
-        (("AMX BF16",), "cuda", False, "fp32"),
-        (("AMX BF16",), "cpu", True, "fp32"),
+        (("AVX-512 BF16",), "cuda", False, "fp32"),
+        (("AVX-512 BF16",), "cpu", True, "fp32"),
     ],
 )
 def test_bf16_is_the_default_where_the_processor_multiplies_it(
