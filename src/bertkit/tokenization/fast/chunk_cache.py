@@ -79,13 +79,13 @@ class ChunkEncoder:
     def encode(self, texts: Iterable[str]) -> tuple[Ids, Ints]:
         """Concatenated ids of all texts, int32 ``(T,)``, without special tokens; and their lengths, ``(B,)``."""
         blocks = self._blocks(texts)
-        ids, lengths, more = self._encode_batch(blocks)
-        if not more:
-            return ids, lengths
-        batches = [(ids, lengths)]
+        batches: list[tuple[Ids, Ints]] = []
+        more = True
         while more:
             ids, lengths, more = self._encode_batch(blocks)
             batches.append((ids, lengths))
+        if len(batches) == 1:
+            return batches[0]
         all_ids, all_lengths = zip(*batches, strict=True)
         return np.concatenate(all_ids), np.concatenate(all_lengths)
 
