@@ -51,14 +51,16 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
     return f"{statistics.fmean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
-def train_workflow(task: Any, train: Any, dev: Any, config: Any) -> tuple[Any, Any]:
-    """Fine-tune MiniLM-L6 with bertkit; returns the workflow and what the final model says of the dev rows."""
+def train_workflow(task: Any, train: Any, dev: Any, **settings: Any) -> tuple[Any, Any]:
+    """Fine-tune MiniLM-L6 in fp32 with bertkit; returns the workflow and what the final model says of the dev rows."""
     from bertkit.engine.inference_engine import InferenceEngine
     from bertkit.tasks.workflow import Predicted, workflow_of
     from bertkit.tokenization import AutoTokenizer
+    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
     from bertkit.training.finetuning.fit import fit
     from bertkit.training.trainer.generators import seeded
 
+    config = FinetuneConfig(**settings, precision="fp32")
     workflow = workflow_of(task)
     with seeded(config.seed):
         tokenizer = AutoTokenizer.from_pretrained(minilm_folder())

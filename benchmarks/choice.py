@@ -88,19 +88,11 @@ def score(dev: Sequence[Any], chosen: Sequence[int]) -> dict[str, float]:
 def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> Chosen:
     """Choices of the model after the last epoch, and seconds."""
     from bertkit.tasks.choices.task import CODAH
-    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
     begin = time.perf_counter()
-    config = FinetuneConfig(
-        learning_rate=LEARNING_RATE,
-        epochs=epochs,
-        max_length=LENGTH,
-        batch_size=BATCH,
-        precision="fp32",
-        seed=seed,
-        baseline=False,
+    _, predicted = train_workflow(
+        CODAH, train, dev, learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed
     )
-    _, predicted = train_workflow(CODAH, train, dev, config)
     return predicted.outputs.argmax(axis=1).tolist(), time.perf_counter() - begin
 
 

@@ -88,19 +88,10 @@ def score(dev: Sequence[Any], tags: list[list[str]]) -> dict[str, float]:
 
 
 def run_bertkit(task: Any, train: Any, dev: Any, epochs: int, seed: int) -> Tagged:
-    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-
     begin = time.perf_counter()
-    config = FinetuneConfig(
-        learning_rate=LEARNING_RATE,
-        epochs=epochs,
-        max_length=LENGTH,
-        batch_size=BATCH,
-        precision="fp32",
-        seed=seed,
-        baseline=False,
+    workflow, predicted = train_workflow(
+        task, train, dev, learning_rate=LEARNING_RATE, epochs=epochs, max_length=LENGTH, batch_size=BATCH, seed=seed
     )
-    workflow, predicted = train_workflow(task, train, dev, config)
     return [row["predicted"] for row in workflow.prediction_rows(predicted)], time.perf_counter() - begin
 
 

@@ -92,19 +92,19 @@ def score(dev: Sequence[Any], answers: Sequence[str]) -> dict[str, float]:
 def run_bertkit(train: Any, dev: Any, epochs: int, seed: int) -> tuple[list[str], float]:
     """Answers after the last epoch, and seconds."""
     from bertkit.tasks.spans.task import SQUAD
-    from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
     begin = time.perf_counter()
-    config = FinetuneConfig(
+    workflow, predicted = train_workflow(
+        SQUAD,
+        train,
+        dev,
         learning_rate=LEARNING_RATE,
         epochs=epochs,
         max_length=LENGTH,
         batch_size=BATCH,
         doc_stride=STRIDE,
-        precision="fp32",
         seed=seed,
     )
-    workflow, predicted = train_workflow(SQUAD, train, dev, config)
     return [row["predicted"] for row in workflow.prediction_rows(predicted)], time.perf_counter() - begin
 
 

@@ -113,7 +113,10 @@ class AdaptFolder(RunFolder):
         super().check(settings, resume=resume, free={*free, "result", *(["seeds"] if more else [])})
 
     def _completed(self, theirs: dict[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-        defaults = {"config": FinetuneConfig().model_dump(), "adapt": AdaptConfig().model_dump(exclude={"compare"})}
+        defaults = {
+            "config": FinetuneConfig(precision="fp32").model_dump(),
+            "adapt": AdaptConfig().model_dump(exclude={"compare"}),
+        }
         return {"format_version": FORMAT_VERSION, **theirs} | {
             name: {**values, **parsed(theirs.get(name), dict, f"{self.path / self.settings_file}: {name}")}
             for name, values in defaults.items()

@@ -57,7 +57,7 @@ class FinetuneFolder(RunFolder):
         return read_json(path, SeedResult) if path.exists() else None
 
     def _completed(self, theirs: dict[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-        defaults = FinetuneConfig().model_dump()
+        defaults = FinetuneConfig(precision="fp32").model_dump()  # of a run that does not say
         config = {name: defaults[name] for name in ours["config"] if name in defaults}
         task = {name: value for name, value in ours.get("task", {}).items() if not value}
         completed = dict(theirs)
