@@ -175,13 +175,26 @@ def _moved_buckets(lengths: tuple[int, ...], device: torch.device) -> Buckets:
     return buckets(lengths).to(device)
 
 
-def attend_bucketed(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:
+def attend_bucketed(
+    qkv_T3NH: Tensor,
+    layout: Layout,
+    p: float,
+    rows: ChosenRows | None = None,
+    *,
+    bias_ND: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
     """Attention as batched products over sequences of similar length; on every device and type, with dropout.
 
     Filling up the buckets costs attention only, a few per cent of the work at usual lengths; the linear layers see real
     tokens alone. See :data:`bertkit.model.attention.Kernel` for the arguments.
+
+    bias_ND: what is added to a score for the distance of its key from its query, ``(N, 2S - 1)``: column ``S - 1`` is
+        for distance 0, the next one for the key after the query; S is at least that of the layout.
+    scale: what scores are multiplied with before; None: ``1 / sqrt(H)``.
     """
     keys = buckets_on(layout.lengths, qkv_T3NH.device)
+    place_Q = None
     if rows is None:
         queries = keys
         q_QNH, k_PNH, v_PNH = keys.gather(qkv_T3NH).unbind(1)
@@ -190,20 +203,45 @@ def attend_bucketed(qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows
         chosen_RNH: Tensor = _TakeDistinct.apply(qkv_T3NH[:, 0], rows.rows)
         q_QNH = queries.gather(chosen_RNH)
         k_PNH, v_PNH = keys.gather(qkv_T3NH[:, 1:]).unbind(1)
+        if bias_ND is not None:
+            starts_B = layout.first_rows(rows.rows.device)
+            starts_R = starts_B.repeat_interleave(torch.tensor(rows.lengths, device=starts_B.device))
+            place_Q = queries.gather(rows.rows - starts_R)
     shares = zip(queries.split(q_QNH), keys.split(k_PNH), keys.split(v_PNH), keys.each, strict=True)
-    parts = [_attend_bucket(q, k, v, bucket, p) for q, k, v, bucket in shares]
+    each_place = [None] * len(keys.each) if place_Q is None else queries.split(place_Q)
+    parts = [
+        _attend_bucket(*share, p, _bias_of(bias_ND, share[3].shape, place), scale)
+        for share, place in zip(shares, each_place, strict=True)
+    ]
     return queries.restore(torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
-def _attend_bucket(q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float) -> Tensor:
+def _bias_of(bias_ND: Tensor | None, shape: tuple[int, int], place_Q: Tensor | None) -> Tensor | None:
+    """The bias of a bucket's scores, ``(N, s, s)``, or ``(b, N, q, s)`` for queries at these places only."""
+    if bias_ND is None:
+        return None
+    middle, width = bias_ND.shape[1] // 2, shape[1]
+    # Windows of width s from the farthest query on: row i is for the query at s - 1 - i.
+    windows_Nss = bias_ND[:, middle - width + 1 : middle + width].unfold(1, width, 1)
+    if place_Q is None:
+        return windows_Nss.flip(1)
+    return windows_Nss[:, width - 1 - place_Q].unflatten(1, (shape[0], -1)).transpose(0, 1)
+
+
+def _attend_bucket(
+    q: Tensor, k: Tensor, v: Tensor, bucket: Bucket, p: float, bias: Tensor | None = None, scale: float | None = None
+) -> Tensor:
     """Keys and values ``(b * s, N, H)``, queries the same or fewer, ``(b * q, N, H)``; out as the queries."""
     q_bNqH, k_bNsH, v_bNsH = (x.unflatten(0, (bucket.shape[0], -1)).transpose(1, 2) for x in (q, k, v))
     mask = None if bucket.mask is None else bucket.mask.to(q.dtype)
+    if bias is not None:
+        mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype) + mask
     # The fused kernels of a GPU drop probabilities themselves; a CPU's have no dropout worth the name.
     if q.is_cuda or (p == 0.0 and (q.device.type != "cpu" or k_bNsH.shape[2] > MAX_PLAIN_KEYS.get(q.dtype, 0))):
-        out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask, dropout_p=p)
+        out_bNqH = F.scaled_dot_product_attention(q_bNqH, k_bNsH, v_bNsH, attn_mask=mask, dropout_p=p, scale=scale)
     else:
-        scores_bNqs = (q_bNqH / math.sqrt(q.shape[-1])) @ k_bNsH.mT
+        scaled_bNqH = q_bNqH / math.sqrt(q.shape[-1]) if scale is None else q_bNqH * scale
+        scores_bNqs = scaled_bNqH @ k_bNsH.mT
         probs_bNqs = (scores_bNqs if mask is None else scores_bNqs + mask).softmax(dim=-1)
         out_bNqH = dropout(probs_bNqs, p) @ v_bNsH
     return out_bNqH.transpose(1, 2).flatten(0, 1)
