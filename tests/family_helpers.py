@@ -34,6 +34,15 @@ _DISTIL = {
 }  # fmt: skip
 _ALBERT = {"embedding_size": 12, "classifier_dropout_prob": 0.0}
 _ELECTRA = {"embedding_size": 12, "summary_last_dropout": 0.0}
+_DEBERTA = {
+    "type_vocab_size": 0, "relative_attention": True, "position_buckets": 6, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False, "max_relative_positions": -1,
+}  # fmt: skip
+_MODERN = {
+    **{name: value for name, value in _COMMON.items() if "dropout" not in name},
+    "pad_token_id": 0, "local_attention": 8, "global_attn_every_n_layers": 3, "bos_token_id": 1, "eos_token_id": 2,
+    "cls_token_id": 1, "sep_token_id": 2,
+}  # fmt: skip
 #: Name of a kind of model: (model_type, what its config has).
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", _COMMON),
@@ -47,6 +56,24 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "electra": ("electra", {**_COMMON, **_ELECTRA}),
     "electra, E = D": ("electra", {**_COMMON, **_ELECTRA, "embedding_size": 32, "hidden_act": "relu"}),
+    "mpnet": ("mpnet", {**_COMMON, "max_position_embeddings": 40}),
+    "deberta-v3": ("deberta-v2", {**_COMMON, **_DEBERTA}),
+    "deberta-v2, own matrices": (
+        "deberta-v2",
+        {**_COMMON, **_DEBERTA, "share_att_key": False, "norm_rel_ebd": "none", "position_biased_input": True,
+         "type_vocab_size": 2, "position_buckets": -1},
+    ),
+    "deberta-v2, c2p alone": (
+        "deberta-v2", {**_COMMON, **_DEBERTA, "pos_att_type": ["c2p"], "share_att_key": False, "max_relative_positions": 9},
+    ),
+    "deberta-v2, p2c alone": ("deberta-v2", {**_COMMON, **_DEBERTA, "pos_att_type": "p2c", "position_buckets": 4}),
+    "modernbert": ("modernbert", _MODERN),
+    "modernbert, mean": ("modernbert", {**_MODERN, "classifier_pooling": "mean", "num_hidden_layers": 5}),
+    "modernbert, biases, untied": (
+        "modernbert",
+        {**_MODERN, "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True,
+         "decoder_bias": False, "tie_word_embeddings": False, "local_attention": 12, "classifier_activation": "relu"},
+    ),
 }  # fmt: skip
 CASES = [(shape, head) for shape, (family, _) in SHAPES.items() for head in TABLES[family].classes]
 _OUTPUTS = (
@@ -113,7 +140,7 @@ def inputs(shape: str, head: str, *, padded: bool = True) -> dict[str, Tensor]:
 
 
 MODEL_TYPES_WITH_SEGMENTS = {
-    shape: int(values.get("type_vocab_size", 2)) for shape, (family, values) in SHAPES.items() if family != "distilbert"
+    shape: int(values.get("type_vocab_size", 2)) for shape, (family, values) in SHAPES.items() if family not in ("distilbert", "mpnet", "modernbert")
 }
 
 

@@ -151,11 +151,7 @@ class _Matcher:
     def match(self, labels: bool, new_head: bool) -> Match:
         """The result of :func:`match`; call it once."""
         spec = self.spec
-        new_parts = tuple(
-            part
-            for part in spec.heads
-            if new_head or (labels and (not self._has_any(part) or self._owner(part) is not None))
-        )
+        new_parts = tuple(part for part in spec.heads if self._is_new(part, labels, new_head))
         parts = ["encoder", *spec.heads]
         has_pooler = spec.pooler and (bool(spec.heads) or new_head or self._has_any("pooler"))
         if has_pooler:
@@ -178,6 +174,12 @@ class _Matcher:
             else:
                 self.rows.append(surplus(info, part=part))
         return Match(spec, self.table, self.config, tuple(self.rows), new_parts, has_pooler)
+
+    def _is_new(self, part: str, labels: bool, new_head: bool) -> bool:
+        """Whether a head is initialized; a layer that the heads of a family share is kept if the file has it."""
+        if part == "head layer":
+            return (labels or new_head) and not self._has_any(part)
+        return new_head or (labels and (not self._has_any(part) or self._owner(part) is not None))
 
     def _owner(self, part: str) -> str | None:
         """The other class that the classifier in the file belongs to: the same names with another meaning."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, copied, dense, norm
+from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, copied, dense, norm, weight_and
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.families import FAMILIES
 from bertkit.errors import CheckpointError
@@ -24,15 +24,18 @@ _TABLES = (copied(_WORDS, "V E"), copied("embeddings.position_embeddings.weight"
 _SEGMENTS = copied("embeddings.token_type_embeddings.weight", "G E", needs="type_vocab_size")
 _EMBEDDINGS = (*_TABLES, _SEGMENTS, *norm("embeddings.LayerNorm", shape="E"))
 
+_FEED_FORWARD = (
+    *dense(_LAYER + "ffn_up", "F D", _LAYER + "intermediate.dense"),
+    *dense(_LAYER + "ffn_down", "D F", _LAYER + "output.dense"),
+    *norm(_LAYER + "ffn_norm", _LAYER + "output.LayerNorm"),
+)
 #: The layers of BERT, RoBERTa and ELECTRA.
 _SELF = _LAYER + "attention.self."
 _LAYERS = (
     *dense(_QKV, "D D", *(_SELF + name for name in ("query", "key", "value"))),
     *dense(_OUT, "D D", _LAYER + "attention.output.dense"),
     *norm(_LAYER + "attention_norm", _LAYER + "attention.output.LayerNorm"),
-    *dense(_LAYER + "ffn_up", "F D", _LAYER + "intermediate.dense"),
-    *dense(_LAYER + "ffn_down", "D F", _LAYER + "output.dense"),
-    *norm(_LAYER + "ffn_norm", _LAYER + "output.LayerNorm"),
+    *_FEED_FORWARD,
 )
 _POOLER = dense("pooler.dense", "D D")
 _CLASSIFIER = dense("classifier", "C D")
@@ -184,12 +187,118 @@ ELECTRA = NameTable(
     ),
 )
 
+_MPNET_SELF = _LAYER + "attention.attn."
+MPNET = NameTable(
+    family="mpnet",
+    prefix="mpnet.",
+    parts={
+        "encoder": (
+            *_TABLES,
+            *norm("embeddings.LayerNorm"),
+            *dense(_QKV, "D D", *(_MPNET_SELF + name for name in "qkv")),
+            *dense(_OUT, "D D", _MPNET_SELF + "o"),
+            *norm(_LAYER + "attention_norm", _LAYER + "attention.LayerNorm"),
+            *_FEED_FORWARD,
+            copied("encoder.positions.table.weight", "32 N", "encoder.relative_attention_bias.weight"),
+        ),
+        "pooler": _POOLER,
+        "masked-lm head": _masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+        "sentence classifier": _OUT_PROJ,
+        **_TASKS,
+    },
+    ties=(("lm_head.decoder.weight", _WORDS), ("lm_head.decoder.bias", "lm_head.bias")),
+    classes=_classes(ClassSpec("BertForSequenceClassification", ("sentence classifier",), label_head=True)),
+)
+
+_DEBERTA_SELF = _LAYER + "attention.self."
+DEBERTA = NameTable(
+    family="deberta-v2",
+    prefix="deberta.",
+    parts={
+        "encoder": (
+            copied(_WORDS, "V E"),
+            copied("embeddings.position_embeddings.weight", "P E", needs="has_position_table"),
+            _SEGMENTS,
+            *norm("embeddings.LayerNorm"),
+            *dense(_QKV, "D D", *(f"{_DEBERTA_SELF}{name}_proj" for name in ("query", "key", "value"))),
+            *dense(_LAYER + "attention.position_key", "D D", _DEBERTA_SELF + "pos_key_proj", needs="has_position_keys"),
+            *dense(
+                _LAYER + "attention.position_query",
+                "D D",
+                _DEBERTA_SELF + "pos_query_proj",
+                needs="has_position_queries",
+            ),
+            *dense(_OUT, "D D", _LAYER + "attention.output.dense"),
+            *norm(_LAYER + "attention_norm", _LAYER + "attention.output.LayerNorm"),
+            *_FEED_FORWARD,
+            copied("encoder.positions.table.weight", "R D", "encoder.rel_embeddings.weight"),
+            *norm("encoder.positions.LayerNorm", "encoder.LayerNorm", needs="has_distance_norm"),
+        ),
+        "masked-lm head": _masked_lm(_TRANSFORM + "dense", _TRANSFORM + "LayerNorm", "cls.predictions.bias"),
+        "sentence classifier": (*_own_pooler("pooler.dense"), *_CLASSIFIER),
+        **_TASKS,
+    },
+    ties=(("cls.predictions.decoder.weight", _WORDS), ("cls.predictions.decoder.bias", "cls.predictions.bias")),
+    classes=_classes(
+        ClassSpec("BertModel"),
+        ClassSpec("BertForSequenceClassification", ("sentence classifier",), label_head=True),
+        ClassSpec("BertForMultipleChoice", ("sentence classifier",), outputs=1, label_head=True),
+    ),
+    # The original's own layout, and that of its replaced-token head.
+    aliases={
+        "lm_predictions.lm_head.bias": "cls.predictions.bias",
+        "lm_predictions.lm_head.": _TRANSFORM,
+    },
+)
+
+_MODERN = "layers.{i}."
+MODERNBERT = NameTable(
+    family="modernbert",
+    prefix="model.",
+    parts={
+        "encoder": (
+            copied(_WORDS, "V D", "embeddings.tok_embeddings.weight"),
+            *weight_and("norm_bias", "embeddings.LayerNorm", "D", "embeddings.norm"),
+            *weight_and("attention_bias", _QKV, "3D D", _MODERN + "attn.Wqkv"),
+            *weight_and("attention_bias", _OUT, "D D", _MODERN + "attn.Wo"),
+            *weight_and("norm_bias", _LAYER + "attention_norm", "D", _MODERN + "attn_norm", first=1),
+            *weight_and("norm_bias", _LAYER + "ffn_norm", "D", _MODERN + "mlp_norm"),
+            *weight_and("mlp_bias", _LAYER + "ffn_up", "U D", _MODERN + "mlp.Wi"),
+            *weight_and("mlp_bias", _LAYER + "ffn_down", "D F", _MODERN + "mlp.Wo"),
+            *weight_and("norm_bias", "encoder.final_norm", "D", "final_norm"),
+        ),
+        "masked-lm head": (
+            *weight_and("classifier_bias", _TRANSFORM + "dense", "D D", "head.dense"),
+            *weight_and("norm_bias", _TRANSFORM + "LayerNorm", "D", "head.norm"),
+            copied("cls.predictions.bias", "V", "decoder.bias", needs="decoder_bias"),
+            copied("cls.predictions.decoder", "V D", "decoder.weight", needs="not tie_word_embeddings"),
+        ),
+        "head layer": (
+            *weight_and("classifier_bias", "layer.dense", "D D", "head.dense"),
+            *weight_and("norm_bias", "layer.LayerNorm", "D", "head.norm"),
+        ),
+        "classifier": _CLASSIFIER,
+        "span classifier": dense("qa_outputs", "2 D", "classifier"),
+    },
+    ties=(("decoder.weight", "embeddings.tok_embeddings.weight"),),
+    classes=_classes(
+        ClassSpec("BertModel"),
+        ClassSpec("BertForSequenceClassification", ("head layer", "classifier"), label_head=True),
+        ClassSpec("BertForTokenClassification", ("head layer", "classifier"), label_head=True),
+        ClassSpec("BertForQuestionAnswering", ("head layer", "span classifier")),
+        ClassSpec("BertForMultipleChoice", ("head layer", "classifier"), outputs=1, label_head=True),
+    ),
+)
+
 TABLES: Mapping[str, NameTable] = {
     "bert": BERT,
     **{family: _roberta(family) for family in ("roberta", "camembert", "xlm-roberta")},
     "distilbert": DISTILBERT,
     "albert": ALBERT,
     "electra": ELECTRA,
+    "mpnet": MPNET,
+    "deberta-v2": DEBERTA,
+    "modernbert": MODERNBERT,
 }
 #: BERT's own classes.
 CLASSES: Mapping[str, ClassSpec] = BERT.classes
@@ -208,6 +317,6 @@ def class_spec(name: str, family: str, pooling: str = "cls") -> ClassSpec:
     if name not in classes:
         have = ", ".join(FAMILIES[family].their_class(other) for other in classes)
         raise CheckpointError(f"the {family} family has no {name}, because its models have no such head; it has {have}")
-    if name == "BertForSequenceClassification" and pooling != "cls":
+    if name == "BertForSequenceClassification" and pooling != "cls" and not FAMILIES[family].head_layer:
         return ClassSpec(name, ("classifier",), label_head=True)
     return classes[name]

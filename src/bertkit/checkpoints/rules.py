@@ -21,13 +21,16 @@ class Rule:
     theirs: names in the file; several are stacked, one below the other (axis 0). ``{i}`` for the layer, or for the
         group of layers if ``{j}`` is the layer within its group.
     shape: sizes of each of *theirs*: letters of :func:`sizes` or numbers, for example ``"V E"``.
-    needs: property of the config that a model with this tensor has; empty: every model has the tensor.
+    needs: property of the config that a model with this tensor has, or with "not " before it one that it has not;
+        empty: every model has the tensor.
+    first: number of the first layer that has it.
     """
 
     ours: str
     theirs: tuple[str, ...]
     shape: str
     needs: str = ""
+    first: int = 0
 
     def at(self, layer: int, group_size: int = 1) -> Rule:
         """The rule for one layer."""
@@ -37,6 +40,11 @@ class Rule:
             ours=self.ours.replace("{i}", str(layer)),
             theirs=tuple(name.replace("{i}", str(group)).replace("{j}", str(place)) for name in self.theirs),
         )
+
+    def is_in(self, config: BertConfig) -> bool:
+        """Whether a model of this config has the tensor."""
+        wanted = not self.needs.startswith("not ")
+        return not self.needs or bool(getattr(config, self.needs.removeprefix("not "))) is wanted
 
     def their_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
         """Expected shape of each of theirs."""
@@ -61,9 +69,15 @@ def dense(ours: str, shape: str, *theirs: str, needs: str = "") -> tuple[Rule, R
     )
 
 
-def norm(ours: str, theirs: str = "", shape: str = "D") -> tuple[Rule, Rule]:
+def norm(ours: str, theirs: str = "", shape: str = "D", needs: str = "") -> tuple[Rule, Rule]:
     """Weight and bias of a LayerNorm."""
-    return dense(ours, shape, theirs or ours)
+    return dense(ours, shape, theirs or ours, needs=needs)
+
+
+def weight_and(bias: str, ours: str, shape: str, theirs: str, first: int = 0) -> tuple[Rule, Rule]:
+    """The weight of a linear layer or a LayerNorm, and its bias if the config has one: if its property ``bias`` holds."""
+    weight, with_bias = dense(ours, shape, theirs, needs=bias)
+    return replace(weight, needs="", first=first), replace(with_bias, first=first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,7 @@ class NameTable:
     parts: rules by part. Every model has the "encoder"; every other part is either complete or absent. Two parts may
         share a name if different classes have different tensors under it.
     ties: (name, name of the tensor it always equals); the first may be absent from a file.
+    aliases: beginnings of names in some files, and what they are in the others; read, never written.
     classes: the classes of the family by name.
     """
 
@@ -114,6 +129,7 @@ class NameTable:
     parts: Mapping[str, tuple[Rule, ...]]
     ties: tuple[tuple[str, str], ...]
     classes: Mapping[str, ClassSpec]
+    aliases: Mapping[str, str] = field(default_factory=dict)
     roots: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,14 +139,19 @@ class NameTable:
     def canonical(self, name: str) -> str:
         """The name used in the table: without the prefix, with the current ending."""
         bare = name.removeprefix(self.prefix)
-        return with_current_ending(bare if bare.startswith(self.roots) else name)
+        bare = bare if bare.startswith(self.roots) else name
+        for old, new in self.aliases.items():
+            if bare.startswith(old):
+                bare = new + bare.removeprefix(old)
+        return with_current_ending(bare)
 
     def rules(self, part: str, shape: BertConfig) -> Iterator[Rule]:
         """The rules of a part for a model of this shape, with layer numbers filled in."""
-        rules = [rule for rule in self.parts[part] if not rule.needs or getattr(shape, rule.needs)]
+        rules = [rule for rule in self.parts[part] if rule.is_in(shape)]
         yield from (rule for rule in rules if "{i}" not in rule.ours)
+        in_layers = [rule for rule in rules if "{i}" in rule.ours]
         for layer in range(shape.num_stored_layers):
-            yield from (rule.at(layer, shape.inner_group_num or 1) for rule in rules if "{i}" in rule.ours)
+            yield from (rule.at(layer, shape.inner_group_num or 1) for rule in in_layers if layer >= rule.first)
 
     def part_of(self, name: str) -> str | None:
         """The part of a canonical name, whatever its layer; None if the table does not know it."""
@@ -160,7 +181,8 @@ def with_current_ending(name: str) -> str:
 def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:
     """The meaning of the letters of :attr:`Rule.shape`.
 
-    Words V, positions P, segments G; widths D of the encoder, E of the embeddings, F in the feed-forward; outputs C.
+    Words V, positions P, segments G, distances R, heads N; widths D of the encoder, E of the embeddings, F in the
+    feed-forward, U of its gated input; outputs C.
     """
     return {
         "V": config.vocab_size,
@@ -168,12 +190,18 @@ def sizes(config: BertConfig, spec: ClassSpec) -> dict[str, int]:
         "G": config.type_vocab_size,
         "D": config.hidden_size,
         "E": config.embedding_width,
+        "R": 2 * config.distance_span,
+        "N": config.num_attention_heads,
+        "3D": 3 * config.hidden_size,
         "F": config.intermediate_size,
+        "U": 2 * config.intermediate_size,
         "C": config.num_labels if spec.outputs is None else spec.outputs,
     }
 
 
 def layer_number(name: str) -> int | None:
     """The layer (ALBERT: group of layers) in a name, with or without prefix; None if there is none."""
-    found = re.match(r"(?:\w+\.)?(?:encoder\.layer|transformer\.layer|encoder\.albert_layer_groups)\.(\d{1,6})\.", name)
+    found = re.match(
+        r"(?:\w+\.)?(?:encoder\.layer|transformer\.layer|encoder\.albert_layer_groups|layers)\.(\d{1,6})\.", name
+    )
     return int(found[1]) if found else None

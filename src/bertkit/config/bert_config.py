@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertkit.config.families import FAMILIES, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Family
+from bertkit.config.family_fields import TEXTS, FamilyFields, Probability, Size
+from bertkit.config.family_forms import FULL, canonical, check_family, layer_types, other_forms
+from bertkit.config.labels import merged_labels
 from bertkit.errors import CheckpointError, ConfigError, ResourceError, did_you_mean
 from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, read_object
-from bertkit.system.validated_settings import Settings
 
 #: The file of a checkpoint folder that holds the shape.
 CONFIG = "config.json"
@@ -30,16 +32,13 @@ MAX_CONFIG_BYTES = 4_000_000
 #: refuses: one whose classifier reads the mean or maximum of the tokens.
 OWN_MODEL_TYPE = "bertkit-"
 
-Size = Annotated[int, Field(ge=1, le=65_536)]
-Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
-
-class BertConfig(Settings):
+class BertConfig(FamilyFields):
     """Shape of a BERT (Devlin et al. 2019, section 3) or, as ``model_type`` says, of one of its descendants.
 
     The defaults are BERT-base, uncased; those of another family are in ``bertkit.config.families``. Also accepts
     ``num_labels=n`` in place of ``id2label``; the labels are then ``LABEL_0 ... LABEL_{n-1}``; and ``label2id``, see
-    :func:`bertkit.config.bert_config.merged_labels`.
+    :func:`bertkit.config.labels.merged_labels`.
 
     Raises:
         ConfigError: an unknown field (with the nearest known one), a value of the wrong type or out of bounds,
@@ -47,9 +46,18 @@ class BertConfig(Settings):
             have.
     """
 
-    model_type: Literal["bert", "roberta", "camembert", "xlm-roberta", "distilbert", "albert", "electra"] = Field(
-        "bert", description="the family"
-    )
+    model_type: Literal[
+        "bert",
+        "roberta",
+        "camembert",
+        "xlm-roberta",
+        "distilbert",
+        "albert",
+        "electra",
+        "modernbert",
+        "deberta-v2",
+        "mpnet",
+    ] = Field("bert", description="the family")
     vocab_size: int = Field(30522, ge=1, le=4_000_000, description="word pieces in the vocabulary")
     hidden_size: Size = Field(768, description="width D of one token vector")
     num_hidden_layers: int = Field(12, ge=0, le=512, description="transformer layers, L")
@@ -70,20 +78,6 @@ class BertConfig(Settings):
     classifier_dropout: Probability | None = Field(
         None, description="dropout before a task head; None means hidden_dropout_prob"
     )
-    embedding_size: Size | None = Field(
-        None, description="width E of the embeddings (ALBERT, ELECTRA); None means hidden_size"
-    )
-    num_hidden_groups: int | None = Field(
-        None, ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one a layer"
-    )
-    inner_group_num: int | None = Field(None, ge=1, le=64, description="layers in a group (ALBERT)")
-    seq_classif_dropout: Probability | None = Field(
-        None, description="dropout before the classifier of sequences and choices (DistilBERT)"
-    )
-    qa_dropout: Probability | None = Field(None, description="dropout before the span head (DistilBERT)")
-    summary_last_dropout: Probability | None = Field(
-        None, description="dropout before the classifier of choices (ELECTRA)"
-    )
     id2label: dict[int, str] = Field({0: "LABEL_0", 1: "LABEL_1"}, description="name of each label, numbered from 0")
     problem_type: Literal["regression", "single_label_classification", "multi_label_classification"] | None = Field(
         None, description="loss of the sequence classifier; None: regression for one label, else single label"
@@ -92,7 +86,7 @@ class BertConfig(Settings):
         "cls", description="what a sequence classifier reads: pooled [CLS] vector, or mean or maximum of all tokens"
     )
     tie_word_embeddings: bool = Field(
-        True, description="whether a masked-LM head shares the table of word embeddings; here it always does"
+        True, description="whether a masked-LM head shares the table of word embeddings; only ModernBERT's may not"
     )
     architectures: list[str] | None = Field(
         None, description="classes the file was saved from, by their names in this package"
@@ -130,6 +124,7 @@ class BertConfig(Settings):
             if getattr(self, name) != fixed:
                 got = getattr(self, name)
                 raise ValueError(f"{name} is {fixed!r} in the {self.model_type} family, got {got!r:.80}")
+        check_family(self)
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id={self.pad_token_id} is outside the vocabulary of {self.vocab_size}")
         if self.max_input_length < 1:
@@ -164,6 +159,13 @@ class BertConfig(Settings):
         return FAMILIES[self.model_type]
 
     @property
+    def layer_kinds(self) -> tuple[str, ...]:
+        """What the tokens of each layer attend to: ``"full_attention"`` or ``"sliding_attention"``."""
+        if self.layer_types is None and self.global_attn_every_n_layers is None:
+            return (FULL,) * self.num_hidden_layers
+        return tuple(self.layer_types or layer_types(self.num_hidden_layers, self.global_attn_every_n_layers or 1))
+
+    @property
     def first_position(self) -> int:
         """Row of the position table for the first token of a text."""
         return self.pad_token_id + 1 if self.family.positions_after_padding else 0
@@ -177,6 +179,37 @@ class BertConfig(Settings):
     def embedding_width(self) -> int:
         """Width E of word, position and segment embeddings."""
         return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def farthest_distance(self) -> int:
+        """Distance from which DeBERTa's attention tells no longer apart."""
+        given = self.max_relative_positions or 0
+        return given if given >= 1 else self.max_position_embeddings
+
+    @property
+    def distance_span(self) -> int:
+        """Vectors of distances to one side (DeBERTa)."""
+        return self.position_buckets if (self.position_buckets or 0) > 0 else self.farthest_distance
+
+    @property
+    def has_position_keys(self) -> bool:
+        """Whether keys of distances have a matrix of their own (DeBERTa)."""
+        return "c2p" in (self.pos_att_type or []) and not self.share_att_key
+
+    @property
+    def has_position_queries(self) -> bool:
+        """Whether queries of distances have a matrix of their own (DeBERTa)."""
+        return "p2c" in (self.pos_att_type or []) and not self.share_att_key
+
+    @property
+    def has_distance_norm(self) -> bool:
+        """Whether vectors of distances are normalized (DeBERTa)."""
+        return self.norm_rel_ebd == "layer_norm"
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether embeddings have absolute positions."""
+        return self.family.position_table or bool(self.position_biased_input)
 
     @property
     def has_projection(self) -> bool:
@@ -234,11 +267,12 @@ class BertConfig(Settings):
         values["label2id"] = self.label2id
         if self.model_type == "bert":
             values["position_embedding_type"] = "absolute"
-        if self.pooling != "cls":
+        if self.pooling not in family.poolings:
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
         for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
-            if values[name] == default:  # everybody's
+            if values[name] == default and name not in family.keys:  # everybody's
                 del values[name]
+        values.update(other_forms(self))
         if self.architectures is not None:
             values["architectures"] = [family.their_class(name) for name in self.architectures]
         return {family.keys.get(name, name): value for name, value in values.items() if value is not None}
@@ -254,6 +288,7 @@ class BertConfig(Settings):
         if (kind := str(values.get("model_type"))).startswith(OWN_MODEL_TYPE):
             values["model_type"] = kind.removeprefix(OWN_MODEL_TYPE)
         family = _family(values.get("model_type", "bert"))
+        values = canonical(values)
         required = {**REQUIRED_VALUES, **family.required}
         for key, allowed in required.items():
             if key in values and values[key] not in allowed:
@@ -335,7 +370,7 @@ class BertConfig(Settings):
 
 
 #: Fields whose values are text.
-_TEXTS = ("model_type", "hidden_act", "problem_type", "pooling")
+_TEXTS = ("model_type", "hidden_act", "problem_type", "pooling", *TEXTS)
 #: Fields that only some families have.
 _OWN_FIELDS = frozenset().union(*(family.own for family in FAMILIES.values()))
 
@@ -350,44 +385,3 @@ def _family(model_type: Json) -> Family:
 
 #: transformers' name for the config of any family.
 AutoConfig = BertConfig
-
-
-def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
-    """``id2label`` from whichever of the three forms are given; None if none is. A contradiction is a ValueError.
-
-    If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
-    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
-    """
-    if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
-        raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
-    for name, given in (("id2label", id2label), ("label2id", label2id)):
-        if given is not None and not isinstance(given, dict):
-            raise ValueError(f"{name} must be an object, got {given!r:.80}")
-    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
-    if id2label is None and not numbers:
-        return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
-    pairs = [(number, label) for label, number in numbers.items()]
-    if id2label is not None:
-        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
-    labels = dict(pairs)
-    if len(labels) != len(pairs):
-        raise ValueError(f"two labels have the same number: {pairs!r:.80}")
-    if num_labels is not None and num_labels != len(labels):
-        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
-    for number, label in labels.items():
-        other = numbers.get(label, number) if isinstance(label, str) else number
-        if other != number:
-            raise ValueError(
-                f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
-                "of them, or leave label2id out"
-            )
-    return labels
-
-
-def _label_number(label: Json, number: Json) -> int:
-    """The number of a label, which a JSON object holds as text."""
-    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
-        return int(number)
-    if type(number) is not int:
-        raise ValueError(f"the number of the label {label!r:.80} must be a whole number, got {number!r:.80}")
-    return number

@@ -1,20 +1,25 @@
 """What distinguishes the families of BERT's descendants: a few values, and the keys of their config files.
 
-RoBERTa, CamemBERT, XLM-R, DistilBERT, ALBERT and ELECTRA are the encoder of Devlin et al. 2019 with other values. What
-a checkpoint chooses is a field of :class:`bertkit.config.bert_config.BertConfig`; what a whole family shares is here.
+RoBERTa, CamemBERT, XLM-R, DistilBERT, ALBERT and ELECTRA are the encoder of Devlin et al. 2019 with other values;
+MPNet, DeBERTa and ModernBERT also have parts of their own, which ``scores`` and ``pre_norm`` put in. What a checkpoint
+chooses is a field of :class:`bertkit.config.bert_config.BertConfig`; what a whole family shares is here.
 The names of their tensors are in ``bertkit.checkpoints.names``. Plain data: imports nothing else of the package.
 
 Sources: Liu et al. 2019 (RoBERTa), Martin et al. 2020 (CamemBERT), Conneau et al. 2020 (XLM-R), Sanh et al. 2019
-(DistilBERT), Lan et al. 2020 (ALBERT), Clark et al. 2020 (ELECTRA), and the config files of the published weights.
+(DistilBERT), Lan et al. 2020 (ALBERT), Clark et al. 2020 (ELECTRA), Song et al. 2020 (MPNet), He et al. 2021 (DeBERTa),
+Warner et al. 2024 (ModernBERT), and the config files of the published weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 #: A value that a key of a config file must hold.
 Fixed = str | int | list[str] | dict[str, str] | None
+#: How attention learns where tokens stand, besides absolute positions in the embeddings.
+Scores = Literal["content", "rotary", "biased", "disentangled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,7 @@ class OwnPooler:
     """The layer between [CLS] and a classifier that does not read the encoder's pooler.
 
     activation: after the linear layer.
-    drops_input: whether the classifier's dropout also acts before this layer.
+    drops_input: whether dropout, that of the kind "pooler", also acts before this layer.
     """
 
     activation: str
@@ -43,17 +48,23 @@ class Family:
     positions_after_padding: positions count from ``pad_token_id + 1``, so two rows of the table are never reached.
     has_pooler: whether the encoder ends in a pooler.
     poolers: by kind of head ("sequence", "choice"), where the head has its own layer instead of the pooler.
-    dropouts: by kind of head ("sequence", "token", "choice", "span", "pair"), the field with the dropout rate; empty:
-        none. Heads not listed: ``classifier_dropout``.
+    dropouts: by kind of head ("sequence", "token", "choice", "span", "pair"), or "pooler", the field with the dropout
+        rate; empty: none. What is not listed: ``classifier_dropout``.
     drops_attention: whether ``hidden_dropout_prob`` acts on the output of attention.
     words_act: activation of the masked-LM head; None: ``hidden_act``.
     projects_always: whether embeddings as wide as the encoder are projected too.
     pair_label: keyword of the target of the sentence-pair head; None: no such head.
+    scores: how attention learns where tokens stand: by rotating queries and keys, by a bias for each distance, or by
+        vectors for distances that are attended to like content; "content": only by the embeddings.
+    position_table: whether embeddings have absolute positions in every checkpoint.
+    pre_norm: layers normalize what they read, not what they return, and have a gated feed-forward.
+    head_layer: whether every head has a layer like that of the masked LM before it, which reads pooled vectors too.
+    poolings: what other software of the family can pool for a classifier.
     own_classes: class names without a counterpart in BERT, the same here as in other software.
     """
 
     prefix: str
-    defaults: Mapping[str, str | int | float] = field(default_factory=dict)
+    defaults: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
@@ -67,6 +78,11 @@ class Family:
     words_act: str | None = None
     projects_always: bool = False
     pair_label: str | None = None
+    scores: Scores = "content"
+    position_table: bool = True
+    pre_norm: bool = False
+    head_layer: bool = False
+    poolings: tuple[str, ...] = ("cls",)
     own_classes: frozenset[str] = frozenset()
 
     def our_class(self, name: str) -> str:
@@ -168,6 +184,111 @@ FAMILIES: Mapping[str, Family] = {
         dropouts={"span": "", "choice": "summary_last_dropout"},
         words_act="gelu",
         own_classes=frozenset({"ElectraForPreTraining"}),
+    ),
+    "mpnet": Family(
+        prefix="MPNet",
+        defaults={
+            "vocab_size": 30527,
+            "pad_token_id": 1,
+            "type_vocab_size": 0,
+        },
+        absent=frozenset({"type_vocab_size", "classifier_dropout"}),
+        required={"relative_attention_num_buckets": (32,)},
+        positions_after_padding=True,
+        poolers={"sequence": OwnPooler("tanh", drops_input=True)},
+        dropouts={"span": ""},
+        words_act="gelu",
+        scores="biased",
+    ),
+    "deberta-v2": Family(
+        prefix="DebertaV2",
+        defaults={
+            "vocab_size": 128100,
+            "type_vocab_size": 0,
+            "layer_norm_eps": 1e-7,
+            "share_att_key": False,
+            "norm_rel_ebd": "none",
+            "max_relative_positions": -1,
+            "position_buckets": -1,
+            "position_biased_input": True,
+            "pooler_dropout": 0.0,
+        },
+        absent=frozenset({"classifier_dropout"}),
+        own=frozenset(
+            "pos_att_type share_att_key norm_rel_ebd max_relative_positions position_buckets position_biased_input "
+            "pooler_dropout cls_dropout".split()
+        ),
+        required={
+            "relative_attention": (True,),
+            "pooler_hidden_act": ("gelu",),
+            "conv_kernel_size": (0, None),
+        },
+        # The two layouts of the masked-LM head differ in their names only, and both are read.
+        ignored=frozenset({"legacy", "conv_act", "conv_groups"}),
+        has_pooler=False,
+        poolers={"sequence": OwnPooler("gelu", drops_input=True), "choice": OwnPooler("gelu", drops_input=True)},
+        dropouts={
+            "sequence": "cls_dropout",
+            "choice": "cls_dropout",
+            "token": "hidden_dropout_prob",
+            "span": "",
+            "pooler": "pooler_dropout",
+        },
+        scores="disentangled",
+        position_table=False,
+    ),
+    "modernbert": Family(
+        prefix="ModernBert",
+        defaults={
+            "vocab_size": 50368,
+            "num_hidden_layers": 22,
+            "intermediate_size": 1152,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "max_position_embeddings": 8192,
+            "type_vocab_size": 0,
+            "layer_norm_eps": 1e-5,
+            "pad_token_id": 50283,
+            "classifier_dropout": 0.0,
+            "global_attn_every_n_layers": 3,
+            "local_attention": 128,
+            "global_rope_theta": 160_000.0,
+            "local_rope_theta": 10_000.0,
+            "norm_bias": False,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "decoder_bias": True,
+            "classifier_bias": False,
+            "classifier_activation": "gelu",
+            "embedding_dropout": 0.0,
+            "mlp_dropout": 0.0,
+            "initializer_cutoff_factor": 2.0,
+        },
+        keys={
+            "hidden_act": "hidden_activation",
+            "layer_norm_eps": "norm_eps",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "pooling": "classifier_pooling",
+        },
+        absent=frozenset({"type_vocab_size", "hidden_dropout_prob"}),
+        own=frozenset(
+            "global_attn_every_n_layers layer_types local_attention global_rope_theta local_rope_theta norm_bias "
+            "attention_bias mlp_bias decoder_bias classifier_bias classifier_activation embedding_dropout mlp_dropout "
+            "initializer_cutoff_factor".split()
+        ),
+        # mmBERT says "sans_pos"; neither changes the rotary positions.
+        required={"position_embedding_type": ("absolute", "sans_pos", None)},
+        ignored=frozenset(
+            "deterministic_flash_attn reference_compile repad_logits_with_grad sparse_prediction "
+            "sparse_pred_ignore_index".split()
+        ),
+        has_pooler=False,
+        dropouts={"pair": ""},
+        scores="rotary",
+        position_table=False,
+        pre_norm=True,
+        head_layer=True,
+        poolings=("cls", "mean"),
     ),
 }
 

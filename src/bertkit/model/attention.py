@@ -49,8 +49,9 @@ class SelfAttention(nn.Module):
     def __init__(self, config: BertConfig, attend: Kernel = attend_packed) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
-        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size)
-        self.out = Linear(config.hidden_size, config.hidden_size)
+        has_bias = config.attention_bias is not False
+        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size, bias=has_bias)
+        self.out = Linear(config.hidden_size, config.hidden_size, bias=has_bias)
         self.dropout = Dropout(config.attention_probs_dropout_prob)
         self.attend = attend
 

@@ -13,6 +13,7 @@ from bertkit.errors import InputError
 from bertkit.model import models
 from bertkit.model.loading import LoadOptions, load_model
 from bertkit.model.padded import PackedModel
+from bertkit.model.replaced_tokens import ElectraForPreTraining
 from bertkit.system.model_sources import resolve
 
 #: The classes by the names that ``config.json`` files list under ``architectures``.
@@ -27,7 +28,7 @@ MODEL_CLASSES: dict[str, type[PackedModel]] = {
         models.BertForTokenClassification,
         models.BertForQuestionAnswering,
         models.BertForMultipleChoice,
-        models.ElectraForPreTraining,
+        ElectraForPreTraining,
     )
 }
 

@@ -16,14 +16,16 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.model.kernels.linear import Linear
 
 
-def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None) -> None:
+def initialize(module: nn.Module, std: float, generator: torch.Generator | None = None, *, cutoff: float = 2.0) -> None:
     """Initialize the weights of ``module`` as the original code does.
 
     Matrices and embedding tables: normal with standard deviation ``std``, truncated at two (``create_initializer`` in
     ``modeling.py`` of google-research/bert). Biases 0; LayerNorm 1 and 0. Does nothing on the meta device.
+    A matrix whose ``init_scale`` is not 1 gets so much of ``std``. ``cutoff``: where the normal is truncated otherwise.
     Deviates: the row of [PAD] in the word embeddings is 0, as in the published PyTorch weights.
     """
     for part in module.modules():
+        scaled = std * getattr(part, "init_scale", 1.0)
         for name, parameter in part.named_parameters(recurse=False):
             if parameter.is_meta:
                 continue
@@ -33,7 +35,8 @@ def initialize(module: nn.Module, std: float, generator: torch.Generator | None 
                 elif name == "bias":
                     parameter.zero_()
                 else:
-                    nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
+                    edge = cutoff * scaled
+                    nn.init.trunc_normal_(parameter, std=scaled, a=-edge, b=edge, generator=generator)
                     if isinstance(part, nn.Embedding) and part.padding_idx is not None:
                         parameter[part.padding_idx].zero_()
 
@@ -100,7 +103,8 @@ class ConfiguredModel(nn.Module):
 
     def init_weights(self, generator: torch.Generator | None = None) -> None:
         """Initialize all weights anew; see :func:`initialize`."""
-        initialize(self, self.config.initializer_range, generator)
+        cutoff = self.config.initializer_cutoff_factor
+        initialize(self, self.config.initializer_range, generator, cutoff=2.0 if cutoff is None else cutoff)
 
     def prepack(self) -> Self:
         """Prepack the matrices for CPU inference (a copy of each); see :meth:`Linear.prepack`."""

@@ -15,19 +15,24 @@ from bertkit.model.kernels.linear import Linear
 class Embeddings(nn.Module):
     """Sum of three learned tables, LayerNorm, dropout; then a linear layer where they are narrower than the encoder.
 
-    RoBERTa's position table is read from row ``first_position`` on. DistilBERT has no segments and ignores a batch's.
+    RoBERTa's position table is read from row ``first_position`` on. Where the config has no segments a batch's are
+    ignored; where it has no absolute positions, attention learns of them otherwise.
     """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         width, self.first_position = config.embedding_width, config.first_position
         self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.position_embeddings = nn.Embedding(
-            config.max_position_embeddings, width, padding_idx=config.pad_token_id if self.first_position else None
+        place = config.pad_token_id if self.first_position else None
+        self.position_embeddings = (
+            nn.Embedding(config.max_position_embeddings, width, padding_idx=place)
+            if config.has_position_table
+            else None
         )
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
-        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.norm_bias is not False)
+        own_rate = config.embedding_dropout
+        self.dropout = Dropout(config.hidden_dropout_prob if own_rate is None else own_rate)
         self.projection = Linear(width, config.hidden_size) if config.has_projection else None
 
     def forward(self, batch: Batch) -> Tensor:
@@ -41,12 +46,14 @@ class Embeddings(nn.Module):
             words_TD = self.word_embeddings(batch.input_ids)
         else:
             words_TD = batch.inputs_embeds
-        positions = batch.position_ids + self.first_position if self.first_position else batch.position_ids
-        _check_range(positions, self.position_embeddings, "position_ids", "max_position_embeddings")
         if self.token_type_embeddings is not None:
             _check_range(batch.token_type_ids, self.token_type_embeddings, "token_type_ids", "type_vocab_size")
             words_TD = words_TD + self.token_type_embeddings(batch.token_type_ids)
-        x_TD = self.dropout(self.LayerNorm(words_TD + self.position_embeddings(positions)))
+        if self.position_embeddings is not None:
+            positions = batch.position_ids + self.first_position if self.first_position else batch.position_ids
+            _check_range(positions, self.position_embeddings, "position_ids", "max_position_embeddings")
+            words_TD = words_TD + self.position_embeddings(positions)
+        x_TD = self.dropout(self.LayerNorm(words_TD))
         return x_TD if self.projection is None else self.projection(x_TD)  # type: ignore[no-any-return]
 
 

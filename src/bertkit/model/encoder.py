@@ -6,7 +6,7 @@ chosen rows of the top layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -34,9 +34,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class EncoderLayer(nn.Module):
     """One layer: ``x = norm(x + drop(attention(x)))``, then ``x = norm(x + drop(ffn(x)))``."""
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: BertConfig, attention: nn.Module | None = None) -> None:
         super().__init__()
-        self.attention = SelfAttention(config)
+        self.attention = attention or SelfAttention(config)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.ffn_up = Linear(config.hidden_size, config.intermediate_size)
         self.ffn_down = Linear(config.intermediate_size, config.hidden_size)
@@ -46,13 +46,13 @@ class EncoderLayer(nn.Module):
         self.hidden_act = config.hidden_act
 
     def forward(
-        self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, want_probs: bool = False
+        self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, want_probs: bool = False, *positions: Any
     ) -> tuple[Tensor, list[Tensor] | None]:
         """``(T, D)`` to ``(T, D)``, or ``(R, D)`` at chosen rows; with ``want_probs`` also B tensors ``(N, s, s)``.
 
         At the rows of the pooler alone a layer costs a quarter; with 15 % of the rows for a masked LM, a third.
         """
-        attended, probs = self.attention(x_TD, layout, rows, want_probs)
+        attended, probs = self.attention(x_TD, layout, rows, want_probs, *positions)
         return self.after_attention(x_TD if rows is None else x_TD.index_select(0, rows.rows), attended), probs
 
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -67,16 +67,26 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """L layers, each with weights of its own, or shared as ``config.layer_order`` says.
 
+    What is not BERT's is put in by the config: see :mod:`bertkit.model.variants`. ``positions`` computes once for all
+    layers what their attention needs to know of positions; ``final_norm`` follows the top layer.
+
     gradient_checkpointing: keep only the input of each layer for the backward pass, which computes the layer again with
         the same dropout masks: about a third more time, a fraction of the memory (Chen et al. 2016).
     """
 
     gradient_checkpointing: bool = False
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(
+        self,
+        config: BertConfig,
+        layers: Iterable[nn.Module] | None = None,
+        positions: nn.Module | None = None,
+        final_norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.layer = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_stored_layers))
+        self.layer = nn.ModuleList(layers or (EncoderLayer(config) for _ in range(config.num_stored_layers)))
         self.layer_order = config.layer_order
+        self.positions, self.final_norm = positions, final_norm
 
     def forward(
         self,
@@ -84,24 +94,29 @@ class Encoder(nn.Module):
         layout: Layout,
         rows: ChosenRows | None = None,
         *,
+        position_ids: Tensor | None = None,
         want_states: bool = False,
         want_probs: bool = False,
     ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
         """Embeddings to the top layer, ``(T, D)``, or ``(R, D)`` where only these rows are wanted of it.
 
         With ``want_states`` also the L + 1 states, the input first; with ``want_probs`` also L lists of B attention
-        tensors ``(N, s, s)``.
+        tensors ``(N, s, s)``. ``position_ids`` ``(T,)``: None counts from 0 in each sequence.
         """
         states, attentions, x = [x_TD], [], x_TD
+        positions = () if self.positions is None else (self.positions(x_TD, layout, position_ids),)
         for depth, number in enumerate(self.layer_order, start=1):
             wanted = rows if depth == len(self.layer_order) else None
-            x, probs = self._run(self.layer[number], x, layout, wanted, want_probs)
+            x, probs = self._run(self.layer[number], x, layout, wanted, want_probs, *positions)
             if want_states:
                 states.append(x)
             if probs is not None:
                 attentions.append(probs)
         if rows is not None and not self.layer_order:
             x = x.index_select(0, rows.rows)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+            states[-1] = x
         return x, states if want_states else [], attentions
 
     def _run(self, layer: nn.Module, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What sits on top of the encoder: pooler, masked LM, next sentence, replaced tokens. Classifiers are linear layers."""
+"""What sits on top of the encoder: pooler, masked LM, next sentence. Classifiers are linear layers."""
 
 from __future__ import annotations
 
@@ -41,13 +41,17 @@ def pool_tokens(x_TD: Tensor, layout: Layout, pooling: str) -> Tensor:
 
 
 class MaskedLMTransform(nn.Module):
-    """Linear, activation, LayerNorm before the vocabulary projection; from the encoder's width to the embeddings'."""
+    """Linear, activation, LayerNorm before the vocabulary projection; from the encoder's width to the embeddings'.
+
+    ModernBERT has such a layer before every head.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = Linear(config.hidden_size, config.embedding_width)
-        self.LayerNorm = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
-        self.activation = ACTIVATIONS[config.family.words_act or config.hidden_act]
+        width = config.embedding_width
+        self.dense = Linear(config.hidden_size, width, bias=config.classifier_bias is not False)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.norm_bias is not False)
+        self.activation = ACTIVATIONS[config.classifier_activation or config.family.words_act or config.hidden_act]
 
     def forward(self, x_RD: Tensor) -> Tensor:
         """``(R, D)`` to ``(R, E)``."""
@@ -55,29 +59,35 @@ class MaskedLMTransform(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Scores of every word piece by the table of word embeddings (``get_masked_lm_output`` of google-research/bert)."""
+    """Scores of every word piece by the table of word embeddings (``get_masked_lm_output`` of google-research/bert).
+
+    Where the config does not tie them, by a table of its own.
+    """
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.transform = MaskedLMTransform(config)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.bias = None if config.decoder_bias is False else nn.Parameter(torch.zeros(config.vocab_size))
+        shape = (config.vocab_size, config.embedding_width)
+        self.decoder = None if config.tie_word_embeddings else nn.Parameter(torch.zeros(shape))
 
     def forward(self, x_RD: Tensor, word_embeddings_VE: Tensor) -> Tensor:
         """``(R, D)`` to logits ``(R, V)``. R rows are chosen by the caller: in training only the masked ones."""
-        return linear(self.transform(x_RD), word_embeddings_VE, self.bias)
+        table_VE = word_embeddings_VE if self.decoder is None else self.decoder
+        return linear(self.transform(x_RD), table_VE, self.bias)
 
 
 class PreTrainingHeads(nn.Module):
     """Masked LM, next sentence (ALBERT: sentence order), or both; a model has the part it asks for.
 
     Raises:
-        ConfigError: a masked LM that is not tied to the embeddings.
+        ConfigError: a masked LM that is not tied to the embeddings, where the family's always is.
     """
 
     def __init__(self, config: BertConfig, *, masked_lm: bool = False, next_sentence: bool = False) -> None:
         super().__init__()
         if masked_lm:
-            if not config.tie_word_embeddings:
+            if not (config.tie_word_embeddings or config.family.head_layer):
                 raise ConfigError(
                     "tie_word_embeddings is False, but bertkit's masked LM always shares the table of word embeddings; "
                     "load the encoder or a classifier of this checkpoint, or leave the field out of a new model"
@@ -91,17 +101,3 @@ class PreTrainingHeads(nn.Module):
     def follows(self, pooled_BD: Tensor) -> Tensor:
         """Pooled vectors ``(B, D)`` to scores ``(B, 2)``: 0 = B follows A, 1 = it does not."""
         return self.seq_relationship(self.dropout(pooled_BD))  # type: ignore[no-any-return]
-
-
-class ReplacedTokenHead(nn.Module):
-    """Was this token replaced? Linear, activation, one score (Clark et al. 2020, section 2)."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.dense = Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
-        self.out = Linear(config.hidden_size, 1)
-
-    def forward(self, x_TD: Tensor) -> Tensor:
-        """``(T, D)`` to logits ``(T,)``; above 0: replaced."""
-        return self.out(self.activation(self.dense(x_TD))).squeeze(-1)  # type: ignore[no-any-return]

@@ -10,13 +10,12 @@ from typing import ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from bertkit.batch import Batch
+from bertkit.batch import Batch, Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import ConfigError, InputError
 from bertkit.model.configured_model import initialize
 from bertkit.model.embeddings import Embeddings
-from bertkit.model.encoder import Encoder
-from bertkit.model.heads import Pooler, PreTrainingHeads, ReplacedTokenHead, pool_tokens
+from bertkit.model.heads import MaskedLMTransform, Pooler, PreTrainingHeads, pool_tokens
 from bertkit.model.kernels.chosen_rows import ChosenRows, Rows, take_rows
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
@@ -26,12 +25,12 @@ from bertkit.model.losses import (
     count_spans,
     count_targets,
     masked_lm_loss,
-    replaced_token_loss,
     span_loss,
     token_loss,
 )
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
+from bertkit.model.variants import encoder_of
 
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -49,7 +48,7 @@ class BertModel(PackedModel):
     def __init__(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        self.encoder = Encoder(config)
+        self.encoder = encoder_of(config)
         self.pooler = Pooler(config) if add_pooling_layer and config.family.has_pooler else None
         self.init_weights()
 
@@ -64,8 +63,9 @@ class BertModel(PackedModel):
         x_TD, layout = self.embeddings(batch), batch.layout
         chosen = None if output_attentions or output_hidden_states else ChosenRows.of(rows, layout, x_TD.device)
         x, states, attentions = self.encoder(
-            x_TD, layout, chosen, want_states=output_hidden_states, want_probs=output_attentions
-        )
+            x_TD, layout, chosen,
+            position_ids=batch.position_ids, want_states=output_hidden_states, want_probs=output_attentions,
+        )  # fmt: skip
         return ModelOutput(
             last_hidden_state=take_rows(x, chosen, rows, layout),
             pooler_output=None if self.pooler is None else self.pooler(take_rows(x, chosen, "first", layout)),
@@ -97,12 +97,16 @@ class HeadModel(PackedModel):
                 "only. Use another class, such as BertForMaskedLM, or another config"
             )
         super().__init__(config)
-        if self.kind == "sequence" and config.pooling != "cls":
+        has_layer = config.family.head_layer and self.reads != "words"
+        self.pools = config.pooling != "cls" and (self.kind == "sequence" or (has_layer and self.kind == "choice"))
+        if self.pools:
             self.reads, self.uses_pooler = "tokens", False
         self.bert = BertModel(config, add_pooling_layer=self.uses_pooler)
         if self.uses_pooler and (own := config.family.poolers.get(self.kind)):
-            rate = config.head_dropout(self.kind) if own.drops_input else 0.0
+            rate = config.head_dropout("pooler") if own.drops_input else 0.0
             self.bert.pooler = self._new(Pooler(config, own.activation, rate))
+        self.layer = self._new(MaskedLMTransform(config)) if has_layer else None
+        self.pool = pool_tokens
 
     def _new(self, part: Part) -> Part:
         """``part``, freshly initialized."""
@@ -134,6 +138,13 @@ class HeadModel(PackedModel):
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
         """Fill ``out`` with logits; return the terms of the loss, none without targets."""
         raise AssertionError("every subclass overrides this")
+
+    def _features(self, encoded: ModelOutput, layout: Layout) -> Tensor:
+        """What a classifier reads: pooled vectors ``(B, D)`` or those of tokens ``(T, D)``, with dropout."""
+        x = encoded.last_hidden_state if encoded.pooler_output is None else encoded.pooler_output
+        if self.pools:
+            x = self.pool(x, layout, self.config.pooling)
+        return self.dropout(x if self.layer is None else self.layer(x))  # type: ignore[no-any-return]
 
     def _predict_words(self, encoded: ModelOutput) -> Tensor:
         """Vocabulary logits at the encoded rows, ``(T, V)`` or ``(R, V)``."""
@@ -236,18 +247,13 @@ class BertForSequenceClassification(HeadModel):
         self.dropout = Dropout(config.head_dropout(self.kind))
         self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
         self.class_weights: Tensor | None = None
-        self.pool = pool_tokens
 
     def num_targets(self, batch: Batch) -> dict[str, float]:
         several = self.config.problem_type == "multi_label_classification"  # whose labels may be integers as well
         return {"loss": count_targets(batch.targets["labels"], None if several else self.class_weights)}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        pooled_BD = encoded.pooler_output
-        if self.reads == "tokens":
-            assert encoded.last_hidden_state is not None
-            pooled_BD = self.pool(encoded.last_hidden_state, batch.layout, self.config.pooling)
-        out.logits = self.classifier(self.dropout(pooled_BD))
+        out.logits = self.classifier(self._features(encoded, batch.layout))
         if not batch.targets:
             return {}
         return {"loss": class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)}
@@ -268,7 +274,7 @@ class BertForTokenClassification(HeadModel):
         self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = self.classifier(self.dropout(encoded.last_hidden_state))
+        out.logits = self.classifier(self._features(encoded, batch.layout))
         return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
@@ -295,7 +301,7 @@ class BertForQuestionAnswering(HeadModel):
         return {"loss": count_spans(batch.targets["start_positions"], batch.targets["end_positions"], batch.layout)}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.start_logits, out.end_logits = self.qa_outputs(self.dropout(encoded.last_hidden_state)).unbind(dim=-1)
+        out.start_logits, out.end_logits = self.qa_outputs(self._features(encoded, batch.layout)).unbind(dim=-1)
         if not batch.targets:
             return {}
         start, end = (batch.targets[name] for name in self.targets)
@@ -323,27 +329,5 @@ class BertForMultipleChoice(HeadModel):
         questions = len(batch.targets["labels"]) if batch.targets else 1
         if batch.layout.num_sequences % questions:
             raise InputError(f"{batch.layout.num_sequences} sequences do not split evenly into {questions} questions")
-        out.logits = self.classifier(self.dropout(encoded.pooler_output)).view(questions, -1)
+        out.logits = self.classifier(self._features(encoded, batch.layout)).view(questions, -1)
         return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
-
-
-class ElectraForPreTraining(HeadModel):
-    """The discriminator of ELECTRA: was a token replaced? ``logits`` ``(B, S)``, above 0 means yes.
-
-    Targets: ``labels`` ``(B, S)``, 1 = replaced, 0 = original; those of padding, and -100, do not count.
-    """
-
-    targets = token_targets = ("labels",)
-    token_fields = ("logits",)
-    head_prefixes = ("discriminator.",)
-    families = frozenset({"electra"})
-    reads, uses_pooler = "tokens", False
-    allows_padded_targets = True
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__(config)
-        self.discriminator = self._new(ReplacedTokenHead(config))
-
-    def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = self.discriminator(encoded.last_hidden_state)
-        return {"loss": replaced_token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}

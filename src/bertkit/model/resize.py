@@ -77,8 +77,11 @@ def _replace_tables(model: ConfiguredModel, vocab_size: int, grown: Callable[[Te
                 grown(old.weight), freeze=not old.weight.requires_grad, padding_idx=old.padding_idx
             ).train(old.training)
         elif isinstance(module, MaskedLMHead):
-            bias_V = grown(module.bias[:, None])[:, 0]
-            module.bias = nn.Parameter(bias_V, requires_grad=module.bias.requires_grad)
+            if module.bias is not None:
+                bias_V = grown(module.bias[:, None])[:, 0]
+                module.bias = nn.Parameter(bias_V, requires_grad=module.bias.requires_grad)
+            if module.decoder is not None:
+                module.decoder = nn.Parameter(grown(module.decoder), requires_grad=module.decoder.requires_grad)
 
 
 def _check(old_size: int, vocab_size: int, pieces: Mapping[int, Sequence[int]] | None) -> None:

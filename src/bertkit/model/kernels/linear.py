@@ -20,6 +20,8 @@ class Linear(nn.Linear):
     blocked layout; the results differ from ``torch.nn.functional.linear`` by rounding only.
     """
 
+    #: Of the standard deviation of new weights; see :func:`bertkit.model.configured_model.initialize`.
+    init_scale: float = 1.0
     _packed: Tensor | None = None
     _packed_from: tuple[int, int] | None = None
 

@@ -1,0 +1,84 @@
+"""The fields of a config that only some families have: None in all others. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bertkit.system.validated_settings import Settings
+
+Size = Annotated[int, Field(ge=1, le=65_536)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+#: What the tokens of a layer attend to: all others, or those in a window around them.
+LayerType = Literal["full_attention", "sliding_attention"]
+#: Fields below whose values are text.
+TEXTS = ("classifier_activation", "norm_rel_ebd")
+
+
+class FamilyFields(Settings):
+    """Which family has which is in ``bertkit.config.families``, as are their defaults."""
+
+    embedding_size: Size | None = Field(
+        None, description="width E of the embeddings (ALBERT, ELECTRA); None means hidden_size"
+    )
+    num_hidden_groups: int | None = Field(
+        None, ge=1, le=512, description="sets of weights that the layers share (ALBERT); None: one a layer"
+    )
+    inner_group_num: int | None = Field(None, ge=1, le=64, description="layers in a group (ALBERT)")
+    seq_classif_dropout: Probability | None = Field(
+        None, description="dropout before the classifier of sequences and choices (DistilBERT)"
+    )
+    qa_dropout: Probability | None = Field(None, description="dropout before the span head (DistilBERT)")
+    summary_last_dropout: Probability | None = Field(
+        None, description="dropout before the classifier of choices (ELECTRA)"
+    )
+    global_attn_every_n_layers: int | None = Field(
+        None,
+        ge=1,
+        le=512,
+        description="one layer in so many attends to all tokens, the first one included (ModernBERT)",
+    )
+    layer_types: list[LayerType] | None = Field(
+        None, description="the same for each layer, where there is no such rule (ModernBERT)"
+    )
+    local_attention: int | None = Field(
+        None, ge=2, le=1_000_000, description="tokens that the other layers attend to, half on each side (ModernBERT)"
+    )
+    global_rope_theta: float | None = Field(
+        None, gt=1.0, le=1e12, description="base of the rotary positions where all tokens are attended to (ModernBERT)"
+    )
+    local_rope_theta: float | None = Field(None, gt=1.0, le=1e12, description="and in windows (ModernBERT)")
+    norm_bias: bool | None = Field(None, description="whether LayerNorm has a bias (ModernBERT)")
+    attention_bias: bool | None = Field(None, description="whether the matrices of attention have one (ModernBERT)")
+    mlp_bias: bool | None = Field(None, description="whether those of the feed-forward have one (ModernBERT)")
+    decoder_bias: bool | None = Field(None, description="whether the scores of words have one (ModernBERT)")
+    classifier_bias: bool | None = Field(None, description="whether the layer before a head has one (ModernBERT)")
+    classifier_activation: Literal["gelu", "gelu_new", "relu"] | None = Field(
+        None, description="activation of the layer before a head (ModernBERT)"
+    )
+    embedding_dropout: Probability | None = Field(None, description="dropout on embeddings (ModernBERT)")
+    mlp_dropout: Probability | None = Field(None, description="dropout inside the feed-forward (ModernBERT)")
+    initializer_cutoff_factor: float | None = Field(
+        None, gt=0.0, le=100.0, description="where the normal of new weights is cut off, in sd (ModernBERT)"
+    )
+    pos_att_type: list[Literal["c2p", "p2c"]] | None = Field(
+        None, description="scores besides content to content: to position, from position (DeBERTa)"
+    )
+    share_att_key: bool | None = Field(
+        None, description="whether positions go through the matrices of the content (DeBERTa)"
+    )
+    norm_rel_ebd: Literal["layer_norm", "none"] | None = Field(
+        None, description="what is done with the vectors of relative positions (DeBERTa)"
+    )
+    max_relative_positions: int | None = Field(
+        None, ge=-1, le=1_000_000, description="farthest distance; below 1: max_position_embeddings (DeBERTa)"
+    )
+    position_buckets: int | None = Field(
+        None, ge=-1, le=65_536, description="vectors for distances to one side; below 1: one for each (DeBERTa)"
+    )
+    position_biased_input: bool | None = Field(
+        None, description="whether there are absolute positions besides (DeBERTa)"
+    )
+    pooler_dropout: Probability | None = Field(None, description="dropout before the pooler of a classifier (DeBERTa)")
+    cls_dropout: Probability | None = Field(None, description="dropout before a classifier of sequences (DeBERTa)")

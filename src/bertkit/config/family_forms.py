@@ -1,0 +1,121 @@
+"""Settings that files of a family give in several forms, and which values fit each other. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertkit.errors import ConfigError
+from bertkit.system.untrusted_files import Json
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+#: The field for the base of the rotary positions of each type of layer, and the keys of a file's newer form.
+THETAS = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}
+_ROPE_KEYS = {"rope_type", "type", "rope_theta"}
+
+
+def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
+    """The content of a ``config.json`` with the forms that :class:`~bertkit.config.bert_config.BertConfig` has.
+
+    Raises:
+        ConfigError: rotary positions of a kind that is not supported, or forms that contradict each other.
+    """
+    found = dict(values)
+    if found.get("model_type") == "modernbert":
+        _rope_to_thetas(found)
+        _layer_types_to_rule(found)
+    elif found.get("model_type") == "deberta-v2":
+        found.setdefault("relative_attention", False)
+        if isinstance(names := found.get("pos_att_type"), str):
+            found["pos_att_type"] = [name.strip() for name in names.lower().split("|") if name.strip() != "none"]
+        _must_equal(found, "pooler_hidden_size", "hidden_size", 1)
+        _must_equal(found, "embedding_size", "hidden_size", 1)
+        _must_equal(found, "attention_head_size", "hidden_size", found.get("num_attention_heads"))
+        if isinstance(norm := found.get("norm_rel_ebd"), str):
+            found["norm_rel_ebd"] = norm.lower().strip()
+    return found
+
+
+def _rope_to_thetas(found: dict[str, Json]) -> None:
+    scaling = found.pop("rope_scaling", None)
+    if scaling is not None and not _is_plain(scaling):
+        raise ConfigError(f"rope_scaling is {scaling!r:.80}; bertkit only supports rope_scaling=None")
+    if "local_rope_theta" in found and found["local_rope_theta"] is None:  # the first files: one base for both
+        found["local_rope_theta"] = found.get("global_rope_theta")
+    given = found.pop("rope_parameters", None)
+    if given is None:
+        return
+    if not isinstance(given, dict) or not given.keys() <= THETAS.keys():
+        raise ConfigError(f"rope_parameters must be an object with {' and '.join(THETAS)}, got {given!r:.80}")
+    for kind, settings in given.items():
+        if settings is None:
+            continue
+        if not _is_plain(settings):
+            raise ConfigError(
+                f"rope_parameters has {settings!r:.80} for {kind}; bertkit only supports rope_type='default' with a "
+                "rope_theta"
+            )
+        if (theta := settings.get("rope_theta")) is None:
+            continue
+        other = found.setdefault(THETAS[kind], theta)
+        if other != theta:
+            raise ConfigError(
+                f"rope_parameters has rope_theta {theta!r:.40} for {kind}, but {THETAS[kind]} is {other!r:.40}"
+            )
+
+
+def _is_plain(settings: Json) -> bool:
+    """Whether rotary positions are the published ones, without stretching."""
+    return (
+        isinstance(settings, dict)
+        and settings.keys() <= _ROPE_KEYS
+        and settings.get("rope_type", settings.get("type", "default")) == "default"
+    )
+
+
+def _layer_types_to_rule(found: dict[str, Json]) -> None:
+    types = found.get("layer_types")
+    if not isinstance(types, list):
+        return
+    every = found.get("global_attn_every_n_layers")
+    rules = [every] if isinstance(every, int) and every > 0 else range(1, len(types) + 1)
+    rule = next((n for n in rules if list(layer_types(len(types), n)) == types), None)
+    if rule is not None:
+        del found["layer_types"]
+        found["global_attn_every_n_layers"] = rule
+    else:
+        found["global_attn_every_n_layers"] = None
+
+
+def layer_types(num_layers: int, every: int) -> Sequence[str]:
+    """The type of each layer, where one in ``every`` attends to all tokens."""
+    return [SLIDING if number % every else FULL for number in range(num_layers)]
+
+
+def _must_equal(found: dict[str, Json], key: str, width: str, parts: Json) -> None:
+    """Drop a key that says again what follows from others."""
+    value, whole = found.pop(key, None), found.get(width)
+    if value is not None and isinstance(whole, int) and isinstance(parts, int) and value * parts != whole:
+        what = width if parts == 1 else f"{width} / {parts} heads"
+        raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole // parts}")
+
+
+def other_forms(config: Any) -> dict[str, Json]:
+    """Keys that a file of the family needs besides its fields, for other software to compute the same."""
+    if config.model_type == "deberta-v2":
+        return {"relative_attention": True}
+    return {}
+
+
+def check_family(config: Any) -> None:
+    """Refuse (ValueError) values that do not fit each other in a family."""
+    if config.layer_types is not None and len(config.layer_types) != config.num_hidden_layers:
+        raise ValueError(
+            f"layer_types names {len(config.layer_types)} layers, num_hidden_layers is {config.num_hidden_layers}"
+        )
+    if config.model_type == "deberta-v2" and not config.pos_att_type:
+        raise ValueError(
+            "pos_att_type is empty: bertkit's DeBERTa attends to positions; give 'c2p', 'p2c' or both, as 'c2p|p2c'"
+        )
+    if config.family.scores == "rotary" and config.head_size % 2:
+        raise ValueError(f"rotary positions need heads of an even width, got hidden_size / heads = {config.head_size}")

@@ -1,0 +1,48 @@
+"""The labels of a config from the three forms in which files give them. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bertkit.system.untrusted_files import Json
+
+
+def merged_labels(id2label: Any, label2id: Any, num_labels: Any) -> Any:
+    """``id2label`` from whichever of the three forms are given; None if none is. A contradiction is a ValueError.
+
+    If ``id2label`` is given, ``label2id`` must not give any of its labels another number. Its other names are ignored:
+    files often have the default ``LABEL_0 ...`` beside real names, or several spellings of a label.
+    """
+    if num_labels is not None and (type(num_labels) is not int or not 1 <= num_labels <= 1_000_000):
+        raise ValueError(f"num_labels must be a whole number from 1 to 1,000,000, got {num_labels!r:.80}")
+    for name, given in (("id2label", id2label), ("label2id", label2id)):
+        if given is not None and not isinstance(given, dict):
+            raise ValueError(f"{name} must be an object, got {given!r:.80}")
+    numbers = {label: _label_number(label, number) for label, number in (label2id or {}).items()}
+    if id2label is None and not numbers:
+        return None if num_labels is None else {number: f"LABEL_{number}" for number in range(num_labels)}
+    pairs = [(number, label) for label, number in numbers.items()]
+    if id2label is not None:
+        pairs = [(_label_number(label, number), label) for number, label in id2label.items()]
+    labels = dict(pairs)
+    if len(labels) != len(pairs):
+        raise ValueError(f"two labels have the same number: {pairs!r:.80}")
+    if num_labels is not None and num_labels != len(labels):
+        raise ValueError(f"num_labels={num_labels} but id2label names {len(labels)} labels")
+    for number, label in labels.items():
+        other = numbers.get(label, number) if isinstance(label, str) else number
+        if other != number:
+            raise ValueError(
+                f"id2label calls number {number} {label!r:.80}, but label2id gives it the number {other}; correct one "
+                "of them, or leave label2id out"
+            )
+    return labels
+
+
+def _label_number(label: Json, number: Json) -> int:
+    """The number of a label, which a JSON object holds as text."""
+    if isinstance(number, str) and number.isdecimal() and len(number) < 10:
+        return int(number)
+    if type(number) is not int:
+        raise ValueError(f"the number of the label {label!r:.80} must be a whole number, got {number!r:.80}")
+    return number

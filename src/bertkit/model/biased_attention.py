@@ -1,0 +1,67 @@
+"""Attention with a learned bias for the distance of two tokens: MPNet (Song et al. 2020), after T5.
+
+Axes, in the order of the suffix letters::
+
+    T all tokens of the batch, flat   R chosen rows   N heads   H width of one head   D = N * H; of a bias: distances
+    S longest sequence   s length of one sequence
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from bertkit.batch import Layout
+from bertkit.config.bert_config import BertConfig
+from bertkit.model.attention import SelfAttention
+from bertkit.model.kernels.bucketed_attention import attend_bucketed
+from bertkit.model.kernels.chosen_rows import ChosenRows
+from bertkit.model.kernels.relative_positions import t5_buckets
+
+#: Rows of the table, and the distance from which all share one: constants of MPNet.
+NUM_BUCKETS, MAX_DISTANCE = 32, 128
+
+
+class DistanceBias(nn.Module):
+    """One table for all layers: a bias for each head and distance of key and query."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.table = nn.Embedding(NUM_BUCKETS, config.num_attention_heads)
+
+    def forward(self, x_TD: Tensor, layout: Layout, position_ids: Tensor | None = None) -> Tensor:
+        """The bias of the distances ``1 - S ... S - 1``, key minus query, ``(N, 2S - 1)``.
+
+        Distances count the tokens of a sequence; ``position_ids`` do not change them.
+        """
+        distances = torch.arange(1 - layout.max_seqlen, layout.max_seqlen, device=x_TD.device)
+        rows = t5_buckets(distances, NUM_BUCKETS, MAX_DISTANCE, bidirectional=True)
+        return self.table(rows).t().to(x_TD.dtype)  # type: ignore[no-any-return]
+
+
+class BiasedAttention(SelfAttention):
+    """Self-attention whose scaled scores get the bias of their distance."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config, attend_bucketed)
+
+    def forward(  # type: ignore[override]  # the layer hands over what DistanceBias gives
+        self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, bias_ND: Tensor
+    ) -> tuple[Tensor, list[Tensor] | None]:
+        """As :meth:`SelfAttention.forward`, with the bias of :class:`DistanceBias`."""
+        qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
+        out_RNH = partial(self.attend, bias_ND=bias_ND)(qkv_T3NH, layout, self.dropout.rate(), rows)
+        probs = (
+            [self._probabilities(qkv_T3NH[start:end], bias_ND) for start, end in layout.spans()] if want_probs else None
+        )
+        return self.out(out_RNH.flatten(1)), probs
+
+    def _probabilities(self, qkv_s3NH: Tensor, bias_ND: Tensor) -> Tensor:
+        q_sNH, k_sNH, _ = qkv_s3NH.unbind(1)
+        place_s = torch.arange(len(q_sNH), device=q_sNH.device)
+        columns_ss = place_s[None, :] - place_s[:, None] + bias_ND.shape[1] // 2
+        scores_Nss = torch.einsum("qnh,knh->nqk", q_sNH, k_sNH) / math.sqrt(q_sNH.shape[-1])
+        return (scores_Nss + bias_ND[:, columns_ss]).softmax(dim=-1)

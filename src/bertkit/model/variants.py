@@ -1,0 +1,36 @@
+"""What a config puts into the encoder where it is not BERT's: attention, layers, and what they know of positions.
+
+BERT and the families that differ from it in values alone have nothing here.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from bertkit.config.bert_config import BertConfig
+from bertkit.model.biased_attention import BiasedAttention, DistanceBias
+from bertkit.model.disentangled_attention import DisentangledAttention, DistanceVectors
+from bertkit.model.encoder import Encoder, EncoderLayer
+from bertkit.model.gated_layer import GatedLayer
+from bertkit.model.rotary_attention import RotaryAttention, RotaryPositions
+
+
+def encoder_of(config: BertConfig) -> Encoder:
+    """A new encoder of the config's family."""
+    numbers = range(config.num_stored_layers)
+    match config.family.scores:
+        case "biased":
+            layers = [EncoderLayer(config, BiasedAttention(config)) for _ in numbers]
+            return Encoder(config, layers, DistanceBias(config))
+        case "disentangled":
+            layers = [EncoderLayer(config, DisentangledAttention(config)) for _ in numbers]
+            return Encoder(config, layers, DistanceVectors(config))
+        case "rotary":
+            layers = [
+                GatedLayer(config, RotaryAttention(config, kind), number)
+                for number, kind in enumerate(config.layer_kinds)
+            ]
+            norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=bool(config.norm_bias))
+            return Encoder(config, layers, RotaryPositions(config), norm)
+        case _:
+            return Encoder(config)
