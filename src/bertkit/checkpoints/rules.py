@@ -75,7 +75,7 @@ def norm(ours: str, theirs: str = "", shape: str = "D", needs: str = "") -> tupl
 
 
 def weight_and(bias: str, ours: str, shape: str, theirs: str, first: int = 0) -> tuple[Rule, Rule]:
-    """The weight of a linear layer or a LayerNorm, and its bias if the config has one: if its property ``bias`` holds."""
+    """The weight of a linear layer or a LayerNorm, and its bias if the config's property of the name ``bias`` holds."""
     weight, with_bias = dense(ours, shape, theirs, needs=bias)
     return replace(weight, needs="", first=first), replace(with_bias, first=first)
 

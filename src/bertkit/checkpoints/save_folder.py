@@ -47,7 +47,7 @@ def write_folder(folder: Path, config: BertConfig, tensors: Mapping[str, Tensor]
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
         for draft in (weights, settings):
             sync_file(draft)
-        name = name or (WEIGHTS if config.pooling == "cls" else POOLED_WEIGHTS)
+        name = name or (POOLED_WEIGHTS if config.pools_otherwise else WEIGHTS)
         weights.replace(folder / name)
         for other in OTHERS[name]:
             (folder / other).unlink(missing_ok=True)

@@ -149,6 +149,11 @@ class BertConfig(FamilyFields):
         return {label: number for number, label in self.id2label.items()}
 
     @property
+    def pools_otherwise(self) -> bool:
+        """Whether other software of the family, not knowing ``pooling``, would compute a classifier otherwise."""
+        return self.pooling not in self.family.poolings
+
+    @property
     def head_size(self) -> int:
         """Width H of one attention head."""
         return self.hidden_size // self.num_attention_heads
@@ -189,7 +194,8 @@ class BertConfig(FamilyFields):
     @property
     def distance_span(self) -> int:
         """Vectors of distances to one side (DeBERTa)."""
-        return self.position_buckets if (self.position_buckets or 0) > 0 else self.farthest_distance
+        buckets = self.position_buckets or 0
+        return buckets if buckets > 0 else self.farthest_distance
 
     @property
     def has_position_keys(self) -> bool:
@@ -267,7 +273,7 @@ class BertConfig(FamilyFields):
         values["label2id"] = self.label2id
         if self.model_type == "bert":
             values["position_embedding_type"] = "absolute"
-        if self.pooling not in family.poolings:
+        if self.pools_otherwise:
             values["model_type"] = OWN_MODEL_TYPE + self.model_type
         for name, default in (("pooling", "cls"), ("tie_word_embeddings", True)):
             if values[name] == default and name not in family.keys:  # everybody's

@@ -95,9 +95,9 @@ def layer_types(num_layers: int, every: int) -> Sequence[str]:
 def _must_equal(found: dict[str, Json], key: str, width: str, parts: Json) -> None:
     """Drop a key that says again what follows from others."""
     value, whole = found.pop(key, None), found.get(width)
-    if value is not None and isinstance(whole, int) and isinstance(parts, int) and value * parts != whole:
+    if value is not None and isinstance(whole, int) and isinstance(parts, int) and value != whole / parts:
         what = width if parts == 1 else f"{width} / {parts} heads"
-        raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole // parts}")
+        raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole / parts:g}")
 
 
 def other_forms(config: Any) -> dict[str, Json]:

@@ -174,6 +174,7 @@ def _layers(encoder: Encoder, config: BertConfig, weight_type: WeightType, *, re
     factor_3D[: config.hidden_size] = math.log2(math.e) / math.sqrt(size)
     for layer in encoder.layer:
         assert isinstance(layer, EncoderLayer)
+        assert isinstance(layer.attention_norm, nn.LayerNorm)
         matrices = [_matrix(layer.attention.qkv, weight_type, factor_3D)]
         matrices += [_matrix(linear, weight_type) for linear in (layer.attention.out, layer.ffn_up, layer.ffn_down)]
         norms = [(_array(norm.weight), _array(norm.bias)) for norm in (layer.attention_norm, layer.ffn_norm)]

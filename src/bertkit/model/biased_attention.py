@@ -9,7 +9,6 @@ Axes, in the order of the suffix letters::
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -46,14 +45,15 @@ class BiasedAttention(SelfAttention):
     """Self-attention whose scaled scores get the bias of their distance."""
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__(config, attend_bucketed)
+        super().__init__(config)
+        self.attend_biased = attend_bucketed
 
     def forward(  # type: ignore[override]  # the layer hands over what DistanceBias gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, bias_ND: Tensor
     ) -> tuple[Tensor, list[Tensor] | None]:
         """As :meth:`SelfAttention.forward`, with the bias of :class:`DistanceBias`."""
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
-        out_RNH = partial(self.attend, bias_ND=bias_ND)(qkv_T3NH, layout, self.dropout.rate(), rows)
+        out_RNH = self.attend_biased(qkv_T3NH, layout, self.dropout.rate(), rows, bias_ND=bias_ND)
         probs = (
             [self._probabilities(qkv_T3NH[start:end], bias_ND) for start, end in layout.spans()] if want_probs else None
         )

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
+from bertkit.model.attention import SelfAttention
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.disentangled_scores import Distances, attend_disentangled, disentangled_probabilities
 from bertkit.model.kernels.dropout import Dropout
@@ -34,29 +35,25 @@ class DistanceVectors(nn.Module):
     def forward(self, x_TD: Tensor, layout: Layout, position_ids: Tensor | None = None) -> Tensor:
         """The vectors ``(E, D)``. Distances count the tokens of a sequence; ``position_ids`` do not change them."""
         vectors_ED = self.table.weight
-        return vectors_ED if self.LayerNorm is None else self.LayerNorm(vectors_ED)  # type: ignore[no-any-return]
+        return vectors_ED if self.LayerNorm is None else self.LayerNorm(vectors_ED)
 
 
-class DisentangledAttention(nn.Module):
+class DisentangledAttention(SelfAttention):
     """Scores are ``q k + q K[d] + k Q[d]``, with keys K and queries Q made of the vectors of distances d."""
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         width = config.hidden_size
-        self.num_heads = config.num_attention_heads
-        self.qkv = Linear(width, 3 * width)
-        self.out = Linear(width, width)
         kinds = config.pos_att_type or []
         self.to_position, self.from_position = "c2p" in kinds, "p2c" in kinds
         self.position_key = Linear(width, width) if config.has_position_keys else None
         self.position_query = Linear(width, width) if config.has_position_queries else None
-        self.dropout = Dropout(config.attention_probs_dropout_prob)
         self.position_dropout = Dropout(config.hidden_dropout_prob)
         self.scale = 1 / math.sqrt(config.head_size * (1 + self.to_position + self.from_position))
         self.span, self.num_buckets = config.distance_span, config.position_buckets or -1
         self.max_distance = config.farthest_distance
 
-    def forward(
+    def forward(  # type: ignore[override]  # the layer hands over what DistanceVectors gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, vectors_ED: Tensor
     ) -> tuple[Tensor, list[Tensor] | None]:
         """As that of BERT's attention, with the vectors of :class:`DistanceVectors`."""
@@ -79,11 +76,10 @@ class DisentangledAttention(nn.Module):
 
     def _through(self, own: nn.Module | None, vectors_ED: Tensor, part: slice) -> Tensor:
         """Through a matrix of its own, or through that of the content's keys or queries: ``(E, N, H)``."""
-        if own is None:
-            made_ED = F.linear(vectors_ED, self.qkv.weight[part], self.qkv.bias[part])
-        else:
-            made_ED = own(vectors_ED)
-        return made_ED.unflatten(-1, (self.num_heads, -1))
+        made_ED: Tensor
+        made_ED = F.linear(vectors_ED, self.qkv.weight[part], self.qkv.bias[part]) if own is None else own(vectors_ED)
+        made_ENH: Tensor = made_ED.unflatten(-1, (self.num_heads, -1))
+        return made_ENH
 
     def _rows(self, distances: Tensor) -> Tensor:
         """The row of the table for each distance, query minus key."""

@@ -34,10 +34,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class EncoderLayer(nn.Module):
     """One layer: ``x = norm(x + drop(attention(x)))``, then ``x = norm(x + drop(ffn(x)))``."""
 
-    def __init__(self, config: BertConfig, attention: nn.Module | None = None) -> None:
+    def __init__(self, config: BertConfig, attention: SelfAttention | None = None) -> None:
         super().__init__()
         self.attention = attention or SelfAttention(config)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm: nn.Module = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.ffn_up = Linear(config.hidden_size, config.intermediate_size)
         self.ffn_down = Linear(config.intermediate_size, config.hidden_size)
         self.ffn_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -67,8 +67,8 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """L layers, each with weights of its own, or shared as ``config.layer_order`` says.
 
-    What is not BERT's is put in by the config: see :mod:`bertkit.model.variants`. ``positions`` computes once for all
-    layers what their attention needs to know of positions; ``final_norm`` follows the top layer.
+    What is not BERT's the config puts in, see :mod:`bertkit.model.variants`: ``positions`` computes once for all layers
+    what their attention needs to know of positions; ``final_norm`` follows the top layer.
 
     gradient_checkpointing: keep only the input of each layer for the backward pass, which computes the layer again with
         the same dropout masks: about a third more time, a fraction of the memory (Chen et al. 2016).

@@ -26,7 +26,7 @@ class GatedLayer(EncoderLayer):
         nn.Module.__init__(self)  # whose parts have other sizes than those of BERT's layer
         width, inner, has_bias = config.hidden_size, config.intermediate_size, bool(config.mlp_bias)
         self.attention = attention
-        self.attention_norm = None if number == 0 else norm_of(config)
+        self.attention_norm = nn.Identity() if number == 0 else norm_of(config)
         self.ffn_norm = norm_of(config)
         self.ffn_up = Linear(width, 2 * inner, bias=has_bias)
         self.ffn_down = Linear(inner, width, bias=has_bias)
@@ -41,8 +41,7 @@ class GatedLayer(EncoderLayer):
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, want_probs: bool = False, *positions: Any
     ) -> tuple[Tensor, list[Tensor] | None]:
         """As that of BERT's layer."""
-        normed_TD = x_TD if self.attention_norm is None else self.attention_norm(x_TD)
-        attended, probs = self.attention(normed_TD, layout, rows, want_probs, *positions)
+        attended, probs = self.attention(self.attention_norm(x_TD), layout, rows, want_probs, *positions)
         return self.after_attention(x_TD if rows is None else x_TD.index_select(0, rows.rows), attended), probs
 
     def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:

@@ -41,10 +41,7 @@ def pool_tokens(x_TD: Tensor, layout: Layout, pooling: str) -> Tensor:
 
 
 class MaskedLMTransform(nn.Module):
-    """Linear, activation, LayerNorm before the vocabulary projection; from the encoder's width to the embeddings'.
-
-    ModernBERT has such a layer before every head.
-    """
+    """Linear, activation, LayerNorm before the vocabulary projection; ModernBERT has such a layer before every head."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

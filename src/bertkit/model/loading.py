@@ -118,7 +118,7 @@ def load_model(cls: type[ModelT], name_or_path: str | Path, **options: Unpack[Lo
         config = config.replace(pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head))
     elif pooling is not None:
         raise InputError(f"{name} has no option pooling; only sequence classifiers have")
-    else:
+    elif not config.family.head_layer:
         config = config.replace(pooling="cls")
     spec = class_spec(name, config.model_type, config.pooling)
     check_vocabulary(weights.folder, config)
@@ -202,7 +202,7 @@ def pooling_of(config: BertConfig, folder: Path, wanted: Pooling | None, *, new_
         raise InputError(f"pooling must be 'cls', 'mean' or 'max', got {wanted!r}")
     trained = any(saved.endswith("ForSequenceClassification") for saved in config.architectures or ())
     if not trained or new_head:
-        return wanted or saved_pooling(folder) or "cls"
+        return wanted or saved_pooling(folder) or (config.pooling if config.family.head_layer else "cls")
     if wanted not in (None, config.pooling):
         raise ConfigError(
             f"the checkpoint's classifier was trained with pooling={config.pooling!r}, got {wanted!r}; leave pooling "
@@ -229,7 +229,7 @@ def save_model(model: ConfiguredModel, folder: str | Path) -> None:
         return
     spec = class_spec(_class_name(type(model)), model.config.model_type, model.config.pooling)
     config = model.config.replace(architectures=[spec.name])
-    if {"span head", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
+    if {"span head", "span classifier", "sentence-order head"} & set(spec.heads) and config.num_labels != 2:
         config = config.replace(num_labels=2)  # transformers takes the size of these heads from the labels
     tensors = to_theirs(model.state_dict(), config, spec, TABLES[config.model_type])
     write_folder(user_path(folder), config, dict(tensors))

@@ -62,10 +62,8 @@ class BertModel(PackedModel):
         """
         x_TD, layout = self.embeddings(batch), batch.layout
         chosen = None if output_attentions or output_hidden_states else ChosenRows.of(rows, layout, x_TD.device)
-        x, states, attentions = self.encoder(
-            x_TD, layout, chosen,
-            position_ids=batch.position_ids, want_states=output_hidden_states, want_probs=output_attentions,
-        )  # fmt: skip
+        wanted = {"want_states": output_hidden_states, "want_probs": output_attentions}
+        x, states, attentions = self.encoder(x_TD, layout, chosen, position_ids=batch.position_ids, **wanted)
         return ModelOutput(
             last_hidden_state=take_rows(x, chosen, rows, layout),
             pooler_output=None if self.pooler is None else self.pooler(take_rows(x, chosen, "first", layout)),
@@ -140,11 +138,12 @@ class HeadModel(PackedModel):
         raise AssertionError("every subclass overrides this")
 
     def _features(self, encoded: ModelOutput, layout: Layout) -> Tensor:
-        """What a classifier reads: pooled vectors ``(B, D)`` or those of tokens ``(T, D)``, with dropout."""
+        """What a classifier reads: pooled vectors ``(B, D)``, or those of tokens ``(T, D)``."""
         x = encoded.last_hidden_state if encoded.pooler_output is None else encoded.pooler_output
+        assert x is not None
         if self.pools:
             x = self.pool(x, layout, self.config.pooling)
-        return self.dropout(x if self.layer is None else self.layer(x))  # type: ignore[no-any-return]
+        return x if self.layer is None else self.layer(x)
 
     def _predict_words(self, encoded: ModelOutput) -> Tensor:
         """Vocabulary logits at the encoded rows, ``(T, V)`` or ``(R, V)``."""
@@ -253,7 +252,7 @@ class BertForSequenceClassification(HeadModel):
         return {"loss": count_targets(batch.targets["labels"], None if several else self.class_weights)}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = self.classifier(self._features(encoded, batch.layout))
+        out.logits = self.classifier(self.dropout(self._features(encoded, batch.layout)))
         if not batch.targets:
             return {}
         return {"loss": class_loss(out.logits, batch.targets["labels"], self.config.problem_type, self.class_weights)}
@@ -274,7 +273,7 @@ class BertForTokenClassification(HeadModel):
         self.classifier = self._new(Linear(config.hidden_size, config.num_labels))
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.logits = self.classifier(self._features(encoded, batch.layout))
+        out.logits = self.classifier(self.dropout(self._features(encoded, batch.layout)))
         return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}
 
 
@@ -301,7 +300,9 @@ class BertForQuestionAnswering(HeadModel):
         return {"loss": count_spans(batch.targets["start_positions"], batch.targets["end_positions"], batch.layout)}
 
     def _head(self, encoded: ModelOutput, batch: Batch, out: ModelOutput) -> dict[str, LossTerm]:
-        out.start_logits, out.end_logits = self.qa_outputs(self._features(encoded, batch.layout)).unbind(dim=-1)
+        out.start_logits, out.end_logits = self.qa_outputs(self.dropout(self._features(encoded, batch.layout))).unbind(
+            dim=-1
+        )
         if not batch.targets:
             return {}
         start, end = (batch.targets[name] for name in self.targets)
@@ -329,5 +330,5 @@ class BertForMultipleChoice(HeadModel):
         questions = len(batch.targets["labels"]) if batch.targets else 1
         if batch.layout.num_sequences % questions:
             raise InputError(f"{batch.layout.num_sequences} sequences do not split evenly into {questions} questions")
-        out.logits = self.classifier(self._features(encoded, batch.layout)).view(questions, -1)
+        out.logits = self.classifier(self.dropout(self._features(encoded, batch.layout))).view(questions, -1)
         return {"loss": token_loss(out.logits, batch.targets["labels"])} if batch.targets else {}

@@ -51,7 +51,7 @@ class RotaryAttention(SelfAttention):
     def __init__(self, config: BertConfig, kind: str) -> None:
         half = None if kind == FULL else (config.local_attention or 0) // 2
         super().__init__(config, attend_packed if half is None else partial(attend_windowed, half=half))
-        self.kind, self.half = kind, half
+        self.kind, self.reach = kind, half
 
     def forward(  # type: ignore[override]  # the layer hands over what RotaryPositions gives
         self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None, want_probs: bool, angles: Angles
@@ -64,15 +64,17 @@ class RotaryAttention(SelfAttention):
 
     def _probabilities(self, qkv_s3NH: Tensor) -> Tensor:
         q_sNH, k_sNH, _ = qkv_s3NH.unbind(1)
-        if self.half is None or len(q_sNH) <= self.half + 1:
+        if self.reach is None or len(q_sNH) <= self.reach + 1:
             return attention_probabilities(q_sNH, k_sNH)
         scores_Nss = torch.einsum("qnh,knh->nqk", q_sNH, k_sNH) * q_sNH.shape[-1] ** -0.5
         place_s = torch.arange(len(q_sNH), device=q_sNH.device)
-        return scores_Nss.masked_fill(outside_window(place_s, place_s, self.half), -torch.inf).softmax(dim=-1)
+        hidden_ss = outside_window(place_s, place_s, self.reach)
+        probs_Nss: Tensor = scores_Nss.masked_fill(hidden_ss, -torch.inf).softmax(dim=-1)
+        return probs_Nss
 
 
 def rotate(qkv_T3NH: Tensor, cos_T1h: Tensor, sin_T1h: Tensor) -> Tensor:
-    """Each pair of numbers i and i + h of queries and keys, turned by the i-th angle of its token; values as they are."""
+    """Queries and keys with their numbers i and i + h turned by the i-th angle of the token; values as they are."""
     qk_T2NH, v_T1NH = qkv_T3NH.split([2, 1], dim=1)
     cos, sin = cos_T1h[:, None], sin_T1h[:, None]
     first, second = qk_T2NH.chunk(2, dim=-1)

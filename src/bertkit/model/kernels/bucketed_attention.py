@@ -222,10 +222,12 @@ def _bias_of(bias_ND: Tensor | None, shape: tuple[int, int], place_Q: Tensor | N
         return None
     middle, width = bias_ND.shape[1] // 2, shape[1]
     # Windows of width s from the farthest query on: row i is for the query at s - 1 - i.
-    windows_Nss = bias_ND[:, middle - width + 1 : middle + width].unfold(1, width, 1)
+    windows_Nss: Tensor = bias_ND[:, middle - width + 1 : middle + width].unfold(1, width, 1)
     if place_Q is None:
         return windows_Nss.flip(1)
-    return windows_Nss[:, width - 1 - place_Q].unflatten(1, (shape[0], -1)).transpose(0, 1)
+    rows_NQs: Tensor = windows_Nss[:, width - 1 - place_Q]
+    rows_NbqS: Tensor = rows_NQs.unflatten(1, (shape[0], -1))
+    return rows_NbqS.transpose(0, 1)
 
 
 def _attend_bucket(

@@ -1,8 +1,8 @@
 """Attention whose scores also depend on vectors of distances, over a packed batch in buckets of similar length.
 
 A score needs the product of a query and the vector of its distance to the key. For short texts these products are made
-for all distances there are, one behind the other, and read along the diagonals; for long ones for the rows of the table,
-and gathered.
+for all distances there are, one behind the other, and read along the diagonals; for long ones, for the rows of the
+table, and gathered.
 
 Axes, in the order of the suffix letters::
 
@@ -46,7 +46,7 @@ class Distances:
 def attend_disentangled(
     qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None, distances: Distances
 ) -> Tensor:
-    """As a :data:`bertkit.model.attention.Kernel`; of chosen rows all are computed, because few of them cost as much."""
+    """As a :data:`bertkit.model.attention.Kernel`; all rows are computed, because few of them would cost as much."""
     grouped = buckets_on(layout.lengths, qkv_T3NH.device)
     shares = zip(grouped.split(grouped.gather(qkv_T3NH)), grouped.each, strict=True)
     parts = [_attend_bucket(qkv, bucket, p, distances) for qkv, bucket in shares]
@@ -116,4 +116,5 @@ def read_diagonals(x: Tensor) -> Tensor:
     if size == 1:
         return x
     flat = x.flatten(-2)[..., size - 1 : size - 1 + size * (2 * size - 2)]
-    return flat.unflatten(-1, (size, 2 * size - 2))[..., :size]
+    along: Tensor = flat.unflatten(-1, (size, 2 * size - 2))[..., :size]
+    return along

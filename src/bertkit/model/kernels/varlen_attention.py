@@ -90,7 +90,7 @@ def attend_varlen(
     out_RNH = varlen_attn(
         q_RNH, k_TNH, v_TNH,
         cu_seq_q=cu_seqlens_on(queries.lengths, device), cu_seq_k=cu_seqlens_on(layout.lengths, device),
-        max_q=queries.max_seqlen, max_k=layout.max_seqlen, **({} if half is None else {"window_size": (half, half)}),
+        max_q=queries.max_seqlen, max_k=layout.max_seqlen, window_size=(-1, -1) if half is None else (half, half),
     )  # fmt: skip
     assert isinstance(out_RNH, Tensor), "a tuple comes back only where the log-sum-exp is asked for"
     return out_RNH

@@ -113,5 +113,5 @@ def _blocks_on(lengths: tuple[int, ...], half: int, device: torch.device) -> Blo
     if short_rows:
         short_lengths = tuple(length for length, long in zip(lengths, is_long, strict=True) if not long)
         short = (Layout(short_lengths), torch.cat(short_rows).to(device))
-    found = [torch.cat(each).to(device) for each in (queries, keys, masks)]
-    return Blocks(short, *found, back_T.to(device))
+    query_bq, key_bk, mask_b1qk = (torch.cat(each).to(device) for each in (queries, keys, masks))
+    return Blocks(short, query_bq, key_bk, mask_b1qk, back_T.to(device))

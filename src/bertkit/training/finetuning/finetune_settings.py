@@ -135,7 +135,8 @@ class FinetuneConfig(ReadingSettings):
 
     def _default_learning_rate(self, model: BertConfig, head: str) -> float:
         if self.freeze_encoder:
-            return 1e-3 if head in model.family.poolers and model.pooling == "cls" else 1e-2
+            has_layer = model.family.head_layer or (head in model.family.poolers and model.pooling == "cls")
+            return 1e-3 if has_layer else 1e-2
         if self.protocol == "original" or model.hidden_size >= 1024:
             return 2e-5
         return 1e-4 if model.num_hidden_layers <= 8 and model.hidden_size <= 512 else 3e-5

@@ -2,9 +2,9 @@
 
 The features are what ``BertForSequenceClassification`` feeds its head, so the trained head put back into the full model
 predicts the same: with mean or max pooling, these vectors; otherwise the pooled [CLS] vectors of BERT and ALBERT, whose
-pooler comes with the encoder, and the [CLS] vectors themselves where the layer after them is new and trained with the
-head (RoBERTa, DistilBERT, ELECTRA, and a checkpoint without a pooler). They are cached on disk, keyed by the hash of
-the weights and of the token ids, and bounded in size.
+pooler comes with the encoder, and the [CLS] vectors themselves where the layer after them is trained with the head
+(RoBERTa, DistilBERT, ELECTRA, ModernBERT, and a checkpoint without a pooler). They are cached on disk, keyed by the
+hash of the weights and of the token ids, and bounded in size.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FrozenHead(nn.Module):
 
     def __init__(self, model: BertForSequenceClassification) -> None:
         super().__init__()
-        self.pooler = model.bert.pooler if has_own_pooler(model) else None
+        self.pooler = model.layer or (model.bert.pooler if has_own_pooler(model) else None)
         self.dropout = model.dropout
         self.classifier = model.classifier
         self._owner = (model,)  # in a tuple, so that the encoder does not become a part of this module
@@ -91,6 +91,8 @@ def has_own_pooler(model: HeadModel) -> bool:
 
     It does in some families, and where the checkpoint had no pooler, so that one was drawn with the head.
     """
+    if model.layer is not None:
+        return True
     drawn = model.load_report is not None and "pooler" in model.load_report.new_parts
     return model.uses_pooler and (drawn or model.kind in model.config.family.poolers)
 
@@ -138,7 +140,7 @@ def freeze_encoder(model: HeadModel) -> None:
         prefix for prefix in model.head_prefixes if has_own_pooler(model) or not prefix.startswith("bert.pooler.")
     )
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name.startswith(prefixes))
+        parameter.requires_grad_(name.startswith((*prefixes, "layer.")))
 
 
 def _key(model: BertForSequenceClassification, features: Ragged) -> str:

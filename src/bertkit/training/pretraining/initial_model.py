@@ -228,6 +228,7 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
 def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> None:
     """Initialize the output bias with token frequencies. A model may have more rows than the tokenizer has tokens."""
     bias, logits = network.cls.predictions.bias, torch.from_numpy(unigram_logits(store))
+    assert bias is not None, "the families that are pre-trained here have one"
     if len(bias) >= len(logits):  # otherwise the sizes are refused later
         with torch.no_grad():
             bias[: len(logits)] = logits
