@@ -14,8 +14,9 @@ __version__ = "0.2.0.dev0"
 _NAMES = {
     "bertkit.model.models": """
         BertModel BertForPreTraining BertForMaskedLM BertForNextSentencePrediction BertForSequenceClassification
-        BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice ElectraForPreTraining
+        BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice
     """,
+    "bertkit.model.replaced_tokens": "ElectraForPreTraining",
     "bertkit.model.auto": """
         AutoModel AutoModelForMaskedLM AutoModelForMultipleChoice AutoModelForNextSentencePrediction
         AutoModelForPreTraining AutoModelForQuestionAnswering AutoModelForSequenceClassification
@@ -33,7 +34,8 @@ _NAMES = {
     """,
     "bertkit.config.bert_config": "AutoConfig BertConfig",
     "bertkit.config.config_aliases": """
-        AlbertConfig CamembertConfig DistilBertConfig ElectraConfig RobertaConfig XLMRobertaConfig
+        AlbertConfig CamembertConfig DebertaV2Config DistilBertConfig ElectraConfig ModernBertConfig MPNetConfig
+        RobertaConfig XLMRobertaConfig
     """,
     "bertkit.optim": "AdamW",
     "bertkit.training.finetuning.estimator": "BertClassifier",
@@ -48,7 +50,7 @@ _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names
 #: ``RobertaModel is BertModel``; the config says which family a model belongs to.
 _ALIASES = {
     f"{family}{head}": f"Bert{head}"
-    for family in ("Albert", "Camembert", "DistilBert", "Electra", "Roberta", "XLMRoberta")
+    for family in ("Albert Camembert DebertaV2 DistilBert Electra ModernBert MPNet Roberta XLMRoberta").split()
     for head in (
         "Model ForMaskedLM ForMultipleChoice ForQuestionAnswering ForSequenceClassification ForTokenClassification"
     ).split()

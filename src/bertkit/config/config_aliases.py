@@ -91,3 +91,21 @@ class ElectraConfig(_FamilyConfig):
     """``BertConfig(model_type="electra")`` (Clark et al. 2020)."""
 
     model_type = "electra"
+
+
+class MPNetConfig(_FamilyConfig):
+    """``BertConfig(model_type="mpnet")`` (Song et al. 2020)."""
+
+    model_type = "mpnet"
+
+
+class DebertaV2Config(_FamilyConfig):
+    """``BertConfig(model_type="deberta-v2")`` (He et al. 2021), which v3 is as well."""
+
+    model_type = "deberta-v2"
+
+
+class ModernBertConfig(_FamilyConfig):
+    """``BertConfig(model_type="modernbert")`` (Warner et al. 2024)."""
+
+    model_type = "modernbert"

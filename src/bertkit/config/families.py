@@ -64,7 +64,7 @@ class Family:
     """
 
     prefix: str
-    defaults: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    defaults: Mapping[str, str | int | float | bool | list[str]] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
@@ -206,6 +206,7 @@ FAMILIES: Mapping[str, Family] = {
             "vocab_size": 128100,
             "type_vocab_size": 0,
             "layer_norm_eps": 1e-7,
+            "pos_att_type": ["p2c", "c2p"],
             "share_att_key": False,
             "norm_rel_ebd": "none",
             "max_relative_positions": -1,

@@ -25,7 +25,8 @@ def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
         _rope_to_thetas(found)
         _layer_types_to_rule(found)
     elif found.get("model_type") == "deberta-v2":
-        found.setdefault("relative_attention", False)
+        for key, default in (("relative_attention", False), ("pos_att_type", [])):  # of files without these keys
+            found.setdefault(key, default)
         if isinstance(names := found.get("pos_att_type"), str):
             found["pos_att_type"] = [name.strip() for name in names.lower().split("|") if name.strip() != "none"]
         _must_equal(found, "pooler_hidden_size", "hidden_size", 1)

@@ -57,9 +57,15 @@ class FusedEncoder(nn.Module):
         self.num_threads = num_threads
 
     def forward(
-        self, x_TD: Tensor, layout: Layout, rows: ChosenRows | None = None, **unused: bool
+        self,
+        x_TD: Tensor,
+        layout: Layout,
+        rows: ChosenRows | None = None,
+        *,
+        position_ids: Tensor | None = None,
+        **unused: bool,
     ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
-        """As that of the encoder, without states and probabilities."""
+        """As that of the encoder, without states and probabilities; attention does not ask for positions."""
         assert not any(unused.values()), "only the top layer is available"
         starts = np.array(layout.boundaries, np.int32)
         chosen = chosen_starts = None
