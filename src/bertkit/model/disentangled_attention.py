@@ -53,6 +53,7 @@ class DisentangledAttention(SelfAttention):
         self.position_key = Linear(width, width) if config.has_position_keys else None
         self.position_query = Linear(width, width) if config.has_position_queries else None
         self.position_dropout = Dropout(config.hidden_dropout_prob)
+        self.attend_distances = attend_disentangled
         self.scale = 1 / math.sqrt(config.head_size * (1 + self.to_position + self.from_position))
         self.span, self.num_buckets = config.distance_span, config.position_buckets or -1
         self.max_distance = config.farthest_distance
@@ -63,7 +64,7 @@ class DisentangledAttention(SelfAttention):
         """As that of BERT's attention, with the vectors of :class:`DistanceVectors`."""
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
         distances = self.distances(self.position_dropout(vectors_ED))
-        out_RNH = attend_disentangled(qkv_T3NH, layout, self.dropout.rate(), rows, distances)
+        out_RNH = self.attend_distances(qkv_T3NH, layout, self.dropout.rate(), rows, distances)
         probs = None
         if want_probs:
             probs = [disentangled_probabilities(qkv_T3NH[start:end], distances) for start, end in layout.spans()]
