@@ -44,10 +44,10 @@ imports: setup
 	$(BIN)/lint-imports
 
 check: lint types imports
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not campaign and not slow" tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not campaign and not slow" tests/unit
 
 tests: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test: lint types imports tests
 
@@ -55,7 +55,7 @@ same: setup
 	$(BIN)/python tests/same/same.py
 
 campaign: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m campaign
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m campaign
 
 wheels: | $(BIN)/python
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./packaging/lite
