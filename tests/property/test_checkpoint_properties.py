@@ -42,6 +42,27 @@ OWN = {
         }
     ),
     "electra": st.fixed_dictionaries({"embedding_size": st.integers(1, 5)}),
+    "mpnet": st.just({"type_vocab_size": 0}),
+    "deberta-v2": st.fixed_dictionaries(
+        {
+            "pos_att_type": st.sampled_from([["c2p"], ["p2c"], ["c2p", "p2c"]]),
+            "share_att_key": st.booleans(),
+            "position_biased_input": st.booleans(),
+            "position_buckets": st.integers(-1, 4),
+            "norm_rel_ebd": st.sampled_from(["layer_norm", "none"]),
+        }
+    ),
+    "modernbert": st.fixed_dictionaries(
+        {
+            "type_vocab_size": st.just(0),
+            "num_attention_heads": st.just(1),
+            "hidden_size": st.sampled_from([2, 4, 6]),
+            "pad_token_id": st.integers(0, 1),
+            "tie_word_embeddings": st.booleans(),
+            **{name: st.booleans() for name in ("norm_bias", "attention_bias", "mlp_bias", "decoder_bias")},
+            "classifier_bias": st.booleans(),
+        }
+    ),
 }
 #: (family, class) of all that there are; BERT's more often.
 CLASSES = [(family, name) for family, table in TABLES.items() for name in table.classes] + [("bert", "BertModel")] * 9

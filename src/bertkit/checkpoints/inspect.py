@@ -161,7 +161,7 @@ def inspect(name_or_path: str | Path, *, hash_files: bool = True) -> ModelReport
         view = match(weights.tensors, config, saved_from, table)
         if view.problems:
             problems.append(explain(view, weights.where))
-    parts = _parameters(weights.tensors.values(), table)
+    parts = _parameters(weights.tensors.values(), config, table)
     heads = {part: part in parts for part in table.parts if part != "encoder"}
     labelled = any(there for head, there in heads.items() if "classifier" in head)
     found = _attempt(problems, lambda: find_vocabulary(weights.folder))
@@ -197,7 +197,7 @@ def _attempt(problems: list[str], look: Callable[[], FoundT]) -> FoundT | None:
 
 
 def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameTable) -> str:
-    if "masked-lm head" in spec.heads and not config.tie_word_embeddings:
+    if "masked-lm head" in spec.heads and not (config.tie_word_embeddings or config.has_own_decoder):
         return "no"
     if not match(weights.tensors, config, spec, table).problems:
         return "exact"
@@ -208,11 +208,11 @@ def _verdict(weights: Weights, config: BertConfig, spec: ClassSpec, table: NameT
     return "no"
 
 
-def _parameters(tensors: Iterable[TensorInfo], table: NameTable) -> dict[str, int]:
+def _parameters(tensors: Iterable[TensorInfo], config: BertConfig | None, table: NameTable) -> dict[str, int]:
     """Number of values by part, the encoder split into embeddings and layers; without tied copies and buffers."""
     counts = Counter[str]()
     names = {rule.theirs[0].partition(".")[0]: part for part, rules in table.parts.items() for rule in rules}
-    ties = dict(table.ties)
+    ties = {} if config is not None and config.has_own_decoder else dict(table.ties)
     kept = {table.canonical(info.name): info for info in tensors}
     for name, info in kept.items():
         if name in table.ignored or (name in ties and ties[name] in kept):

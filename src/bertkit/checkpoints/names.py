@@ -271,7 +271,7 @@ MODERNBERT = NameTable(
             *weight_and("classifier_bias", _TRANSFORM + "dense", "D D", "head.dense"),
             *weight_and("norm_bias", _TRANSFORM + "LayerNorm", "D", "head.norm"),
             copied("cls.predictions.bias", "V", "decoder.bias", needs="decoder_bias"),
-            copied("cls.predictions.decoder", "V D", "decoder.weight", needs="not tie_word_embeddings"),
+            copied("cls.predictions.decoder", "V D", "decoder.weight", needs="has_own_decoder"),
         ),
         "head layer": (
             *weight_and("classifier_bias", "layer.dense", "D D", "head.dense"),

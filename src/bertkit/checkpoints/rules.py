@@ -21,8 +21,7 @@ class Rule:
     theirs: names in the file; several are stacked, one below the other (axis 0). ``{i}`` for the layer, or for the
         group of layers if ``{j}`` is the layer within its group.
     shape: sizes of each of *theirs*: letters of :func:`sizes` or numbers, for example ``"V E"``.
-    needs: property of the config that a model with this tensor has, or with "not " before it one that it has not;
-        empty: every model has the tensor.
+    needs: property of the config that a model with this tensor has; empty: every model has the tensor.
     first: number of the first layer that has it.
     """
 
@@ -43,8 +42,7 @@ class Rule:
 
     def is_in(self, config: BertConfig) -> bool:
         """Whether a model of this config has the tensor."""
-        wanted = not self.needs.startswith("not ")
-        return not self.needs or bool(getattr(config, self.needs.removeprefix("not "))) is wanted
+        return not self.needs or bool(getattr(config, self.needs))
 
     def their_shape(self, letters: Mapping[str, int]) -> tuple[int, ...]:
         """Expected shape of each of theirs."""
@@ -157,8 +155,9 @@ class NameTable:
         """The part of a canonical name, whatever its layer; None if the table does not know it."""
         numbers = iter(("{i}", "{j}"))
         pattern = _NUMBER.sub(lambda found: next(numbers, found[0]), name)
-        pattern = dict(self.ties).get(pattern, pattern)
-        return next((part for part, rules in self.parts.items() if any(pattern in rule.theirs for rule in rules)), None)
+        names = (pattern, dict(self.ties).get(pattern, pattern))
+        parts = [(part, {name for rule in rules for name in rule.theirs}) for part, rules in self.parts.items()]
+        return next((part for name in names for part, known in parts if name in known), None)
 
     def written_prefix(self, part: str, base_prefix: str) -> str:
         """The prefix of the names of ``part`` in a model whose encoder is the attribute ``base_prefix``."""

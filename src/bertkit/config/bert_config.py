@@ -198,6 +198,11 @@ class BertConfig(FamilyFields):
         return buckets if buckets > 0 else self.farthest_distance
 
     @property
+    def has_own_decoder(self) -> bool:
+        """Whether a masked-LM head has a table of its own."""
+        return self.family.head_layer and not self.tie_word_embeddings
+
+    @property
     def has_position_keys(self) -> bool:
         """Whether keys of distances have a matrix of their own (DeBERTa)."""
         return "c2p" in (self.pos_att_type or []) and not self.share_att_key

@@ -204,6 +204,10 @@ FAMILIES: Mapping[str, Family] = {
         prefix="DebertaV2",
         defaults={
             "vocab_size": 128100,
+            "hidden_size": 1536,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 24,
+            "intermediate_size": 6144,
             "type_vocab_size": 0,
             "layer_norm_eps": 1e-7,
             "pos_att_type": ["p2c", "c2p"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertkit.config.families import FAMILIES
 from bertkit.errors import ConfigError
 from bertkit.system.untrusted_files import Json
 
@@ -31,7 +32,12 @@ def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
             found["pos_att_type"] = [name.strip() for name in names.lower().split("|") if name.strip() != "none"]
         _must_equal(found, "pooler_hidden_size", "hidden_size", 1)
         _must_equal(found, "embedding_size", "hidden_size", 1)
-        _must_equal(found, "attention_head_size", "hidden_size", found.get("num_attention_heads"))
+        _must_equal(
+            found,
+            "attention_head_size",
+            "hidden_size",
+            found.get("num_attention_heads", _default("deberta-v2", "num_attention_heads")),
+        )
         if isinstance(norm := found.get("norm_rel_ebd"), str):
             found["norm_rel_ebd"] = norm.lower().strip()
     return found
@@ -76,8 +82,10 @@ def _is_plain(settings: Json) -> bool:
 
 def _layer_types_to_rule(found: dict[str, Json]) -> None:
     types = found.get("layer_types")
-    if not isinstance(types, list):
-        return
+    if not isinstance(types, list) or len(types) != found.get(
+        "num_hidden_layers", _default("modernbert", "num_hidden_layers")
+    ):
+        return  # the number of layers is checked with all else
     every = found.get("global_attn_every_n_layers")
     rules = [every] if isinstance(every, int) and every > 0 else range(1, len(types) + 1)
     rule = next((n for n in rules if list(layer_types(len(types), n)) == types), None)
@@ -93,9 +101,15 @@ def layer_types(num_layers: int, every: int) -> Sequence[str]:
     return [SLIDING if number % every else FULL for number in range(num_layers)]
 
 
+def _default(family: str, name: str) -> Json:
+    value = FAMILIES[family].defaults[name]
+    assert isinstance(value, int)
+    return value
+
+
 def _must_equal(found: dict[str, Json], key: str, width: str, parts: Json) -> None:
     """Drop a key that says again what follows from others."""
-    value, whole = found.pop(key, None), found.get(width)
+    value, whole = found.pop(key, None), found.get(width, _default("deberta-v2", width))
     if value is not None and isinstance(whole, int) and isinstance(parts, int) and value != whole / parts:
         what = width if parts == 1 else f"{width} / {parts} heads"
         raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole / parts:g}")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bertkit.batch import Batch, Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.closeness import NEAR_ENOUGH, closeness
+from bertkit.engine.fused_positions import scores_of, tables_of
 from bertkit.engine.module_views import computing_parts, hooks_of, module_view
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.native_encoder import (
@@ -23,14 +24,19 @@ from bertkit.engine.native.native_encoder import (
     Layer,
     NativeEmbeddings,
     NativeEncoder,
+    PositionTables,
     Shape,
     WeightType,
 )
 from bertkit.errors import ConfigError
 from bertkit.model.attention import SelfAttention
+from bertkit.model.biased_attention import BiasedAttention, DistanceBias
+from bertkit.model.disentangled_attention import DisentangledAttention, DistanceVectors
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.encoder import Encoder, EncoderLayer
+from bertkit.model.gated_layer import GatedLayer
 from bertkit.model.heads import pool_tokens
+from bertkit.model.kernels.bucketed_attention import attend_bucketed
 from bertkit.model.kernels.byte_linear import WEIGHT_STEPS, ByteEmbedding, ByteLinear
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.dropout import Dropout
@@ -38,12 +44,15 @@ from bertkit.model.kernels.linear import Linear
 from bertkit.model.kernels.varlen_attention import attend_packed
 from bertkit.model.models import BertModel
 from bertkit.model.padded import PackedModel
+from bertkit.model.rotary_attention import RotaryAttention, RotaryPositions, kernel_of
 from bertkit.ragged import Floats
 
 ModelT = TypeVar("ModelT", bound=PackedModel)
 #: What the embeddings and the encoder consist of.
 PARTS = {
     *(Embeddings, Encoder, EncoderLayer, SelfAttention, Dropout),
+    *(GatedLayer, RotaryAttention, RotaryPositions, BiasedAttention, DistanceBias),
+    *(DisentangledAttention, DistanceVectors, nn.Identity),
     *(Linear, ByteLinear, ByteEmbedding, nn.Embedding, nn.LayerNorm, nn.ModuleList),
 }
 
@@ -51,10 +60,16 @@ PARTS = {
 class FusedEncoder(nn.Module):
     """In place of an :class:`~bertkit.model.encoder.Encoder`, for inference on a CPU in float32."""
 
-    def __init__(self, native: NativeEncoder, num_threads: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        native: NativeEncoder,
+        num_threads: Callable[[], int],
+        tables_for: Callable[[int], PositionTables] | None = None,
+    ) -> None:
         super().__init__()
         self.native = native
         self.num_threads = num_threads
+        self.tables_for = tables_for
 
     def forward(
         self,
@@ -65,14 +80,15 @@ class FusedEncoder(nn.Module):
         position_ids: Tensor | None = None,
         **unused: bool,
     ) -> tuple[Tensor, list[Tensor], list[list[Tensor]]]:
-        """As that of the encoder, without states and probabilities; attention does not ask for positions."""
+        """As that of the encoder, without states and probabilities; positions count from 0 in each sequence."""
         assert not any(unused.values()), "only the top layer is available"
         starts = np.array(layout.boundaries, np.int32)
         chosen = chosen_starts = None
         if rows is not None:
             chosen = rows.rows.numpy().astype(np.int32)
             chosen_starts = np.concatenate([[0], np.cumsum(rows.lengths)]).astype(np.int32)
-        out = self.native(x_TD.numpy(), starts, chosen, chosen_starts, threads=self.num_threads())
+        tables = None if self.tables_for is None else self.tables_for(layout.max_seqlen)
+        out = self.native(x_TD.numpy(), starts, chosen, chosen_starts, threads=self.num_threads(), positions=tables)
         return torch.from_numpy(out), [], []
 
 
@@ -92,7 +108,7 @@ class FusedEmbeddings(nn.Module):
         self._embed = NativeEmbeddings(
             library,
             [_table(table) for table in tables.values() if table is not None],
-            (_array(plain.LayerNorm.weight), _array(plain.LayerNorm.bias)),
+            _norm(plain.LayerNorm),
             plain.LayerNorm.eps,
         )
 
@@ -113,7 +129,11 @@ def can_fuse(model: PackedModel) -> bool:
     usual: dict[type, dict[str, object]] = {
         nn.LayerNorm: {"eps": config.layer_norm_eps},
         EncoderLayer: {"hidden_act": config.hidden_act},
+        GatedLayer: {"hidden_act": config.hidden_act},
         SelfAttention: {"attend": attend_packed, "num_heads": config.num_attention_heads},
+        BiasedAttention: {"attend_biased": attend_bucketed, "num_heads": config.num_attention_heads},
+        DisentangledAttention: {"num_heads": config.num_attention_heads},
+        RotaryAttention: {"num_heads": config.num_attention_heads},
     }
     return (
         config.hidden_act in ACTIVATIONS
@@ -122,6 +142,7 @@ def can_fuse(model: PackedModel) -> bool:
             type(part) in PARTS
             and not any(map(len, hooks_of(part)))
             and all(getattr(part, name) == value for name, value in usual.get(type(part), {}).items())
+            and (not isinstance(part, RotaryAttention) or part.attend == kernel_of(part.reach))
             and all(p.dtype == torch.float32 for p in part.parameters(recurse=False))
             for part in computing_parts(model)
         )
@@ -145,7 +166,7 @@ def fuse(
     def replacement(module: nn.Module) -> nn.Module | None:
         if isinstance(module, Encoder):
             packed = pack_encoder(module, model.config, library, weight_type, release=release)
-            return FusedEncoder(packed, num_threads)
+            return FusedEncoder(packed, num_threads, tables_of(module))
         if isinstance(module, Embeddings) and module.projection is None:
             return FusedEmbeddings(module, library)
         return None
@@ -169,23 +190,27 @@ def pack_encoder(
         inner=config.intermediate_size,
         activation=config.hidden_act,
         eps=config.layer_norm_eps,
+        gated=config.family.pre_norm,
     )
-    return NativeEncoder(library, shape, _layers(encoder, config, weight_type, release=release))
+    layers = _layers(encoder, config, weight_type, release=release)
+    return NativeEncoder(library, shape, layers, None if encoder.final_norm is None else _norm(encoder.final_norm))
 
 
 def _layers(encoder: Encoder, config: BertConfig, weight_type: WeightType, *, release: bool) -> Iterator[Layer]:
     # The library wants scores as powers of two: softmax(x) is 2^(x log2 e), scaled.
-    size = config.hidden_size // config.num_attention_heads
     factor_3D = torch.ones(3 * config.hidden_size)
-    factor_3D[: config.hidden_size] = math.log2(math.e) / math.sqrt(size)
     for layer in encoder.layer:
         assert isinstance(layer, EncoderLayer)
-        assert isinstance(layer.attention_norm, nn.LayerNorm)
-        matrices = [_matrix(layer.attention.qkv, weight_type, factor_3D)]
-        matrices += [_matrix(linear, weight_type) for linear in (layer.attention.out, layer.ffn_up, layer.ffn_down)]
-        norms = [(_array(norm.weight), _array(norm.bias)) for norm in (layer.attention_norm, layer.ffn_norm)]
-        yield Layer(tuple(matrices), tuple(norms))
-        del matrices, norms
+        attention = layer.attention
+        scale = attention.scale if isinstance(attention, DisentangledAttention) else config.head_size**-0.5
+        factor_3D[: config.hidden_size] = math.log2(math.e) * scale
+        matrices = [_matrix(attention.qkv, weight_type, factor_3D)]
+        matrices += [_matrix(linear, weight_type) for linear in (attention.out, layer.ffn_up, layer.ffn_down)]
+        norms = (layer.attention_norm, layer.ffn_norm)
+        in_order = norms[::-1] if config.family.pre_norm else norms
+        given = [None if isinstance(norm, nn.Identity) else _norm(norm) for norm in in_order]
+        yield Layer(tuple(matrices), tuple(given), **scores_of(attention, encoder.positions))
+        del matrices, given
         for part in layer.modules() if release else ():
             part._parameters.clear()
             part._buffers.clear()
@@ -205,7 +230,8 @@ def _matrix(linear: nn.Module, weight_type: WeightType, factor_N: Tensor | None 
             narrow=max(int(linear.weight.max()), -int(linear.weight.min())) <= WEIGHT_STEPS[7],
         )
     assert isinstance(linear, Linear)
-    weight, bias = linear.weight.detach(), linear.bias.detach()
+    weight = linear.weight.detach()
+    bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.detach()
     if factor_N is not None:
         weight, bias = weight * factor_N[:, None], bias * factor_N
     if weight_type in ("float32", "float24"):
@@ -216,6 +242,12 @@ def _matrix(linear: nn.Module, weight_type: WeightType, factor_N: Tensor | None 
     largest = float(weight.abs().max())
     unit = 2.0 ** (math.frexp(largest)[1] - 15) if math.isfinite(largest) else 1.0
     return FloatMatrix((weight / unit).to(torch.float16).numpy(), _array(bias), weight_type, unit)
+
+
+def _norm(norm: nn.Module) -> tuple[Floats, Floats]:
+    """Scale and shift of a normalization."""
+    assert isinstance(norm, nn.LayerNorm)
+    return _array(norm.weight), _array(torch.zeros_like(norm.weight) if norm.bias is None else norm.bias)
 
 
 def _table(table: nn.Module) -> Floats | ByteTable:

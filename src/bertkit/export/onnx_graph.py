@@ -8,19 +8,25 @@ Axes: B sequences, S the longest of them, T tokens, N heads, H width of one head
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertkit.batch import Batch
+from bertkit.errors import ConfigError
 from bertkit.model.attention import SelfAttention
+from bertkit.model.biased_attention import BiasedAttention
+from bertkit.model.disentangled_attention import DisentangledAttention
+from bertkit.model.kernels.disentangled_scores import Distances
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.output import ModelOutput
 from bertkit.model.padded import PackedModel
+from bertkit.model.rotary_attention import RotaryAttention
 
 #: Added to the scores of masked keys. Not -inf: a row without any key would become NaN.
 FORBIDDEN = torch.finfo(torch.float32).min
@@ -37,6 +43,11 @@ class GraphLayout:
     num_sequences: int
     first: Tensor
     bias: Tensor
+
+    @property
+    def max_seqlen(self) -> int:
+        """S."""
+        return self.bias.shape[-1]
 
     def first_rows(self, device: torch.device | None = None) -> Tensor:
         return self.first
@@ -98,9 +109,86 @@ class PackedLayout(GraphLayout):
 
 def attend(qkv_T3NH: Tensor, layout: GraphLayout, p: float, rows: None = None) -> Tensor:
     """The attention kernel of the graph, ``(T, N, H)``: without dropout, at all rows."""
+    return _attend(qkv_T3NH, layout, qkv_T3NH.shape[-1] ** -0.5, lambda scores, q, k: scores)
+
+
+@dataclass(frozen=True)
+class GraphWindow:
+    """:class:`bertkit.model.rotary_attention.Windowed` of the graph; it computes all scores, and hides the others."""
+
+    half: int
+
+    def __call__(self, qkv_T3NH: Tensor, layout: GraphLayout, p: float, rows: None = None) -> Tensor:
+        """As :func:`attend`."""
+
+        def hidden(scores_BNSS: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return torch.where(away(scores_BNSS).abs() > self.half, FORBIDDEN, scores_BNSS)
+
+        return _attend(qkv_T3NH, layout, qkv_T3NH.shape[-1] ** -0.5, hidden)
+
+
+def attend_biased(qkv_T3NH: Tensor, layout: GraphLayout, p: float, rows: None = None, *, bias_ND: Tensor) -> Tensor:
+    """:func:`bertkit.model.kernels.bucketed_attention.attend_bucketed` of the graph, with a bias."""
+
+    def biased(scores_BNSS: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return scores_BNSS + bias_ND[:, away(scores_BNSS) + scores_BNSS.shape[-1] - 1]
+
+    return _attend(qkv_T3NH, layout, qkv_T3NH.shape[-1] ** -0.5, biased)
+
+
+def attend_disentangled(qkv_T3NH: Tensor, layout: GraphLayout, p: float, rows: None, distances: Distances) -> Tensor:
+    """:func:`bertkit.model.kernels.disentangled_scores.attend_disentangled` of the graph."""
+
+    def with_distances(scores_BNSS: Tensor, q_BNSH: Tensor, k_BNSH: Tensor) -> Tensor:
+        index_SS = distances.rows(-away(scores_BNSS))  # query minus key
+        index_BNSS = index_SS.expand(scores_BNSS.shape)
+        if distances.keys is not None:
+            scores_BNSS = scores_BNSS + (q_BNSH @ distances.keys.permute(1, 2, 0)).gather(-1, index_BNSS)
+        if distances.queries is not None:
+            products_BNSE = (k_BNSH * distances.scale) @ distances.queries.permute(1, 2, 0)
+            scores_BNSS = scores_BNSS + products_BNSE.gather(-1, index_BNSS.mT).mT
+        return scores_BNSS
+
+    return _attend(qkv_T3NH, layout, distances.scale, with_distances)
+
+
+def away(scores_BNSS: Tensor) -> Tensor:
+    """The distance of each key from each query, ``(S, S)``, above 0 for keys behind it."""
+    place_S = torch.arange(scores_BNSS.shape[-1])
+    return place_S[None, :] - place_S[:, None]
+
+
+def _attend(
+    qkv_T3NH: Tensor, layout: GraphLayout, scale: float, changed: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Attention with scores as ``changed`` gives them back, from themselves, scaled queries, and keys."""
     q_BNSH, k_BNSH, v_BNSH = layout.gather(qkv_T3NH).permute(2, 0, 3, 1, 4).unbind(0)
-    scores_BNSS = (q_BNSH / math.sqrt(q_BNSH.shape[-1])) @ k_BNSH.mT + layout.bias
+    q_BNSH = q_BNSH * scale
+    scores_BNSS = changed(q_BNSH @ k_BNSH.mT + layout.bias, q_BNSH, k_BNSH)
     return layout.give_back((scores_BNSS.softmax(dim=-1) @ v_BNSH).transpose(1, 2))
+
+
+#: The attribute with the kernel of each kind of attention, and its form here; None: it depends on the window.
+KERNELS: dict[type[SelfAttention], tuple[str, Any]] = {
+    SelfAttention: ("attend", attend),
+    BiasedAttention: ("attend_biased", attend_biased),
+    DisentangledAttention: ("attend_distances", attend_disentangled),
+    RotaryAttention: ("attend", None),
+}
+
+
+def kernel_of(attention: SelfAttention) -> tuple[str, Any]:
+    """The attribute of an attention module that holds its kernel, and what replaces it in the graph.
+
+    Raises:
+        ConfigError: a class that has no form here.
+    """
+    if type(attention) not in KERNELS:
+        raise ConfigError(f"{type(attention).__name__} cannot be exported; only bertkit's own kinds of attention can")
+    name, kernel = KERNELS[type(attention)]
+    if isinstance(attention, RotaryAttention):
+        kernel = attend if attention.reach is None else GraphWindow(attention.reach)
+    return name, kernel
 
 
 def pool(x_TD: Tensor, layout: GraphLayout, pooling: str) -> Tensor:
@@ -209,10 +297,12 @@ def kind_of(model: PackedModel) -> str:
 @contextmanager
 def traceable(model: PackedModel) -> Iterator[None]:
     """Inside the block, a model in eval mode uses :func:`attend` and :func:`pool`, and no prepacked weights."""
-    kernels = {module: module.attend for module in model.modules() if isinstance(module, SelfAttention)}
+    attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
+    replaced = [(module, *kernel_of(module)) for module in attentions]
+    kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     pooling = getattr(model, "pool", None)
-    for attention in kernels:
-        attention.attend = attend  # type: ignore[assignment]
+    for attention, name, kernel in replaced:
+        setattr(attention, name, kernel)
     if pooling is not None:
         model.pool = pool  # type: ignore[assignment]
     try:
@@ -222,7 +312,7 @@ def traceable(model: PackedModel) -> Iterator[None]:
                     unpacked.enter_context(module.unpacked())
             yield
     finally:
-        for attention, kernel in kernels.items():
-            attention.attend = kernel
+        for attention, name, kernel in kept:
+            setattr(attention, name, kernel)
         if pooling is not None:
             model.pool = pooling

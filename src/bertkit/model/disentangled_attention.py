@@ -34,6 +34,10 @@ class DistanceVectors(nn.Module):
 
     def forward(self, x_TD: Tensor, layout: Layout, position_ids: Tensor | None = None) -> Tensor:
         """The vectors ``(E, D)``. Distances count the tokens of a sequence; ``position_ids`` do not change them."""
+        return self.vectors()
+
+    def vectors(self) -> Tensor:
+        """The same vectors for any batch."""
         vectors_ED = self.table.weight
         return vectors_ED if self.LayerNorm is None else self.LayerNorm(vectors_ED)
 
@@ -49,6 +53,7 @@ class DisentangledAttention(SelfAttention):
         self.position_key = Linear(width, width) if config.has_position_keys else None
         self.position_query = Linear(width, width) if config.has_position_queries else None
         self.position_dropout = Dropout(config.hidden_dropout_prob)
+        self.attend_distances = attend_disentangled
         self.scale = 1 / math.sqrt(config.head_size * (1 + self.to_position + self.from_position))
         self.span, self.num_buckets = config.distance_span, config.position_buckets or -1
         self.max_distance = config.farthest_distance
@@ -58,21 +63,22 @@ class DisentangledAttention(SelfAttention):
     ) -> tuple[Tensor, list[Tensor] | None]:
         """As that of BERT's attention, with the vectors of :class:`DistanceVectors`."""
         qkv_T3NH = self.qkv(x_TD).unflatten(-1, (3, self.num_heads, -1))
-        distances = self._distances(self.position_dropout(vectors_ED))
-        out_RNH = attend_disentangled(qkv_T3NH, layout, self.dropout.rate(), rows, distances)
+        distances = self.distances(self.position_dropout(vectors_ED))
+        out_RNH = self.attend_distances(qkv_T3NH, layout, self.dropout.rate(), rows, distances)
         probs = None
         if want_probs:
             probs = [disentangled_probabilities(qkv_T3NH[start:end], distances) for start, end in layout.spans()]
         return self.out(out_RNH.flatten(1)), probs
 
-    def _distances(self, vectors_ED: Tensor) -> Distances:
+    def distances(self, vectors_ED: Tensor) -> Distances:
+        """What scores know of distances, made of their vectors."""
         width = vectors_ED.shape[1]
         keys = queries = None
         if self.to_position:
             keys = self._through(self.position_key, vectors_ED, slice(width, 2 * width))
         if self.from_position:
             queries = self._through(self.position_query, vectors_ED, slice(0, width))
-        return Distances(keys, queries, self.scale, self._rows)
+        return Distances(keys, queries, self.scale, self.rows)
 
     def _through(self, own: nn.Module | None, vectors_ED: Tensor, part: slice) -> Tensor:
         """Through a matrix of its own, or through that of the content's keys or queries: ``(E, N, H)``."""
@@ -81,7 +87,7 @@ class DisentangledAttention(SelfAttention):
         made_ENH: Tensor = made_ED.unflatten(-1, (self.num_heads, -1))
         return made_ENH
 
-    def _rows(self, distances: Tensor) -> Tensor:
+    def rows(self, distances: Tensor) -> Tensor:
         """The row of the table for each distance, query minus key."""
         if self.num_buckets > 0:
             distances = log_buckets(distances, self.num_buckets, self.max_distance)

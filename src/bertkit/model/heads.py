@@ -66,7 +66,7 @@ class MaskedLMHead(nn.Module):
         self.transform = MaskedLMTransform(config)
         self.bias = None if config.decoder_bias is False else nn.Parameter(torch.zeros(config.vocab_size))
         shape = (config.vocab_size, config.embedding_width)
-        self.decoder = None if config.tie_word_embeddings else nn.Parameter(torch.zeros(shape))
+        self.decoder = nn.Parameter(torch.zeros(shape)) if config.has_own_decoder else None
 
     def forward(self, x_RD: Tensor, word_embeddings_VE: Tensor) -> Tensor:
         """``(R, D)`` to logits ``(R, V)``. R rows are chosen by the caller: in training only the masked ones."""
@@ -84,7 +84,7 @@ class PreTrainingHeads(nn.Module):
     def __init__(self, config: BertConfig, *, masked_lm: bool = False, next_sentence: bool = False) -> None:
         super().__init__()
         if masked_lm:
-            if not (config.tie_word_embeddings or config.family.head_layer):
+            if not (config.tie_word_embeddings or config.has_own_decoder):
                 raise ConfigError(
                     "tie_word_embeddings is False, but bertkit's masked LM always shares the table of word embeddings; "
                     "load the encoder or a classifier of this checkpoint, or leave the field out of a new model"

@@ -8,7 +8,7 @@ Axes, in the order of the suffix letters::
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertkit.batch import Layout, positions_of
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.family_forms import FULL, THETAS
-from bertkit.model.attention import SelfAttention, attention_probabilities
+from bertkit.model.attention import Kernel, SelfAttention, attention_probabilities
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.varlen_attention import attend_packed
 from bertkit.model.kernels.windowed_attention import attend_windowed, outside_window
@@ -50,7 +50,7 @@ class RotaryAttention(SelfAttention):
 
     def __init__(self, config: BertConfig, kind: str) -> None:
         half = None if kind == FULL else (config.local_attention or 0) // 2
-        super().__init__(config, attend_packed if half is None else partial(attend_windowed, half=half))
+        super().__init__(config, kernel_of(half))
         self.kind, self.reach = kind, half
 
     def forward(  # type: ignore[override]  # the layer hands over what RotaryPositions gives
@@ -71,6 +71,22 @@ class RotaryAttention(SelfAttention):
         hidden_ss = outside_window(place_s, place_s, self.reach)
         probs_Nss: Tensor = scores_Nss.masked_fill(hidden_ss, -torch.inf).softmax(dim=-1)
         return probs_Nss
+
+
+def kernel_of(half: int | None) -> Kernel:
+    """Attention to tokens at most ``half`` away; None: to all."""
+    return attend_packed if half is None else Windowed(half)
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """:func:`attend_windowed` for one width; equal to another of the same width, also after it was copied."""
+
+    half: int
+
+    def __call__(self, qkv_T3NH: Tensor, layout: Layout, p: float, rows: ChosenRows | None = None) -> Tensor:
+        """As a :data:`~bertkit.model.attention.Kernel`."""
+        return attend_windowed(qkv_T3NH, layout, p, rows, half=self.half)
 
 
 def rotate(qkv_T3NH: Tensor, cos_T1h: Tensor, sin_T1h: Tensor) -> Tensor:

@@ -106,7 +106,8 @@ def quantize(
         any_speed: write it also if it is not faster here, for use on another machine.
 
     Raises:
-        ConfigError: ``out`` exists, the model is in 8 bits or exported already, or ``dev`` without a run folder.
+        ConfigError: ``out`` exists, the model is in 8 bits or exported already, ``dev`` without a run folder, or layers
+            that are not BERT's.
         DataError: too few texts, or in another language; no dev rows, or without labels.
         ResourceError: ``out`` cannot be written.
         CheckpointError: the answers change too much even with a quarter of the matrices in float32, or the model is
@@ -118,6 +119,12 @@ def quantize(
     given = load_for_export(model)
     if given.model.quantization is not None:
         raise ConfigError(f"{path} is in 8 bits already; give the original model")
+    family = given.model.config.family
+    if family.pre_norm or family.scores != "content":
+        raise ConfigError(
+            f"{path} is of the {given.model.config.model_type} family, whose layers are not BERT's, and only those can "
+            "be rounded to 8 bits; use the model as it is, or with --precision fp16"
+        )
     labelled = None if dev is None else read_dev(path, user_path(dev), given.model)
     limit = min(given.model.config.max_input_length, given.tokenizer.model_max_length)
     known = encode(drawn, given.tokenizer, limit, source, read_task(checkpoint_folder(path)))

@@ -57,7 +57,7 @@ def test_saving_to_a_file(tuned: Path) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_without_segments_is_loaded_again(family: str, tmp_path: Path) -> None:
     shape = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = BertModel(BertConfig(model_type=family, type_vocab_size=0, intermediate_size=8, **shape))
+    model = BertModel(BertConfig(model_type=family, type_vocab_size=0, intermediate_size=8, pad_token_id=1, **shape))
     model.save_pretrained(tmp_path)
     state = BertModel.from_pretrained(tmp_path).state_dict()
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())

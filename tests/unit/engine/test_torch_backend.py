@@ -330,9 +330,9 @@ def test_the_library_uses_the_threads_that_it_may(folder: Path, threads: int, mo
     seen: list[int] = []
     call = NativeEncoder.__call__
 
-    def watched(self: NativeEncoder, *arrays: Any, threads: int) -> Any:
+    def watched(self: NativeEncoder, *arrays: Any, threads: int, **more: Any) -> Any:
         seen.append(threads)
-        return call(self, *arrays, threads=threads)
+        return call(self, *arrays, threads=threads, **more)
 
     monkeypatch.setattr(NativeEncoder, "__call__", watched)
     vectors(pipeline("feature-extraction", model=folder, device="cpu", threads=threads))

@@ -38,7 +38,7 @@ SEQUENCES = [[2, 7, 8, 9, 3], [2, 10, 3], [2, 11, 12, 13, 14, 15, 3], [2, 3]]
 def model_of(family: str, pooling: str) -> BertForSequenceClassification:
     torch.manual_seed(0)
     narrow = {"embedding_size": 8} if family in ("albert", "electra") else {}
-    config = BertConfig(model_type=family, pooling=pooling, num_labels=3, **SHAPE, **narrow)
+    config = BertConfig(model_type=family, pooling=pooling, num_labels=3, pad_token_id=1, **SHAPE, **narrow)
     return BertForSequenceClassification(config).eval()
 
 
@@ -60,6 +60,8 @@ def test_logits_are_the_classifier_on_the_pooled_tokens(family: str, pooling: st
     with torch.inference_mode():
         tokens = model.bert.forward_packed(batch).last_hidden_state.split(batch.layout.lengths)
         pooled = torch.stack([x.mean(0) if pooling == "mean" else x.max(0).values for x in tokens])
+        if model.layer is not None:
+            pooled = model.layer(pooled)
         assert_close(model.forward_packed(batch).logits, model.classifier(pooled))
         assert_close(model.forward_packed(batch, output_hidden_states=True).logits, model.classifier(pooled))
     assert not [name for name, _ in model.named_parameters() if "pooler" in name]

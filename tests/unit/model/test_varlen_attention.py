@@ -54,8 +54,9 @@ def forget() -> Iterator[None]:
         cached.cache_clear()
 
 
-def by_contract(query, key, value, *, cu_seq_q, cu_seq_k, max_q, max_k):
+def by_contract(query, key, value, *, cu_seq_q, cu_seq_k, max_q, max_k, window_size=(-1, -1)):
     """What ``torch.nn.attention.varlen.varlen_attn`` promises, sequence by sequence; rejects what it rejects."""
+    left, right = window_size
     for x, cu, longest in ((query, cu_seq_q, max_q), (key, cu_seq_k, max_k), (value, cu_seq_k, max_k)):
         assert x.stride(-1) == 1
         assert cu.dtype == torch.int32
@@ -66,7 +67,11 @@ def by_contract(query, key, value, *, cu_seq_q, cu_seq_k, max_q, max_k):
     parts = []
     for (start_q, end_q), (start_k, end_k) in zip(spans_q, spans_k, strict=True):
         q, k, v = (x.transpose(0, 1) for x in (query[start_q:end_q], key[start_k:end_k], value[start_k:end_k]))
-        parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1))
+        mask = None
+        if left >= 0:
+            away = torch.arange(k.shape[1])[None] - torch.arange(q.shape[1])[:, None]
+            mask = (away >= -left) & (away <= right)
+        parts.append(F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(0, 1))
     return torch.cat(parts)
 
 

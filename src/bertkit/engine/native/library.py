@@ -28,7 +28,7 @@ MAIN = "encoder.c"
 SOURCES = (MAIN, "attention.h", "model.h", "products.h", "simd.h", "threads.h", "workspaces.h")
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
 #: That of the sources; another one in a library means that it belongs to other sources.
-VERSION = 1
+VERSION = 2
 SECONDS_TO_COMPILE = 120
 
 _Floats = POINTER(c_float)
@@ -37,7 +37,7 @@ _Numbers = POINTER(c_int32)
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bertkit_version": (c_int, ()),
     "bertkit_features": (c_int, ()),
-    "bertkit_new": (c_void_p, (c_int, c_int, _Numbers, c_int, c_int, c_int, c_int, c_float)),
+    "bertkit_new": (c_void_p, (c_int, c_int, _Numbers, c_int, c_int, c_int, c_int, c_float, c_int)),
     "bertkit_free": (None, (c_void_p,)),
     "bertkit_set_matrix": (c_int, (c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, _Floats, c_float)),
     "bertkit_set_bytes": (
@@ -45,12 +45,14 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
         (c_void_p, c_int, c_int, c_int, c_int, POINTER(c_int8), *[_Floats] * 4, c_int, c_int, _Numbers, _Floats),
     ),
     "bertkit_set_norm": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
+    "bertkit_set_scores": (None, (c_void_p, c_int, c_int, c_int)),
+    "bertkit_set_distances": (c_int, (c_void_p, c_int, c_int, _Floats, _Floats)),
     "bertkit_embed": (
         c_int,
         (c_int, *[c_void_p] * 5, c_int, c_int, c_float, c_void_p, c_void_p, c_void_p),
     ),
     # Called for every text, with addresses as numbers, which cost the least.
-    "bertkit_encode": (c_int, (c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_int)),
+    "bertkit_encode": (c_int, (c_void_p, c_void_p, c_int, *[c_void_p] * 5, c_int)),
 }
 
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "products.h"
+#include "attention.h"
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -12,13 +12,20 @@
 
 typedef struct {
     Matrix qkv, out, up, down;
-    float *norm[4]; /* scale and shift after attention, scale and shift after the feed-forward block */
+    /* Scale and shift after attention, scale and shift after the feed-forward block; or before the feed-forward block
+     * and before attention, where layers normalize what they read (NULL: not). */
+    float *norm[4];
+    int half, base;         /* tokens seen on each side, -1: all; the table of rotary angles, -1: none */
+    int num_distances;      /* rows of the table of distances; 0: none */
+    float *distance_keys, *distance_queries; /* of each head [panels][size][PANEL], or NULL */
 } Layer;
 
 /* The weights of the queries are such that scores are exponents of two: softmax(x) is 2^(x log2 e), scaled. */
 typedef struct {
     int num_layers, num_stored, width, heads, inner, activation;
     float eps;
+    int gated;            /* layers normalize what they read, and multiply one half of the inner rows with the other */
+    float *final_norm[2]; /* after the top layer; NULL: none */
     int *order; /* the stored layer at each depth */
     Layer *layers;
     struct Workspace *idle; /* see workspaces.h */
@@ -130,11 +137,34 @@ int bertkit_set_bytes(
     return 1;
 }
 
+/* `which`: see Layer; of layer -1: after the top layer. 0: no memory. */
 int bertkit_set_norm(Encoder *e, int layer, int which, const float *scale, const float *shift) {
-    float **norm = e->layers[layer].norm + 2 * which;
+    float **norm = layer < 0 ? e->final_norm : e->layers[layer].norm + 2 * which;
     norm[0] = filled_up(scale, e->width);
     norm[1] = filled_up(shift, e->width);
     return norm[0] && norm[1];
+}
+
+/* What a layer's scores depend on besides content; see Layer. */
+void bertkit_set_scores(Encoder *e, int layer, int half, int base) {
+    e->layers[layer].half = half, e->layers[layer].base = base;
+}
+
+static float *head_panels(const Encoder *e, const float *rows, int num_rows) {
+    int size = e->width / e->heads;
+    long step = (long)round_up(num_rows, PANEL) * size;
+    float *panels = zeros(e->heads * step * sizeof(float));
+    for (int h = 0; panels && h < e->heads; h++) transpose_keys(rows + h * size, e->width, num_rows, size, panels + h * step);
+    return panels;
+}
+
+/* Keys and queries of distances, [num_rows][width], either may be NULL; the queries as scores want them. 0: no memory. */
+int bertkit_set_distances(Encoder *e, int layer, int num_rows, const float *keys, const float *queries) {
+    Layer *l = &e->layers[layer];
+    l->num_distances = num_rows;
+    l->distance_keys = keys ? head_panels(e, keys, num_rows) : NULL;
+    l->distance_queries = queries ? head_panels(e, queries, num_rows) : NULL;
+    return (!keys || l->distance_keys) && (!queries || l->distance_queries);
 }
 
 #endif

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,11 @@ KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloa
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes and settings of an encoder. ``order``: the number of the stored layer at each depth, at least one."""
+    """The sizes and settings of an encoder.
+
+    order: the number of the stored layer at each depth, at least one.
+    gated: layers normalize what they read, not what they return, and have a gated feed-forward block.
+    """
 
     order: tuple[int, ...]
     width: int
@@ -32,6 +37,7 @@ class Shape:
     inner: int
     activation: Activation
     eps: float
+    gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +84,45 @@ class Layer:
     """Weights of one layer.
 
     matrices: of query, key and value together, of attention's output, and both of the feed-forward block.
-    norms: scale and shift after attention, and after the feed-forward block.
+    norms: scale and shift after attention, and after the feed-forward block; of a gated layer those before the
+        feed-forward block and before attention, None: it reads rows as they are.
+    half: tokens that are seen on each side; None: all.
+    base: which of the tables of rotary angles it reads; None: none.
+    distances: keys and queries of distances, ``(E, D)`` each, either may be None; None: scores know of none.
     """
 
     matrices: tuple[FloatMatrix | ByteMatrix, ...]
-    norms: tuple[tuple[Floats, Floats], ...]
+    norms: tuple[tuple[Floats, Floats] | None, ...]
+    half: int | None = None
+    base: int | None = None
+    distances: tuple[Floats | None, Floats | None] | None = None
+
+
+class _Positions(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("angles", ctypes.c_void_p * 2), ("bias", ctypes.c_void_p), ("rows", ctypes.c_void_p), ("most", ctypes.c_int),
+    ]  # fmt: skip
+
+
+class PositionTables:
+    """What attention knows of positions in texts of at most ``most`` tokens.
+
+    angles: of each base of rotary positions, float32 ``(most, H)``: cosines of a token's angles, then sines.
+    bias: float32 ``(N, 2 * most - 1)``, what a score gets for the distance of its key from its query; None: nothing.
+    rows: int32 ``(2 * most - 1,)``, the row of a table for the distance of a query from its key, ascending; or None.
+    """
+
+    def __init__(
+        self, most: int, angles: Sequence[Floats] = (), bias: Floats | None = None, rows: Ids | None = None
+    ) -> None:
+        self.most = most
+        # The library reads exponents of two.
+        arrays = [*angles, None if bias is None else bias * np.float32(math.log2(math.e)), rows]
+        self._kept = [None if array is None else np.ascontiguousarray(array) for array in arrays]
+        places = [None if array is None else array.ctypes.data for array in self._kept]
+        first, second = (*places[: len(angles)], None, None)[:2]
+        self._passed = _Positions((first, second), places[-2], places[-1], most)
+        self.address = ctypes.addressof(self._passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +191,19 @@ class NativeEncoder:
         ResourceError: out of memory.
     """
 
-    def __init__(self, library: NativeLibrary, shape: Shape, layers: Iterable[Layer]) -> None:
+    def __init__(
+        self,
+        library: NativeLibrary,
+        shape: Shape,
+        layers: Iterable[Layer],
+        final_norm: tuple[Floats, Floats] | None = None,
+    ) -> None:
         self.width = shape.width
         self._functions = functions = library.functions
         order = np.asarray(shape.order, np.int32)
         self._handle = functions.bertkit_new(
             len(order), int(order.max()) + 1, _pointer(order), shape.width, shape.heads, shape.inner,
-            ACTIVATIONS[shape.activation], shape.eps,
+            ACTIVATIONS[shape.activation], shape.eps, shape.gated,
         )  # fmt: skip
         _check(self._handle)
         owner = weakref.finalize(self, functions.bertkit_free, self._handle)
@@ -165,8 +211,21 @@ class NativeEncoder:
         for number, layer in enumerate(layers):
             for place, matrix in enumerate(layer.matrices):
                 self._set_matrix(number, place, matrix)
-            for place, (scale, shift) in enumerate(layer.norms):
-                _check(functions.bertkit_set_norm(self._handle, number, place, _pointer(scale), _pointer(shift)))
+            for place, norm in enumerate(layer.norms):
+                self._set_norm(number, place, norm)
+            window, base = (-1 if value is None else value for value in (layer.half, layer.base))
+            functions.bertkit_set_scores(self._handle, number, window, base)
+            if layer.distances is not None:
+                keys, queries = layer.distances
+                num_rows = next(len(array) for array in layer.distances if array is not None)
+                where = (self._handle, number, num_rows)
+                _check(functions.bertkit_set_distances(*where, _pointer(keys), _pointer(queries)))
+        self._set_norm(-1, 0, final_norm)
+
+    def _set_norm(self, layer: int, place: int, norm: tuple[Floats, Floats] | None) -> None:
+        if norm is not None:
+            scale, shift = norm
+            _check(self._functions.bertkit_set_norm(self._handle, layer, place, _pointer(scale), _pointer(shift)))
 
     def _set_matrix(self, layer: int, place: int, matrix: FloatMatrix | ByteMatrix) -> None:
         outputs, inputs = matrix.weight.shape
@@ -193,7 +252,14 @@ class NativeEncoder:
         raise TypeError("a NativeEncoder can be neither copied nor pickled: the C library holds its weights")
 
     def __call__(
-        self, x_TD: Floats, starts: Ids, rows: Ids | None = None, row_starts: Ids | None = None, *, threads: int = 1
+        self,
+        x_TD: Floats,
+        starts: Ids,
+        rows: Ids | None = None,
+        row_starts: Ids | None = None,
+        *,
+        threads: int = 1,
+        positions: PositionTables | None = None,
     ) -> Floats:
         """Embeddings ``(T, D)`` to the top layer ``(T, D)``, or ``(R, D)`` at chosen rows.
 
@@ -202,14 +268,23 @@ class NativeEncoder:
             starts: int32 ``(B + 1,)``, where each sequence begins, and T.
             rows: int32 ``(R,)``, the only rows wanted, ascending; None: all.
             row_starts: int32 ``(B + 1,)``, where in ``rows`` those of each sequence begin, and R.
+            positions: where attention asks for them, tables for texts at least as long as the longest sequence.
             threads: how many to use, this one among them; fewer while another call uses them.
         """
         x_TD = np.ascontiguousarray(x_TD, np.float32)
         out = np.empty((len(x_TD) if rows is None else len(rows), self.width), np.float32)
         chosen = (None, None) if rows is None or row_starts is None else (rows.ctypes.data, row_starts.ctypes.data)
+        tables = None if positions is None else positions.address
         _check(
             self._functions.bertkit_encode(
-                self._handle, x_TD.ctypes.data, len(starts) - 1, starts.ctypes.data, *chosen, out.ctypes.data, threads
+                self._handle,
+                x_TD.ctypes.data,
+                len(starts) - 1,
+                starts.ctypes.data,
+                *chosen,
+                tables,
+                out.ctypes.data,
+                threads,
             )
         )
         return out

@@ -23,6 +23,8 @@ typedef struct Workspace {
     struct Workspace *next;
     Sizes sizes;
     float *x, *qkv[2], *attended, *chosen_x, *chosen_q, *inner, *scratch;
+    float *normed;   /* what the products of gated layers read */
+    int32_t *places; /* of the tokens in their sequences, then of the chosen rows */
     void *x_converted, *attended_converted, *inner_converted;
     float *x_scales, *attended_scales, *inner_scales;
 } Workspace;
@@ -39,24 +41,39 @@ __attribute__((constructor)) static void guard_forks(void) { pthread_atfork(lock
 /* Columns from one row to the next; no power of two: rows would share cache sets. */
 static int stride_of(int width) { return round_up(width, PANEL) + PANEL; }
 
+static int inner_stride_of(const Encoder *e) { return stride_of(e->gated ? 2 * e->inner : e->inner); }
+
 static void free_workspace(Workspace *w) {
-    void *all[] = {w->x, w->qkv[0], w->qkv[1], w->attended, w->chosen_x, w->chosen_q, w->inner, w->scratch,
+    void *all[] = {w->x, w->qkv[0], w->qkv[1], w->attended, w->chosen_x, w->chosen_q, w->inner, w->scratch, w->normed, w->places,
                    w->x_converted, w->attended_converted, w->inner_converted,
                    w->x_scales, w->attended_scales, w->inner_scales, w};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+/* Columns of the products with the vectors of distances that a sequence of so many tokens needs. */
+static int distance_columns(const Encoder *e, int tokens) {
+    int all = round_up(e->layers[0].num_distances, PANEL), needed = round_up(2 * tokens - 1, PANEL) + PANEL;
+    return needed < all ? needed : all;
+}
+
+/* Floats that a member needs for attention: keys in panels, scores, and products with the vectors of distances. */
+static size_t scratch_of(const Encoder *e, int longest) {
+    size_t keys = round_up(longest, PANEL), columns = distance_columns(e, longest);
+    return keys * (e->width / e->heads + TILE_ROWS) + columns * (longest + TILE_ROWS);
 }
 
 static Workspace *new_workspace(const Encoder *e, Sizes sizes) {
     Workspace *w = calloc(1, sizeof *w);
     if (!w) return NULL;
     w->sizes = sizes;
-    size_t wide = stride_of(e->width), triple = stride_of(3 * e->width), inner = stride_of(e->inner);
+    size_t wide = stride_of(e->width), triple = stride_of(3 * e->width), inner = inner_stride_of(e);
     size_t rows = sizes.tokens, chosen = sizes.chosen, blocks = (size_t)sizes.members * BLOCK_ROWS;
-    size_t scratch = (size_t)sizes.members * round_up(sizes.longest, PANEL) * (e->width / e->heads + TILE_ROWS);
+    size_t scratch = sizes.members * scratch_of(e, sizes.longest);
     int complete = (w->x = zeros(rows * wide * 4)) && (w->attended = zeros(rows * wide * 4)) &&
         (w->qkv[0] = zeros((rows * triple + PANEL) * 4)) &&
         (w->qkv[1] = zeros(sizes.members > 1 ? (rows * triple + PANEL) * 4 : 0)) &&
         (w->chosen_x = zeros(chosen * wide * 4)) && (w->chosen_q = zeros(chosen * wide * 4)) &&
+        (w->normed = zeros(e->gated ? rows * wide * 4 : 0)) && (w->places = zeros((rows + chosen) * 4)) &&
         (w->inner = zeros(blocks * inner * 4)) && (w->scratch = zeros(scratch * 4)) &&
         (w->x_converted = zeros(rows * wide * 2)) && (w->attended_converted = zeros(rows * wide * 2)) &&
         (w->inner_converted = zeros(blocks * inner * 2)) && (w->x_scales = zeros(rows * 4)) &&

@@ -198,7 +198,7 @@ def test_a_damaged_file_says_what_to_delete(
 
 
 @pytest.mark.parametrize(
-    ("version", "said"), [(2, "belongs to another version"), (None, "cannot be loaded: .*bertkit_")]
+    ("version", "said"), [(3, "belongs to another version"), (None, "cannot be loaded: .*bertkit_")]
 )
 def test_a_library_of_other_sources(compiler: tuple[str, ...], tmp_path: Path, version: int | None, said: str) -> None:
     """Found under the right name, as after a hash that no longer says all."""

@@ -1,0 +1,63 @@
+"""The C library beside torch's modules for the families whose attention or layers are not BERT's."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertkit import BertModel
+from bertkit.batch import pack
+from bertkit.engine.backend import Pack, Precision, Wanted
+from bertkit.engine.native.library import native_library
+from bertkit.engine.torch_backend import TorchBackend
+from family_helpers import SHAPES, V, pair
+
+#: What a family's own parts are; the others differ from BERT in values alone.
+OWN = [shape for shape, (family, _) in SHAPES.items() if family in ("mpnet", "deberta-v2", "modernbert")]
+#: One short text, several, texts longer than windows and linear buckets, one longer than the first tables.
+BATCHES = [(1,), (5,), (17, 1, 30, 9), (130, 3, 64, 7, 1), (300,)]
+LIMITS: dict[Precision, float] = {"fp32": 1e-5, "auto": 4e-4}
+ODD = {"hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 5, "intermediate_size": 50}
+
+
+def rows_of(lengths: tuple[int, ...]) -> Pack:
+    chance = np.random.default_rng(sum(lengths))
+    return Pack(chance.integers(2, V, sum(lengths)), np.zeros(sum(lengths), np.int64), lengths)
+
+
+@pytest.mark.skipif(native_library() is None, reason="there is no C compiler")
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("shape", OWN)
+def test_the_library_computes_what_the_modules_do(shape: str, odd: bool, tmp_path: Path) -> None:
+    _, model = pair(shape, "BertModel", tmp_path, max_position_embeddings=400, **(ODD if odd else {}))
+    assert isinstance(model, BertModel)
+    wanted = [Wanted(("last_hidden_state",)), *(Wanted(("last_hidden_state",), pooling) for pooling in ("cls", "mean"))]
+    backends = [
+        (precision, TorchBackend(lambda: copy.deepcopy(model), precision, threads))
+        for precision in LIMITS for threads in (1, 2)
+    ]  # fmt: skip
+    for lengths in BATCHES:
+        given = rows_of(lengths)
+        with torch.inference_mode():
+            batch = pack([given.ids[start:end].tolist() for start, end in given.spans()])
+            expected = model.forward_packed(batch).last_hidden_state.numpy()  # type: ignore[union-attr]
+        for precision, backend in backends:
+            for asked in wanted:
+                found = backend.compute(given, asked)["last_hidden_state"]
+                right = expected if asked.pooling is None else given.pool(expected, asked.pooling)
+                assert np.abs(found - right).max() <= LIMITS[precision] * max(1.0, np.abs(right).max())
+            assert backend.weight_type is not None, "torch computed it"
+
+
+def test_another_window_is_left_to_torch(tmp_path: Path) -> None:
+    """A setting that the config does not name: the library would compute what the config says."""
+    _, model = pair("modernbert", "BertModel", tmp_path)
+    backend = TorchBackend(model)
+    assert (backend.weight_type is None) == (native_library() is None)
+    local = next(layer.attention for layer in model.encoder.layer if layer.attention.reach is not None)
+    local.attend = type(local.attend)(1)
+    assert TorchBackend(model).weight_type is None
