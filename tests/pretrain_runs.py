@@ -48,10 +48,12 @@ def corpus(path: Path, num_documents: int, seed: int) -> Path:
     return path
 
 
-def make_stores(folder: Path) -> tuple[TokenStore, TokenStore]:
-    """Training and held-out text, prepared."""
+def make_stores(folder: Path, *first: str) -> tuple[TokenStore, TokenStore]:
+    """Training and held-out text, prepared; the vocabulary begins with the tokens ``first``."""
     vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    vocabulary.write_text(
+        "\n".join(dict.fromkeys([*first, "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])) + "\n"
+    )
     tokenizer = BertTokenizer(vocab_file=vocabulary)
     made = []
     for name, count, seed in (("train", 40, 0), ("dev", 12, 1)):

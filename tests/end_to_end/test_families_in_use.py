@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import transformers
 
 import bertkit
 from bertkit import BertConfig, BertForMaskedLM, pipeline
+from bertkit.cli import main
 from bertkit.tasks import csv_task
-from bertkit.tokenization import DistilBertTokenizer, ElectraTokenizer
+from bertkit.tokenization import BertTokenizer, DistilBertTokenizer, ElectraTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from pipeline_helpers import TOLERANCES
@@ -22,23 +24,30 @@ from tokenizer_families import FAMILIES as WITH_OWN_TOKENIZER
 from tokenizer_families import small
 
 WORDS = {"good": ["fine", "lovely", "great"], "bad": ["awful", "bad", "poor"]}
+#: Families whose models go with any tokenizer here, so WordPiece; transformers counts MPNet's positions from id 1.
+ANY_TOKENIZER: dict[str, dict[str, Any]] = {
+    "modernbert": {"local_attention": 8},
+    "deberta-v2": {"position_buckets": 8, "max_relative_positions": 16},
+    "mpnet": {},
+}
 TEXTS = ["a fine film, a great play", "an awful book; poor!", "the play"]
 
 
-@pytest.fixture(params=[*WITH_OWN_TOKENIZER, "distilbert", "electra"])
+@pytest.fixture(params=[*WITH_OWN_TOKENIZER, "distilbert", "electra", *ANY_TOKENIZER])
 def start(request: pytest.FixtureRequest, shared: Path, tmp_path: Path) -> Path:
     """A small random masked-LM model of the family, with its tokenizer."""
     family, folder = request.param, tmp_path / "start"
     if family in WITH_OWN_TOKENIZER:
         tokenizer: Any = small(family, shared, tmp_path, model_max_length=36)
     else:
-        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a an film play book".split(), *",.;!"]
+        words = ["[UNK]", "[PAD]"] if family == "mpnet" else ["[PAD]", "[UNK]"]
+        words += ["[CLS]", "[SEP]", "[MASK]", *"the a an film play book".split(), *",.;!"]
         file = tmp_path / "words.txt"
         file.write_text("\n".join(dict.fromkeys([*words, *WORDS["good"], *WORDS["bad"]])) + "\n", encoding="utf-8")
-        tokenizer = {"distilbert": DistilBertTokenizer, "electra": ElectraTokenizer}[family](
-            vocab_file=file, model_max_length=36
-        )
-    own = {"albert": {"embedding_size": 12}, "electra": {"embedding_size": 12}}.get(family, {})
+        named: dict[str, type[BertTokenizer]] = {"distilbert": DistilBertTokenizer, "electra": ElectraTokenizer}
+        tokenizer = named.get(family, BertTokenizer)(vocab_file=file, model_max_length=36)
+    narrow = {"embedding_size": 12}
+    own = {"albert": narrow, "electra": narrow, **ANY_TOKENIZER}.get(family, {})
     config = BertConfig(
         model_type=family, vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=40, pad_token_id=tokenizer.pad_token_id, initializer_range=0.2,
@@ -90,3 +99,53 @@ def test_words_and_fine_tuning(start: Path, tmp_path: Path) -> None:
         assert torch.allclose(ours(**given).logits, again(**expected).logits, atol=1e-5)
     classify = pipeline("text-classification", model=tmp_path / "run", device="cpu")
     assert {row["label"] for row in classify(TEXTS)} <= {"good", "bad"}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", ANY_TOKENIZER, indirect=True)
+def test_an_export_answers_like_the_model(start: Path, tmp_path: Path) -> None:
+    """Also for texts longer than a window, and than the distances that are told apart."""
+    assert main(["export", str(start), "--out", str(tmp_path / "out"), "--variant", "both", "--quiet"]) == 0
+    fill = pipeline("fill-mask", model=start, device="cpu", precision="fp32")
+    exported = pipeline("fill-mask", model=tmp_path / "out")
+    texts = [f"the {fill.tokenizer.mask_token} film", f"the {fill.tokenizer.mask_token} film {'a great play, ' * 6}"]
+    for ours, other in zip(exported(texts, top_k=3), fill(texts, top_k=3), strict=True):
+        assert [row["token"] for row in ours] == [row["token"] for row in other]
+        assert [row["score"] for row in ours] == pytest.approx([row["score"] for row in other], abs=1e-5)
+
+
+@pytest.mark.parametrize("start", ANY_TOKENIZER, indirect=True)
+def test_every_kind_of_head_is_trained(start: Path, tmp_path: Path) -> None:
+    """Tokens, spans and choices with all weights; texts on a frozen encoder, read at [CLS] and by their mean."""
+    settings = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, max_length=24, baseline=False)
+    write_heads_data(tmp_path)
+    for name, pipe in (("ner", "token-classification"), ("squad", "question-answering"), ("swag", "multiple-choice")):
+        found = finetune(name, tmp_path / name, start, tmp_path / f"run-{name}", settings, cache=None)
+        assert found.main_metric in found.scores
+        pipeline(pipe, model=tmp_path / f"run-{name}", device="cpu")
+    for number, name in enumerate(("train", "dev")):
+        write_csv(tmp_path / f"{name}.csv", number)
+    task = csv_task(tmp_path, text="text", label="label")
+    for pooling in ("cls", "mean"):
+        frozen = settings.model_copy(update={"freeze_encoder": True, "pooling": pooling})
+        finetune(task, tmp_path, start, tmp_path / pooling, frozen, cache=None)
+        before = bertkit.AutoModel.from_pretrained(start).state_dict()
+        trained = bertkit.AutoModelForSequenceClassification.from_pretrained(tmp_path / pooling)
+        encoder = {name: value for name, value in trained.bert.state_dict().items() if not name.startswith("pooler.")}
+        assert all(torch.equal(value, before[name]) for name, value in encoder.items())
+
+
+def write_heads_data(folder: Path) -> None:
+    for name in ("ner", "squad", "swag"):
+        (folder / name).mkdir()
+    context = "the film, a fine play"
+    answers = [{"text": "fine", "answer_start": 12}]
+    for split in ("train", "dev"):
+        words = "\n\n".join("the O\nfilm B-MISC\nfine O" for _ in range(12))
+        (folder / "ner" / f"{split}.txt").write_text(words + "\n")
+        questions = [{"id": f"{split}{n}", "question": "the play", "answers": answers} for n in range(8)]
+        paragraphs = [{"context": context, "qas": questions}]
+        whole = {"version": "1.1", "data": [{"title": "play", "paragraphs": paragraphs}]}
+        (folder / "squad" / f"{split}.json").write_text(json.dumps(whole))
+        rows = "".join(f"the film,a,fine,poor book,{n % 2}\n" for n in range(8))
+        (folder / "swag" / f"{split}.csv").write_text("sent1,sent2,ending0,ending1,label\n" + rows)

@@ -88,11 +88,14 @@ def pretrain(
     settings = _settings(recipe.training if recipe else PretrainConfig(), config, max_time)
     model = _model(start, recipe)
     opened = TokenStore(store)
+    if not isinstance(model, str):
+        tokens = opened.manifest.tokenizer.num_tokens
+        model = model.replace(vocab_size=tokens, pad_token_id=opened.tokenizer().pad_token_id)
     result = run_pretrain(
         opened,
         out,
         settings,
-        model=model if isinstance(model, str) else model.replace(vocab_size=opened.manifest.tokenizer.num_tokens),
+        model=model,
         dev=None if dev is None else TokenStore(dev),
         resume=resume,
         device=str(find_device(output.device)),

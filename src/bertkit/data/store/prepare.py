@@ -97,9 +97,7 @@ def prepare(
     """
     if unknown := options.keys() - PrepareOptions.__annotations__.keys():
         raise TypeError(f"prepare() got an unexpected keyword argument {min(unknown)!r}")
-    made = BertTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
-    if not isinstance(made, BertTokenizer):
-        raise InputError(f"pre-training needs a WordPiece tokenizer (BertTokenizer), got a {type(made).__name__}")
+    made = _wordpiece(tokenizer)
     sentences, text, dedup = options.get("sentences", "split"), options.get("text"), options.get("dedup")
     engine, workers = options.get("engine", "local"), options.get("workers")
     for name, value, known in (
@@ -196,3 +194,14 @@ def _size_and_time(source: Source) -> tuple[int | None, int | None]:
     except OSError:  # read_documents will report or skip it
         stat = None
     return (None, None) if stat is None else (stat.st_size, stat.st_mtime_ns)
+
+
+def _wordpiece(tokenizer: PreTrainedTokenizer | str | Path) -> BertTokenizer:
+    made = BertTokenizer.from_pretrained(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
+    if not isinstance(made, BertTokenizer):
+        raise InputError(
+            f"a token store is made with a WordPiece tokenizer (BertTokenizer), got a {type(made).__name__}: masks and "
+            "word statistics read its pieces. Make a vocabulary with 'bertkit vocab' for a new model; a checkpoint "
+            "with this tokenizer can be fine-tuned ('bertkit finetune'), not adapted or pre-trained"
+        )
+    return made

@@ -30,6 +30,7 @@ from bertkit.training.finetuning.finetune_folder import EXAMPLES, FinetuneFolder
 from bertkit.training.finetuning.finetune_results import FinetuneResult, SeedResult, choose_seed, notes_on, summarize
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.hyperparameter_search import SEARCHED, Search, given_names, search, space_of
+from bertkit.training.finetuning.memory_estimate import memory_line
 from bertkit.training.finetuning.model_card import model_card
 from bertkit.training.finetuning.seed_run import Job, encode, protocol_block, run_seed, settings_of_seed
 from bertkit.training.trainer.callbacks import Callback
@@ -108,7 +109,7 @@ def finetune(
             return finished
         identity: dict[str, Json] = {"task": task.name, "model_sha256": settings["model_sha256"]}
         folder = None if cache is None else cache_folder() if cache == "auto" else Path(cache)
-        job = _prepare(task, data, str(model), start, config, run)
+        job = _prepare(task, data, str(model), start, config, run, device)
         job = replace(job, identity=identity | job.identity, device=device, cache=folder, callbacks=callbacks)
         settings[EXAMPLES] = job.data.rows.hashes
         run.check(settings, resume=resume, free=free)
@@ -144,7 +145,13 @@ def _judged_by(task: Task, metric: str | None) -> Task:
 
 
 def _prepare(
-    task: Task, data: str | Path, start_name: str, start: Path, config: FinetuneConfig, run: FinetuneFolder
+    task: Task,
+    data: str | Path,
+    start_name: str,
+    start: Path,
+    config: FinetuneConfig,
+    run: FinetuneFolder,
+    device: str | None,
 ) -> Job:
     """Read, encode and report the data; make every choice that the settings left open."""
     workflow = workflow_of(task)
@@ -170,6 +177,8 @@ def _prepare(
         f"{config.seeds} seed{'s' if config.seeds > 1 else ''}, "
         + ("encoder frozen" if config.freeze_encoder else str(config.precision))
     )
+    if line := memory_line(shape, encoded.train.lengths.tolist(), config, device):
+        say(line)
     identity: dict[str, Json] = {"config": settings_of_seed(config), "data_sha256": rows.sha256}
     return Job(workflow, encoded, config, run, start, start_name, tokenizer, identity, None, None)
 

@@ -12,7 +12,7 @@ import torch
 
 from bertkit.checkpoints.huggingface import config_path, find_weights
 from bertkit.checkpoints.match import Status, match
-from bertkit.checkpoints.names import CLASSES, TABLES
+from bertkit.checkpoints.names import TABLES
 from bertkit.config.bert_config import BertConfig
 from bertkit.data.store.store_manifest import tokenizer_digest
 from bertkit.data.store.token_store import TokenStore
@@ -153,8 +153,10 @@ def _pieces(base: BertTokenizer, tokens: Sequence[str]) -> list[tuple[int, ...]]
     return found
 
 
+#: What is trained: words and pairs of sentences, or words alone.
+Network = BertForPreTraining | BertForMaskedLM
 #: Where the initial model comes from: a config, a model in memory, or the folder, file or Hub name of a checkpoint.
-Model = BertConfig | BertForPreTraining | str | Path
+Model = BertConfig | Network | str | Path
 
 #: Parts of a model that a checkpoint of another class may lack, and their modules.
 _HEADS = {"masked-lm head": "cls.predictions", "next-sentence head": "cls.seq_relationship"}
@@ -180,7 +182,7 @@ class Start:
     new_words: dict[str, int | str] | None = None
 
 
-def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[BertForPreTraining, Start]:
+def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tuple[Network, Start]:
     """Build or load the model, and report which parts and words are new.
 
     The tokenizer of ``store`` must be that of the model, or extend that of the checkpoint. A model in memory is copied
@@ -190,19 +192,24 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
     new_parts: tuple[str, ...] = ()
     new_words: NewWords | None = None
     if isinstance(model, BertConfig):
-        _check_family(model)
         with seeded(config.seed):
-            network = BertForPreTraining(model)
+            network = network_class(model, config)(model)
         if config.output_bias == "unigram":
             _begin_with_frequencies(network, store)
         if config.word_embeddings == "cooccurrence":
             _begin_with_cooccurrences(network, store, config.seed)
-    elif isinstance(model, BertForPreTraining):
+    elif isinstance(model, Network):
+        wanted = network_class(model.config, config)
+        if not isinstance(model, wanted):
+            raise ConfigError(
+                f"objective={config.objective!r} trains a {wanted.__name__} of the {model.config.model_type} family, "
+                f"got a {type(model).__name__}"
+            )
         network = model
     else:
         path = resolve(model)
         new_words = _new_words(path, store)
-        network, new_parts = _from_checkpoint(path, seed=config.seed)
+        network, new_parts = _from_checkpoint(path, config)
         source, sha256 = str(model), model_hash(path)
         say(f"continuing from {source}" + (f"; newly initialized: {', '.join(new_parts)}" if new_parts else ""))
         if new_words is not None:
@@ -214,27 +221,56 @@ def make_network(model: Model, store: TokenStore, config: PretrainConfig) -> tup
             _begin_with_frequencies(network, store)
     _check_sizes(network.config, store, config)
     if config.dropout is not None:
-        shape = network.config.replace(hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout)
+        shape = with_dropout(network.config, config.dropout)
         if shape != network.config:  # the same weights in a model with another dropout rate
             state = network.state_dict()
             with seeded(0):
-                network = BertForPreTraining(shape)
+                network = type(network)(shape)
             network.load_state_dict(state)
-    untrained = ("pooler", "next-sentence head") if config.objective == "mlm" else ()
+    pairs_unused = isinstance(network, BertForPreTraining) and config.objective == "mlm"
+    untrained = ("pooler", "next-sentence head") if pairs_unused else ()
     record = None if new_words is None else new_words.to_dict()
     return network, Start(source, sha256, new_parts, untrained, network.config.to_dict(), record)
 
 
-def _begin_with_frequencies(network: BertForPreTraining, store: TokenStore) -> None:
+def network_class(shape: BertConfig, config: PretrainConfig) -> type[BertForPreTraining] | type[BertForMaskedLM]:
+    """What the objective trains in a family. BERT has both heads with any objective, so that each can follow another.
+
+    Raises:
+        ConfigError: the objective has pairs of sentences, and the family no head that judges such pairs.
+    """
+    pairs = {None: "", "next_sentence_label": "mlm+nsp", "sentence_order_label": "mlm+sop"}[shape.family.pair_label]
+    if shape.model_type == "bert" or (pairs and config.objective == pairs):
+        return BertForPreTraining
+    if config.objective == "mlm":
+        return BertForMaskedLM
+    own = f"{pairs} or mlm" if pairs else "mlm"
+    has = "judges only the order of two segments" if pairs else "has no head that judges pairs of sentences"
+    raise ConfigError(
+        f"objective={config.objective!r} does not fit a model of the {shape.model_type} family, which {has}; "
+        f"use --objective {own}"
+    )
+
+
+def with_dropout(shape: BertConfig, rate: float) -> BertConfig:
+    """The config with this rate wherever its encoder has dropout."""
+    shared, own = ("hidden_dropout_prob", "attention_probs_dropout_prob"), ("embedding_dropout", "mlp_dropout")
+    names = [name for name in shared if name not in shape.family.absent]
+    names += [name for name in own if name in shape.family.own]
+    return shape.replace(**dict.fromkeys(names, rate))
+
+
+def _begin_with_frequencies(network: Network, store: TokenStore) -> None:
     """Initialize the output bias with token frequencies. A model may have more rows than the tokenizer has tokens."""
     bias, logits = network.cls.predictions.bias, torch.from_numpy(unigram_logits(store))
-    assert bias is not None, "the families that are pre-trained here have one"
+    if bias is None:
+        raise ConfigError("output_bias='unigram' needs a bias on the scores of words; use 'zero', or decoder_bias=True")
     if len(bias) >= len(logits):  # otherwise the sizes are refused later
         with torch.no_grad():
             bias[: len(logits)] = logits
 
 
-def _begin_with_cooccurrences(network: BertForPreTraining, store: TokenStore, seed: int) -> None:
+def _begin_with_cooccurrences(network: Network, store: TokenStore, seed: int) -> None:
     """Initialize the directions of the word embeddings from co-occurrences; their lengths stay random."""
     table = network.bert.embeddings.word_embeddings.weight
     if len(table) < store.manifest.tokenizer.num_tokens:
@@ -246,25 +282,29 @@ def _begin_with_cooccurrences(network: BertForPreTraining, store: TokenStore, se
         drawn.copy_(torch.where(vectors.any(1, keepdim=True), vectors * drawn.norm(dim=1, keepdim=True), drawn))
 
 
-def _from_checkpoint(path: Path, *, seed: int) -> tuple[BertForPreTraining, tuple[str, ...]]:
+def _from_checkpoint(path: Path, config: PretrainConfig) -> tuple[Network, tuple[str, ...]]:
     """The checkpoint with every head that it has, and the names of the parts that it lacks."""
-    missing = _missing_parts(path)
+    shape = BertConfig.from_json_file(config_path(path))
+    wanted = network_class(shape, config)
+    missing = _missing_parts(path, shape, wanted)
     if not missing:  # complete, or refused here for another reason than a missing head
-        return BertForPreTraining.from_pretrained(path), ()
-    network = BertForPreTraining.from_pretrained(path, new_head=True, seed=seed)
+        return wanted.from_pretrained(path), ()
+    network = wanted.from_pretrained(path, new_head=True, seed=config.seed)
     owners = {"masked-lm head": BertForMaskedLM, "next-sentence head": BertForNextSentencePrediction}
-    for part, module in _HEADS.items():
+    for part in TABLES[shape.model_type].classes[wanted.__name__].heads:
         if part not in missing:
-            own = owners[part].from_pretrained(path).get_submodule(module)
-            network.get_submodule(module).load_state_dict(own.state_dict())
+            own = owners[part].from_pretrained(path).get_submodule(_HEADS[part])
+            network.get_submodule(_HEADS[part]).load_state_dict(own.state_dict())
     return network, missing
 
 
-def _missing_parts(path: Path) -> tuple[str, ...]:
+def _missing_parts(path: Path, shape: BertConfig, wanted: type[Network]) -> tuple[str, ...]:
     """Heads and pooler that are completely missing, if nothing else prevents loading the file; otherwise none."""
-    config = BertConfig.from_json_file(config_path(path))
-    _check_family(config)
-    table = match(find_weights(path).tensors, config, CLASSES["BertForPreTraining"], TABLES["bert"])
+    names = TABLES[shape.model_type]
+    spec = names.classes[wanted.__name__]
+    if not _HEADS.keys() >= set(spec.heads):  # ALBERT's sentence order: no class has this head alone
+        return ()
+    table = match(find_weights(path).tensors, shape, spec, names)
     missing = dict.fromkeys(row.part for row in table.of(Status.MISSING))
     optional = {"pooler", *_HEADS}
     if any(row.status is not Status.MISSING for row in table.problems) or not missing.keys() <= optional:
@@ -296,11 +336,6 @@ def _new_words(path: Path, store: TokenStore) -> NewWords | None:
         ) from None
 
 
-def _check_family(shape: BertConfig) -> None:
-    if shape.model_type != "bert":
-        raise ConfigError(f"pre-training supports models of the bert family, got one of the {shape.model_type} family")
-
-
 def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -> None:
     num_tokens = store.manifest.tokenizer.num_tokens
     if shape.vocab_size < num_tokens:
@@ -308,8 +343,14 @@ def _check_sizes(shape: BertConfig, store: TokenStore, config: PretrainConfig) -
             f"the model has vocab_size={shape.vocab_size}, but the tokenizer of {store.path} has {num_tokens} tokens; "
             f"use a model with vocab_size={num_tokens}, or prepare the corpus with the model's tokenizer"
         )
-    if shape.max_position_embeddings < config.max_seq_length:
+    if shape.max_input_length < config.max_seq_length:
         raise ConfigError(
             f"max_seq_length={config.max_seq_length}, but the model has max_position_embeddings="
-            f"{shape.max_position_embeddings}; use at most that many"
+            f"{shape.max_position_embeddings}; use at most {shape.max_input_length}"
+        )
+    padding = store.tokenizer().pad_token_id
+    if shape.family.positions_after_padding and shape.pad_token_id != padding:
+        raise ConfigError(
+            f"the model has pad_token_id={shape.pad_token_id}, the tokenizer of {store.path} has {padding}; in the "
+            f"{shape.model_type} family positions are counted from there, so give the model the tokenizer's"
         )

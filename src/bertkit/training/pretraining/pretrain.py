@@ -22,7 +22,6 @@ from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import METRICS
-from bertkit.model.models import BertForPreTraining
 from bertkit.optim import (
     OPTIMIZERS,
     Schedule,
@@ -38,7 +37,7 @@ from bertkit.system.console import say
 from bertkit.system.device import hardware
 from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.system.untrusted_files import Json
-from bertkit.training.pretraining.initial_model import Model, Start, make_network
+from bertkit.training.pretraining.initial_model import Model, Network, Start, make_network
 from bertkit.training.pretraining.pretrain_data import held_out_data, held_out_scores, training_data
 from bertkit.training.pretraining.pretrain_report import MeasuredPlan, Report, matmul_peak
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
@@ -166,7 +165,7 @@ def pretrain(
 
 
 def _trainer(
-    network: BertForPreTraining,
+    network: Network,
     data: Plan[Batch],
     config: PretrainConfig,
     run: PretrainFolder,
@@ -287,7 +286,7 @@ def _finish(
     trainer: Trainer[Batch],
 ) -> PretrainResult:
     """Save the model and then the summary, which marks the run as finished."""
-    assert isinstance(network, BertForPreTraining), "rank 0 has the whole model"
+    assert isinstance(network, Network), "rank 0 has the whole model"
     network.eval()
     network.save_pretrained(run.model)
     store.tokenizer().save_pretrained(run.model)

@@ -21,7 +21,7 @@ from bertkit.data.examples.pairs import Rules
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
-from bertkit.model.models import BertForPreTraining
+from bertkit.model.models import BertForMaskedLM, BertForPreTraining
 from bertkit.training.pretraining.original_examples import original_plan
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
 from bertkit.training.trainer.batch_plan import Plan
@@ -165,7 +165,7 @@ def scored_batches(data: PretrainData, num_examples: int) -> Iterator[Batch]:
         yield from data.micro_batches(step)
 
 
-def held_out_scores(network: BertForPreTraining, data: PretrainData, num_examples: int) -> Evaluate:
+def held_out_scores(network: BertForPreTraining | BertForMaskedLM, data: PretrainData, num_examples: int) -> Evaluate:
     """An evaluation for the training loop: masked-LM and next-sentence loss (nats) and accuracy, as in the original.
 
     The loop has ``network`` in eval mode, without gradients, when it asks for the scores of ``num_examples``.
@@ -187,20 +187,24 @@ def held_out_scores(network: BertForPreTraining, data: PretrainData, num_example
     return evaluate
 
 
-def _counts(network: BertForPreTraining, batch: Batch) -> dict[str, float]:
+def _counts(network: BertForPreTraining | BertForMaskedLM, batch: Batch) -> dict[str, float]:
     """Numerators and denominators of the metrics, summed over one batch."""
     out = network.forward_packed(batch)
     assert out.loss_terms is not None
     assert batch.logit_rows is not None
+    terms = dict(out.loss_terms)
+    word_logits = out.prediction_logits
+    if isinstance(network, BertForMaskedLM):  # whose only term is the whole loss
+        terms, word_logits = {"masked_lm": terms["loss"]}, out.logits
     compared: dict[str, tuple[Tensor | None, Tensor]] = {
-        "masked_lm": (out.prediction_logits, batch.targets["labels"][batch.logit_rows]),
+        "masked_lm": (word_logits, batch.targets["labels"][batch.logit_rows]),
     }
-    if "next_sentence" in out.loss_terms:
+    if "next_sentence" in terms:
         compared["next_sentence"] = (out.seq_relationship_logits, batch.targets["next_sentence_label"])
     counts = {}
     for term, (logits, labels) in compared.items():
         assert logits is not None
-        counts[f"{term}_loss"] = float(out.loss_terms[term].total)
+        counts[f"{term}_loss"] = float(terms[term].total)
         counts[f"{term}_accuracy"] = float((logits.argmax(-1) == labels).sum())
         counts[f"{term}_targets"] = float(labels.numel())
     return counts

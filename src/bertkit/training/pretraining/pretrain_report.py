@@ -7,13 +7,14 @@ import shutil
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
+from bertkit.config.family_forms import SLIDING
 from bertkit.errors import require
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.system.console import say
@@ -40,24 +41,53 @@ def training_flops(batch: Batch, shape: BertConfig, *, pairs: bool) -> float:
     backward. For an encoder of L layers of width D and feed-forward width F, a sequence of s tokens with r predictions
     from a vocabulary of V costs forward::
 
-        (L - 1) (8 s D^2 + 4 s^2 D + 4 s D F)         layers: projections, attention, feed-forward
-        + 6 s D^2 + q (4 s D + 2 D^2 + 4 D F)         top layer, of which q = r + 1 rows are read
-        + r (2 D^2 + 2 D V)                           masked-LM head
+        (L - 1) (8 s D^2 + 4 p D + 4 s D F)           layers: projections, attention to p pairs of tokens, feed-forward
+        + 6 s D^2 + q (4 k D + 2 D^2 + 4 D F)         top layer, of which q = r + 1 rows are read, each with k keys
+        + r (2 D E + 2 E V)                           masked-LM head on embeddings of width E
         + 2 D^2 + 4 D                                 pooler and next sentence, if trained (``pairs``)
 
-    There is no padding, only predicted positions are projected to the vocabulary, and recomputation by gradient
-    checkpointing is not counted.
+    Without windows p = s^2 and k = s; with windows only the pairs in them count. A gated feed-forward has 6 D F. Where
+    the embeddings are narrower than the encoder, their projection adds 2 s E D; DeBERTa's scores by distance add those
+    of :func:`_distance_flops`. There is no padding, only predicted positions are projected to the vocabulary, and
+    recomputation by gradient checkpointing is not counted.
     """
     assert batch.logit_rows is not None
-    d, f = shape.hidden_size, shape.intermediate_size
-    tokens, squares = batch.layout.num_tokens, sum(length * length for length in batch.layout.lengths)
-    layers = (shape.num_hidden_layers - 1) * (8 * tokens * d * d + 4 * squares * d + 4 * tokens * d * f)
+    d, e, lengths, tokens = shape.hidden_size, shape.embedding_width, batch.layout.lengths, batch.layout.num_tokens
+    feed_forward = (6 if shape.family.pre_norm else 4) * d * shape.intermediate_size
+    windows = [_window(shape, kind) for kind in shape.layer_kinds]
     chosen = ChosenRows.first_and(batch.logit_rows, batch.layout)
-    pairs_read = sum(s * q for s, q in zip(batch.layout.lengths, chosen.lengths, strict=True))
-    layers += 6 * tokens * d * d + 4 * pairs_read * d + len(chosen.rows) * (2 * d * d + 4 * d * f)
-    predictions = batch.logit_rows.numel() * (2 * d * d + 2 * d * shape.vocab_size)
+    layers = float(sum(4 * d * sum(_pairs(s, half) for s in lengths) for half in windows[:-1]))
+    layers += (shape.num_hidden_layers - 1) * tokens * (8 * d * d + feed_forward)
+    keys = [s if windows[-1] is None else min(s, 2 * windows[-1] + 1) for s in lengths]
+    pairs_read = sum(k * q for k, q in zip(keys, chosen.lengths, strict=True))
+    layers += 6 * tokens * d * d + 4 * pairs_read * d + len(chosen.rows) * (2 * d * d + feed_forward)
+    if shape.family.scores == "disentangled":
+        layers += shape.num_hidden_layers * _distance_flops(lengths, shape)
+    embedded = 2 * tokens * e * d if shape.has_projection else 0
+    predictions = batch.logit_rows.numel() * (2 * d * e + 2 * e * shape.vocab_size)
     pooled = batch.layout.num_sequences * (2 * d * d + 4 * d) if pairs else 0
-    return 3.0 * (layers + predictions + pooled)
+    return 3.0 * (embedded + layers + predictions + pooled)
+
+
+def _window(shape: BertConfig, kind: str) -> int | None:
+    """Tokens on each side that a layer of this kind attends to; None: all."""
+    return (shape.local_attention or 0) // 2 if kind == SLIDING else None
+
+
+def _pairs(size: int, half: int | None) -> int:
+    """Pairs of query and key in a sequence, at most ``half`` tokens apart."""
+    if half is None or size <= half + 1:
+        return size * size
+    return size * (2 * half + 1) - half * (half + 1)
+
+
+def _distance_flops(lengths: Sequence[int], shape: BertConfig) -> float:
+    """Forward, for each direction that a layer of DeBERTa scores: 2 D^2 for each row of the table of distances, and the
+    products of the tokens with the rows that their sequence needs.
+    """
+    d, rows, kinds = shape.hidden_size, 2 * shape.distance_span, len(set(shape.pos_att_type or []))
+    products = sum(s * min(2 * s - 1, rows) for s in lengths)
+    return float(kinds * (2 * rows * d * d + 2 * products * d))
 
 
 def matmul_peak(shape: BertConfig, *, rows: int, device: torch.device, dtype: torch.dtype) -> float:
